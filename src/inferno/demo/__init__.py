@@ -1,0 +1,1 @@
+"""The embedded model: its files lie in this folder."""

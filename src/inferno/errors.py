@@ -1,0 +1,87 @@
+"""Every error that inferno raises on purpose.
+
+    InfernoError
+    ├── InvalidRequest          a value that a caller gave is refused; `param` names it
+    │   └── NeverFits           the request is larger than the context or the whole block pool
+    ├── ModelError              the model can't be used
+    │   ├── ModelNotFound       no such folder, or no model in it
+    │   ├── UnknownArchitecture config.json asks for a model that we don't have
+    │   ├── ConfigError         config.json is damaged, contradictory, or has keys we don't know
+    │   ├── CheckpointError     a weights file is damaged, hostile or missing; names the file
+    │   ├── WeightsMismatch     the checkpoint's tensors are not the model's; lists them
+    │   ├── TokenizerError      tokenizer.json is missing or damaged
+    │   └── TemplateError       the chat template is missing, refused, or failed
+    ├── DeviceUnavailable       a device was asked for that is not there
+    ├── NotEnoughMemory         weights or cache don't fit
+    └── EngineError             a step failed; the request ended with finish reason `error`
+        └── EngineDied          the engine is gone; retry on a new one
+
+Each message says what was given, what was expected and what to do.
+"""
+
+
+class InfernoError(Exception):
+    """The root: catching it catches everything that inferno raises on purpose."""
+
+
+class InvalidRequest(InfernoError):
+    """A value that the caller gave is refused.
+
+    `param` is the name of the offending parameter, for error objects and command-line options.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class NeverFits(InvalidRequest):
+    """The request is larger than the model's context or than the whole block pool."""
+
+
+class ModelError(InfernoError):
+    """The model can't be used."""
+
+
+class ModelNotFound(ModelError):
+    """No such folder, or no model in it."""
+
+
+class UnknownArchitecture(ModelError):
+    """config.json asks for a model that inferno doesn't have."""
+
+
+class ConfigError(ModelError):
+    """config.json is damaged, contradictory, or has keys whose meaning inferno doesn't know."""
+
+
+class CheckpointError(ModelError):
+    """A weights file is damaged, hostile or missing; the message names the file."""
+
+
+class WeightsMismatch(ModelError):
+    """The checkpoint's tensors are not the model's; the message lists them."""
+
+
+class TokenizerError(ModelError):
+    """tokenizer.json is missing or damaged."""
+
+
+class TemplateError(ModelError):
+    """The chat template is missing, refused by the sandbox, or failed."""
+
+
+class DeviceUnavailable(InfernoError):
+    """A device was asked for that is not there."""
+
+
+class NotEnoughMemory(InfernoError):
+    """Weights or cache don't fit into the device's memory."""
+
+
+class EngineError(InfernoError):
+    """A step of the engine failed; the request ended with finish reason `error`."""
+
+
+class EngineDied(EngineError):
+    """The engine is gone; its open requests can be tried again on a new one."""

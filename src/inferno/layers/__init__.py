@@ -1,0 +1,1 @@
+"""Modules that two or more models share."""

@@ -1,0 +1,69 @@
+"""The tensors of one step that any op or layer may read: who computes what, and where its KV lies.
+
+Shape letters: T tokens of all requests in one row, R requests, B blocks of a request, N blocks of
+the pool, S slots of a block, K key/value heads, D head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torch import Tensor
+
+
+class AttentionKind(StrEnum):
+    """Which attention algorithm the reference backend runs."""
+
+    NAIVE = "naive"  # all scores of a request at once
+    FLASH = "flash"  # tiled, online softmax
+    AUTO = "auto"  # flash for long chunks, naive for the rest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTables:
+    """Where one group of layers (those with equal windows) keeps its keys and values.
+
+    window           a token sees itself and the window - 1 tokens before it; None sees them all.
+    block_tables_RB  int64; entry b of a row is the block of positions b*S to (b+1)*S - 1, or 0
+                     (scratch) where the window has left it or the row is padded.
+    slots_T          int64; where each token's key and value go: block * S + offset.
+    """
+
+    window: int | None
+    block_tables_RB: Tensor
+    slots_T: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One step. The tokens of a request are consecutive positions, and lie side by side.
+
+    token_ids_T, positions_T    int64.
+    query_lens, context_lens    per request: tokens computed in this step; tokens in the cache after
+                                it. The same on the device: query_starts_R (first token's row) and
+                                context_lens_R, int64.
+    groups                      a layer's `LayerKV.group` indexes it.
+    attention                   which algorithm to run.
+    """
+
+    token_ids_T: Tensor
+    positions_T: Tensor
+    query_lens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    query_starts_R: Tensor
+    context_lens_R: Tensor
+    groups: tuple[GroupTables, ...]
+    attention: AttentionKind = AttentionKind.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKV:
+    """One layer's share of the KV cache: keys_NSKD, values_NSKD, and the group whose tables it uses.
+
+    Block 0 is scratch: written by padded rows, never read unmasked.
+    """
+
+    keys_NSKD: Tensor
+    values_NSKD: Tensor
+    group: int = 0

@@ -1,0 +1,1 @@
+"""Strings only: tokenizers, templates, stop strings. Imports neither torch nor the engine."""
