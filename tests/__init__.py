@@ -1,0 +1,1 @@
+"""The same tree as src/inferno, with test_ in front."""
