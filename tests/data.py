@@ -1,4 +1,4 @@
-"""Where real checkpoints, tokenizers and vectors lie; a test that needs one skips where it's missing."""
+"""Where real checkpoints, tokenizers and vectors lie; tests skip where one is missing."""
 
 from __future__ import annotations
 

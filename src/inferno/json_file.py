@@ -1,0 +1,45 @@
+"""Read a JSON file that nobody vouches for, within bounds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import ModelError
+from inferno.untrusted_json import Malformed, parse_object
+
+MAX_JSON_BYTES = 8 * 2**20
+
+
+def read_json(
+    path: Path, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES
+) -> dict[str, Any]:
+    """The JSON object in a file: UTF-8, at most `max_bytes` long, no key with two meanings.
+
+    Anything else raises `error`, whose message names the file.
+    """
+    content = read_file(path, error=error, max_bytes=max_bytes)
+    try:
+        return parse_object(content, may_repeat=True)
+    except Malformed as problem:
+        raise error(f"{path} can't be read: {problem}; download it again") from None
+
+
+def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
+    """The bytes of a regular file; one that is missing, special or too large raises `error`."""
+    try:
+        # A FIFO would otherwise wait for a writer.
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise error(f"{path} must be a regular file")
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise error(f"{path} is missing") from None
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        raise error(f"{path} can't be read: {problem}") from None
+    if len(content) > max_bytes:
+        raise error(f"{path} is larger than the {max_bytes:,} bytes allowed for such a file")
+    return content

@@ -1,0 +1,78 @@
+"""How an engine is built: plain frozen data, checked when it is built."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferno.errors import InvalidRequest
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTION_KINDS = ("auto", "naive", "flash")
+LOAD_FORMATS = ("safetensors", "dummy")
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
+_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Everything that shapes an engine; bad values raise InvalidRequest.
+
+    model           the checkpoint's folder.
+    device          cpu, cuda, cuda:N or mps.
+    dtype           what is computed with; auto is the checkpoint's, or float32 on a CPU that has no
+                    bfloat16 arithmetic.
+    threads         CPU threads; None is the physical cores that affinity and cgroup allow.
+    block_size      tokens per block of the KV cache.
+    num_blocks      blocks in the KV cache; None sizes it from free memory.
+    max_model_len   context in tokens; None is the model's own.
+    max_num_seqs    requests computed at once; max_num_batched_tokens: tokens computed per step.
+    attention       the reference's attention algorithm: flash, naive, or auto by length.
+    load_format     safetensors, or dummy: random weights in the config's real shapes.
+    prefix_cache    keep computed blocks of ended requests for those that begin alike.
+    allow_unknown_config  go on when config.json has keys that inferno doesn't know.
+    """
+
+    model: Path
+    device: str = "cpu"
+    dtype: str = "auto"
+    threads: int | None = None
+    block_size: int = 16
+    num_blocks: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 512
+    attention: str = "auto"
+    load_format: str = "safetensors"
+    prefix_cache: bool = True
+    allow_unknown_config: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.device, str) or not _DEVICE.fullmatch(self.device):
+            raise _refuse("device", self.device, "cpu, cuda, cuda:N or mps")
+        self._check_choice("dtype", DTYPES)
+        self._check_choice("attention", ATTENTION_KINDS)
+        self._check_choice("load_format", LOAD_FORMATS)
+        self._check_count("block_size", high=1024)
+        self._check_count("max_num_seqs", high=4096)
+        self._check_count("max_num_batched_tokens")
+        for name, high in (("threads", 1024), ("num_blocks", 2**24), ("max_model_len", _MAX)):
+            if getattr(self, name) is not None:
+                self._check_count(name, high)
+        for name in ("prefix_cache", "allow_unknown_config"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refuse(name, getattr(self, name), "true or false")
+
+    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        if getattr(self, name) not in choices:
+            raise _refuse(name, getattr(self, name), "one of " + ", ".join(choices))
+
+    def _check_count(self, name: str, high: int = _MAX) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+            raise _refuse(name, value, f"an integer from 1 to {high}")
+
+
+def _refuse(name: str, value: object, expected: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} must be {expected}, not {value!r}", param=name)

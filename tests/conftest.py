@@ -1,0 +1,17 @@
+"""What every test runs under: one thread each, as tests run side by side, and no network."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spinning thread pools on shared cores cost ten times what they bring."""
+    monkeypatch.setattr("inferno.engine.assemble.num_physical_cores", lambda: 1)
+    torch.set_num_threads(1)
