@@ -1,0 +1,48 @@
+"""Give a model that was built without memory its parameters, on a device and in a type."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from inferno.errors import NotEnoughMemory
+from inferno.weights.memory import available_bytes
+
+
+def check_fits(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise NotEnoughMemory where the parameters are larger than what `device` has left."""
+    needed = num_bytes(model, dtype)
+    available = available_bytes(device)
+    if available is not None and needed > available:
+        raise _not_enough(needed, f"{_gib(available)} are available", device, dtype)
+
+
+def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
+    """The bytes that the parameters take in `dtype`."""
+    return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+
+
+def allocate(model: nn.Module, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Replace parameter `name` by one of the same shape in new memory, not yet filled."""
+    shape = model.get_parameter(name).shape
+    try:
+        memory = torch.empty(shape, device=device, dtype=dtype)
+    except RuntimeError:  # what torch raises when an allocator fails, on any device
+        needed = shape.numel() * dtype.itemsize
+        raise _not_enough(needed, "the allocator has none left", device, dtype) from None
+    owner, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(owner), leaf, nn.Parameter(memory, requires_grad=False))
+    return memory
+
+
+def _not_enough(
+    needed: int, available: str, device: torch.device, dtype: torch.dtype
+) -> NotEnoughMemory:
+    cure = "use --dtype bfloat16, which takes half" if dtype.itemsize > 2 else "use a smaller model"
+    return NotEnoughMemory(
+        f"the weights need {_gib(needed)} on {device} as {dtype}, and {available}; {cure}"
+    )
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB"

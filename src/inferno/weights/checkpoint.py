@@ -1,0 +1,262 @@
+"""Open the safetensors checkpoint in a folder, one file or sharded, and read its tensors.
+
+Files are read, not mapped: a mapped file that someone truncates kills the process, a read one
+gives a short count. Tensors are read straight into the memory they'll be computed with.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from io import FileIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from inferno.errors import CheckpointError, ModelNotFound
+from inferno.untrusted_json import Malformed, quoted
+from inferno.weights.header import LENGTH_BYTES, TensorInfo, parse_header, parse_length
+from inferno.weights.index import MAX_INDEX_BYTES, parse_index
+
+__all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}  # converted to each other
+CHUNK_BYTES = 16 << 20  # Ctrl+C is served between chunks; conversion needs one of them
+
+_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in `folder`: model.safetensors, else the shards that its index lists.
+
+    Raises ModelNotFound where there are no weights, CheckpointError where they are damaged.
+    """
+    with ExitStack() as stack:
+        if os.path.lexists(folder / SINGLE_FILE):
+            tensors, files = _open_single(folder, stack)
+        elif os.path.lexists(folder / INDEX_FILE):
+            tensors, files = _open_shards(folder, stack)
+        else:
+            raise _no_weights(folder)
+        return Checkpoint(folder, tensors, files, stack.pop_all())
+
+
+class Checkpoint:
+    """The tensors of an open checkpoint; its files stay open until it's closed.
+
+    Replacing or deleting a file after that does no harm; changing it in place is noticed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tensors: Mapping[str, TensorInfo],
+        files: Iterable[_WeightsFile],
+        stack: ExitStack,
+    ) -> None:
+        self.folder = folder
+        self.tensors = MappingProxyType(tensors)
+        self._files = {file.path: file for file in files}
+        self._stack = stack
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        """Fill `out`, a contiguous CPU tensor of the stored shape, converting between floats.
+
+        Raises CheckpointError where the file has changed, or the type can't be converted.
+        """
+        info = self.tensors[name]
+        assert tuple(out.shape) == info.shape
+        assert out.is_cpu
+        assert out.is_contiguous()
+        file = self._files[info.file]
+        if out.dtype == info.dtype:
+            file.read_into(_bytes_of(out), info.start)
+        elif info.dtype in FLOATS and out.dtype in FLOATS:
+            _read_converted(file, info, out)
+        else:
+            raise CheckpointError(
+                f"{info.file}: tensor {quoted(name)} is {info.dtype}, which can't be read as "
+                f"{out.dtype}; float32, float16 and bfloat16 weights can"
+            )
+        file.check_unchanged()
+
+    def holds_twice(self, name: str, other: str) -> bool:
+        """Whether two tensors are stored as the same bytes of the same type."""
+        first, second = self.tensors[name], self.tensors[other]
+        if (first.dtype, first.shape) != (second.dtype, second.shape):
+            return False
+        size = first.stop - first.start
+        pieces = (
+            (position, min(CHUNK_BYTES, size - position))
+            for position in range(0, size, CHUNK_BYTES)
+        )
+        return all(
+            self._files[first.file].read(first.start + position, length)
+            == self._files[second.file].read(second.start + position, length)
+            for position, length in pieces
+        )
+
+    def close(self) -> None:
+        """Close the files; reading tensors is over."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _WeightsFile:
+    """One open regular file, its size, and the means to notice that it changes."""
+
+    def __init__(self, path: Path, file: FileIO) -> None:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path}: is not a regular file; weights are read from files")
+        self.path = path
+        self.size = status.st_size
+        self._file = file
+        self._mtime_ns = status.st_mtime_ns
+
+    def read_header(self) -> dict[str, TensorInfo]:
+        try:
+            length = parse_length(self.read(0, min(LENGTH_BYTES, self.size)), self.size)
+            return parse_header(self.read(LENGTH_BYTES, length), self.path, self.size)
+        except Malformed as error:
+            raise CheckpointError(f"{self.path}: {error}") from None
+
+    def read_all(self, limit: int) -> bytes:
+        if self.size > limit:
+            raise CheckpointError(f"{self.path}: has {self.size} bytes, at most {limit} are read")
+        return self.read(0, self.size)
+
+    def read_into(self, buffer: memoryview, start: int) -> None:
+        while buffer:
+            try:
+                count = os.preadv(self._file.fileno(), [buffer[:CHUNK_BYTES]], start)
+            except OSError as error:
+                raise CheckpointError(f"{self.path}: can't be read: {error.strerror}") from None
+            if count == 0:
+                raise self._changed()
+            buffer = buffer[count:]
+            start += count
+
+    def check_unchanged(self) -> None:
+        status = os.fstat(self._file.fileno())
+        if (status.st_size, status.st_mtime_ns) != (self.size, self._mtime_ns):
+            raise self._changed()
+
+    def read(self, start: int, length: int) -> bytes:
+        content = bytearray(length)
+        self.read_into(memoryview(content), start)
+        return bytes(content)
+
+    def _changed(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path}: changed while it was being read; wait for the download to finish, "
+            "then load again"
+        )
+
+
+def _open_single(
+    folder: Path, stack: ExitStack
+) -> tuple[dict[str, TensorInfo], list[_WeightsFile]]:
+    file = _open_file(folder / SINGLE_FILE, stack)
+    return file.read_header(), [file]
+
+
+def _open_shards(
+    folder: Path, stack: ExitStack
+) -> tuple[dict[str, TensorInfo], list[_WeightsFile]]:
+    index = _open_file(folder / INDEX_FILE, stack)
+    try:
+        weight_map = parse_index(index.read_all(MAX_INDEX_BYTES))
+    except Malformed as error:
+        raise CheckpointError(f"{index.path}: {error}") from None
+    files = [_open_file(folder / shard, stack) for shard in sorted(set(weight_map.values()))]
+    tensors = _read_listed(files, weight_map)
+    for name, shard in weight_map.items():
+        if name not in tensors:
+            raise CheckpointError(
+                f"{folder / shard}: lacks tensor {quoted(name)}, which {INDEX_FILE} places there; "
+                "download the checkpoint again"
+            )
+    return tensors, files
+
+
+def _read_listed(
+    files: Iterable[_WeightsFile], weight_map: Mapping[str, str]
+) -> dict[str, TensorInfo]:
+    """The tensors of all shards, where each holds only what the index places in it.
+
+    An unlisted tensor is refused too, although others load it: it could be another's double.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    for file in files:
+        for name, info in file.read_header().items():
+            if weight_map.get(name) != file.path.name:
+                raise CheckpointError(
+                    f"{file.path}: holds tensor {quoted(name)}, which {INDEX_FILE} places in "
+                    f"{weight_map.get(name, 'no shard')}; download the checkpoint again"
+                )
+            tensors[name] = info
+    return tensors
+
+
+def _open_file(path: Path, stack: ExitStack) -> _WeightsFile:
+    try:
+        file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: is missing; download the checkpoint again") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
+    return _WeightsFile(path, file)
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    # Opening a named pipe would otherwise wait for a writer for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
+    try:
+        names = sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return ModelNotFound(f"{folder}: is not a folder that can be read ({error})")
+    pickles = [name for name in names if Path(name).suffix.lower() in _PICKLE_SUFFIXES]
+    if pickles:
+        return CheckpointError(
+            f"{folder}: has only pickled weights ({quoted(pickles[0])}), which can run any code "
+            "and are never read; convert them in a sandbox with transformers' "
+            "`model.save_pretrained(folder, safe_serialization=True)`"
+        )
+    return ModelNotFound(
+        f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}; give the folder of a "
+        "Hugging Face checkpoint in safetensors"
+    )
+
+
+def _read_converted(file: _WeightsFile, info: TensorInfo, out: Tensor) -> None:
+    """Read through a buffer of at most CHUNK_BYTES."""
+    assert isinstance(info.dtype, torch.dtype)
+    itemsize = info.dtype.itemsize
+    length = CHUNK_BYTES // itemsize
+    flat = out.detach().view(-1)
+    chunk = torch.empty(min(length, flat.numel()), dtype=info.dtype)
+    for first in range(0, flat.numel(), length):
+        piece = flat[first : first + length]
+        raw = chunk[: piece.numel()]
+        file.read_into(_bytes_of(raw), info.start + first * itemsize)
+        piece.copy_(raw)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().view(-1).view(torch.uint8).numpy().data

@@ -1,0 +1,75 @@
+"""Random weights: reproducible, of the promised distribution, and without structure."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from inferno.errors import NotEnoughMemory
+from inferno.weights import allocate
+from inferno.weights.dummy import fill_dummy
+from tests.weights.files import parameters
+
+CPU = torch.device("cpu")
+
+
+def filled(*, dtype: torch.dtype = torch.float32, seed: int = 0) -> dict[str, Tensor]:
+    with torch.device("meta"):
+        model = nn.ModuleDict(
+            {
+                "up": nn.Linear(256, 512),
+                "gate": nn.Linear(256, 512),
+                "embed": nn.Embedding(20_000, 256),  # larger than the pool
+                "q_norm": nn.LayerNorm(64, bias=False),
+                "input_layernorm": nn.LayerNorm(64, bias=False),
+            }
+        )
+    fill_dummy(model, device=CPU, dtype=dtype, seed=seed)
+    return parameters(model)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
+    first, second, other = filled(), filled(), filled(seed=1)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["up.weight"], other["up.weight"])
+
+
+def test_weights_are_normal_with_deviation_0_02() -> None:
+    weights = torch.cat([filled()[f"{name}.weight"].view(-1) for name in ("up", "gate", "embed")])
+    assert abs(weights.mean()) < 1e-4
+    expected = NormalDist(0, 0.02)
+    for quantile in (0.01, 0.25, 0.5, 0.75, 0.99):
+        below = (weights < expected.inv_cdf(quantile)).float().mean()
+        assert abs(below - quantile) < 2e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_no_weight_is_zero_or_denormal(dtype: torch.dtype) -> None:
+    for weight in filled(dtype=dtype).values():
+        assert weight.dtype == dtype
+        assert not weight.requires_grad
+        assert weight.abs().min() >= torch.finfo(dtype).smallest_normal
+
+
+def test_norms_are_ones_and_biases_small() -> None:
+    weights = filled()
+    assert torch.equal(weights["q_norm.weight"], torch.ones(64))
+    assert torch.equal(weights["input_layernorm.weight"], torch.ones(64))
+    assert 0 < weights["up.bias"].abs().max() < 0.2
+
+
+def test_matrices_differ_and_have_full_rank() -> None:
+    weights = filled()
+    assert not torch.equal(weights["up.weight"], weights["gate.weight"])
+    for name in ("up", "gate", "embed"):
+        assert torch.linalg.matrix_rank(weights[f"{name}.weight"]) == 256
+    assert len(torch.unique(weights["embed.weight"], dim=0)) == 20_000
+
+
+def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocate, "available_bytes", lambda device: 100)
+    with pytest.raises(NotEnoughMemory):
+        filled()
