@@ -103,7 +103,9 @@ def attention(
     the cache as stored. Query head h reads key/value head h // (H / K). softmax(scale * q k) in
     float32; a sink is one more logit per head that takes probability and gives no value.
     """
-    result: Tensor = _backend(q_THD).attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
+    result: Tensor = _backend(q_THD).attention(
+        q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out
+    )
     return result
 
 

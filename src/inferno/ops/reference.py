@@ -7,6 +7,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.paged_attention import attention
+
+__all__ = [
+    "add_rms_norm",
+    "attention",
+    "embedding",
+    "linear",
+    "rms_norm",
+    "rotate",
+    "rotate_and_store",
+    "silu_mul",
+    "store",
+]
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor) -> Tensor:

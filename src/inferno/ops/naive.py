@@ -1,0 +1,80 @@
+"""Attention by its definition: all scores of a request at once.
+
+Shape letters as in ops, and: L keys, G query heads that share a key/value head (H / K), M rows of
+queries (G * T).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def naive_attention(
+    q_THD: Tensor,
+    k_LKD: Tensor,
+    v_LKD: Tensor,
+    *,
+    scale: float,
+    causal: bool = True,
+    window: int | None = None,
+    sinks_H: Tensor | None = None,
+    query_start: int = 0,
+    key_start: int = 0,
+) -> Tensor:
+    """softmax(scale * q k) v of one request: [T, H, D] -> [T, H, D] in q's dtype.
+
+    Query t is at position query_start + t, key l at key_start + l; each query must see some key. A
+    window hides keys more than window - 1 positions before the query. Sinks as in ops.attention.
+    Computed in float32, with H * T * L scores in memory. Vaswani et al., arXiv:1706.03762.
+    """
+    queries = range(query_start, query_start + q_THD.shape[0])
+    keys = range(key_start, key_start + k_LKD.shape[0])
+    q_KMD = group_heads(q_THD.float() * scale, k_LKD.shape[1])
+    scores_KML = torch.bmm(q_KMD, k_LKD.float().permute(1, 2, 0))
+    hide(scores_KML, queries, keys, window=window, causal=causal)
+    weights_KML = _softmax(scores_KML, sinks_H)
+    return ungroup_heads(torch.bmm(weights_KML, v_LKD.float().transpose(0, 1)), q_THD)
+
+
+def _softmax(scores_KML: Tensor, sinks_H: Tensor | None) -> Tensor:
+    if sinks_H is None:
+        return scores_KML.softmax(-1)
+    sinks_KM1 = expand_sinks(sinks_H, scores_KML)
+    return torch.cat((scores_KML, sinks_KM1), dim=-1).softmax(-1)[..., :-1]
+
+
+def group_heads(q_THD: Tensor, num_kv_heads: int) -> Tensor:
+    """[T, H, D] -> [K, G * T, D]: the rows that read one key/value head, as one matrix."""
+    num_tokens, _, head_size = q_THD.shape
+    q_TKGD = q_THD.view(num_tokens, num_kv_heads, -1, head_size)
+    return q_TKGD.permute(1, 2, 0, 3).reshape(num_kv_heads, -1, head_size)
+
+
+def ungroup_heads(x_KMD: Tensor, like_THD: Tensor) -> Tensor:
+    """[K, G * T, D] -> [T, H, D], with the shape and dtype of `like`."""
+    num_kv_heads, _, head_size = x_KMD.shape
+    x_KGTD = x_KMD.view(num_kv_heads, -1, like_THD.shape[0], head_size)
+    return x_KGTD.permute(2, 0, 1, 3).reshape(like_THD.shape).to(like_THD.dtype)
+
+
+def expand_sinks(sinks_H: Tensor, rows_KMX: Tensor) -> Tensor:
+    """The sink of each row's head, in float32: [H] -> [K, G * T, 1]."""
+    num_kv_heads, num_rows, _ = rows_KMX.shape
+    num_tokens = num_kv_heads * num_rows // len(sinks_H)
+    return sinks_H.float().repeat_interleave(num_tokens).view(num_kv_heads, num_rows, 1)
+
+
+def hide(
+    scores_KML: Tensor, queries: range, keys: range, *, window: int | None, causal: bool
+) -> None:
+    """Set to -inf, in place, the scores of keys that a query must not see."""
+    shape = (len(queries), len(keys))
+    offset = queries.start - keys.start  # query t and key t + offset are at the same position
+    # A mask is added: masked_fill_ with a mask that is broadcast takes 20 times as long on a CPU.
+    if causal and offset + 1 < len(keys):
+        scores_KML.view(-1, *shape).add_(scores_KML.new_full(shape, -torch.inf).triu_(offset + 1))
+    if window is not None and offset + len(queries) > window:
+        scores_KML.view(-1, *shape).add_(
+            scores_KML.new_full(shape, -torch.inf).tril_(offset - window)
+        )
