@@ -1,1 +1,69 @@
-"""models"""
+"""Hugging Face architecture names and the modules that implement them, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+from inferno.errors import ConfigError, UnknownArchitecture
+from inferno.layers.decoder import CausalLM
+from inferno.models.config import INERT, ConfigReader, DecoderConfig
+from inferno.weights.loader import FusedSpec
+
+ARCHITECTURES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+
+
+class ModelModule(Protocol):
+    """What a model's file provides."""
+
+    SPLIT_AXES: Mapping[str, int]
+
+    def read_config(self, config: ConfigReader, /) -> DecoderConfig: ...
+    def build(self, config: DecoderConfig, /) -> CausalLM: ...
+    def fused_weights(self, config: DecoderConfig, /) -> FusedSpec: ...
+
+
+def find_model(hf_config: Mapping[str, Any]) -> ModelModule:
+    """The module for config.json's `architectures`; UnknownArchitecture lists those we have."""
+    names = hf_config.get("architectures")
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+        raise ConfigError('config.json lacks "architectures", a list with the model\'s class name')
+    for name in names:
+        if name in ARCHITECTURES:
+            return cast(ModelModule, import_module(f"inferno.models.{ARCHITECTURES[name]}"))
+    raise UnknownArchitecture(
+        f"config.json asks for {', '.join(name[:64] for name in names[:4])}, which inferno doesn't "
+        f"have. It has: {', '.join(ARCHITECTURES)}."
+    )
+
+
+def read_model_config(
+    hf_config: Mapping[str, Any], *, allow_unknown: bool = False
+) -> DecoderConfig:
+    """config.json as the model's own config; every key is read, inert, or refused."""
+    module = find_model(hf_config)
+    refuse_quantized(hf_config)
+    reader = ConfigReader(hf_config, allow_unknown=allow_unknown)
+    reader.must_be("is_encoder_decoder", False)
+    config = module.read_config(reader)
+    reader.refuse_unread(inert=INERT)
+    return config
+
+
+def refuse_quantized(hf_config: Mapping[str, Any]) -> None:
+    """Refuse checkpoints whose weights need unpacking that we don't do yet, by name."""
+    for key in ("quantization_config", "compression_config"):
+        section = hf_config.get(key)
+        if not section:
+            continue
+        method = section.get("quant_method") if isinstance(section, dict) else None
+        raise ConfigError(
+            f"this checkpoint is quantized ({key}: {str(method or section)[:64]}), which inferno "
+            f"doesn't read yet; use the model's original, unquantized checkpoint"
+        )

@@ -1,0 +1,86 @@
+"""The skeleton of a decoder-only model: what is the same whatever attention and feed-forward do.
+
+Shape letters: T tokens of all requests in one row, N rows of interest, E model width, D head size,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.embedding import Embedding
+from inferno.layers.linear import Linear
+from inferno.layers.norm import RMSNorm
+from inferno.layers.rope import RotaryEmbedding
+from inferno.ops import Batch, LayerKV
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, each after a norm and added to the residual stream."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, *, size: int, eps: float) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(size, eps)
+        self.self_attn = attention
+        self.post_attention_layernorm = RMSNorm(size, eps)
+        self.mlp = mlp
+
+    def forward(
+        self, x_TE: Tensor, residual_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV
+    ) -> tuple[Tensor, Tensor]:
+        """x is the last block's output, not yet added to the residual; so is what comes back."""
+        x_TE, residual_TE = self.input_layernorm.add(x_TE, residual_TE)
+        x_TE = self.self_attn(x_TE, cos_sin_TD, batch, kv)
+        x_TE, residual_TE = self.post_attention_layernorm.add(x_TE, residual_TE)
+        return self.mlp(x_TE), residual_TE
+
+
+class Decoder(nn.Module):
+    """Embedding, layers, final norm."""
+
+    def __init__(
+        self,
+        layers: Iterable[DecoderLayer],
+        rotary: RotaryEmbedding,
+        *,
+        vocab_size: int,
+        size: int,
+        eps: float,
+    ) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(vocab_size, size)
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(size, eps)
+        self.rotary = rotary
+
+    def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
+        cos_sin_TD = self.rotary(batch.positions_T)
+        x_TE = self.embed_tokens(batch.token_ids_T)
+        residual_TE = torch.zeros_like(x_TE)
+        for layer, layer_kv in zip(self.layers, kv, strict=True):
+            x_TE, residual_TE = layer(x_TE, residual_TE, cos_sin_TD, batch, layer_kv)
+        normed_TE, _ = self.norm.add(x_TE, residual_TE)
+        return normed_TE
+
+
+class CausalLM(nn.Module):
+    """A decoder and its head, which is the embedding table itself when tied."""
+
+    def __init__(self, decoder: Decoder, *, vocab_size: int, size: int, tied: bool) -> None:
+        super().__init__()
+        self.model = decoder
+        self.lm_head = None if tied else Linear(size, vocab_size)
+
+    def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
+        """Hidden states [T, E] of a step's tokens; their keys and values go to the cache."""
+        hidden_TE: Tensor = self.model(batch, kv)
+        return hidden_TE
+
+    def logits(self, hidden_NE: Tensor) -> Tensor:
+        """Float32 logits [N, V] of chosen rows of hidden states."""
+        head = self.model.embed_tokens if self.lm_head is None else self.lm_head
+        return ops.linear(hidden_NE, head.weight).float()

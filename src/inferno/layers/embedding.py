@@ -1,0 +1,19 @@
+"""Token ids become vectors."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.parameters import empty
+
+
+class Embedding(nn.Module):
+    """[T] int64 -> [T, E]: rows of a table."""
+
+    def __init__(self, vocab_size: int, size: int) -> None:
+        super().__init__()
+        self.weight = empty(vocab_size, size)
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return ops.embedding(ids_T, self.weight)

@@ -1,0 +1,20 @@
+"""Matrix products with a weight, plain or several fused side by side."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.parameters import empty
+
+
+class Linear(nn.Module):
+    """x_TI @ weight_OI.T (+ bias_O) -> [T, O]."""
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = empty(out_features, in_features)
+        self.bias = empty(out_features) if bias else None
+
+    def forward(self, x_TI: Tensor) -> Tensor:
+        return ops.linear(x_TI, self.weight, self.bias)

@@ -1,0 +1,22 @@
+"""The SwiGLU feed-forward network (arXiv:2002.05202)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.linear import Linear
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x)), with gate and up as one fused product."""
+
+    def __init__(self, size: int, hidden_size: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.gate_up_proj = Linear(size, 2 * hidden_size, bias=bias)
+        self.down_proj = Linear(hidden_size, size, bias=bias)
+
+    def forward(self, x_TE: Tensor) -> Tensor:
+        hidden_TF = ops.silu_mul(self.gate_up_proj(x_TE))
+        output_TE: Tensor = self.down_proj(hidden_TF)
+        return output_TE

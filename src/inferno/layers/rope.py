@@ -1,0 +1,113 @@
+"""Rotary position embedding (arXiv:2104.09864): frequencies, scalings, a step's angles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearScaling:
+    """Positions divided by a factor (kaiokendev, 2023)."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama3Scaling:
+    """Long wavelengths stretched, short ones kept, a ramp between (Llama 3.1's published code)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnScaling:
+    """NTK-by-parts interpolation with a temperature on attention (arXiv:2309.00071).
+
+    attention_factor  multiplies cosines and sines, so attention's logits by its square.
+    truncate          round the ramp's ends to whole dimensions, as the paper's code does.
+    """
+
+    factor: float
+    original_max_positions: int
+    attention_factor: float
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+
+RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """The base of the frequencies, and how they are stretched (None: not)."""
+
+    theta: float = 10000.0
+    scaling: RopeScaling | None = None
+
+
+class RotaryEmbedding(nn.Module):
+    """positions_T int64 -> cos_sin_TD float32: head_dim/2 cosines, then head_dim/2 sines."""
+
+    frequencies: Tensor
+
+    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", frequencies(config, head_dim), persistent=False)
+        scaling = config.scaling
+        self.attention_factor = (
+            scaling.attention_factor if isinstance(scaling, YarnScaling) else 1.0
+        )
+
+    def forward(self, positions_T: Tensor) -> Tensor:
+        angles_TD = positions_T.float().unsqueeze(1) * self.frequencies
+        return torch.cat((angles_TD.cos(), angles_TD.sin()), dim=-1) * self.attention_factor
+
+
+def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
+    """[head_dim / 2] float32: radians per position of each pair, from fast to slow."""
+    # The device is named because models are built under torch.device("meta").
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
+    plain = 1.0 / config.theta**exponents
+    match config.scaling:
+        case None:
+            return plain
+        case LinearScaling(factor=factor):
+            return plain / factor
+        case Llama3Scaling():
+            return _llama3(plain, config.scaling)
+        case YarnScaling():
+            return _yarn(plain, config.scaling, config.theta)
+
+
+def _llama3(plain: Tensor, scaling: Llama3Scaling) -> Tensor:
+    turns = scaling.original_max_positions * plain / (2 * math.pi)
+    kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    kept = kept.clamp(0, 1)
+    return plain * kept + plain / scaling.factor * (1 - kept)
+
+
+def _yarn(plain: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
+    head_dim = 2 * len(plain)
+
+    def dimension_of(num_turns: float) -> float:
+        """The pair, counted as a real number, that turns so often over the original context."""
+        turns = scaling.original_max_positions / (num_turns * 2 * math.pi)
+        return head_dim * math.log(turns) / (2 * math.log(theta))
+
+    low, high = dimension_of(scaling.beta_fast), dimension_of(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001  # no division by zero; the published code's value
+    ramp = (torch.arange(len(plain), dtype=torch.float32, device="cpu") - low) / (high - low)
+    stretched = ramp.clamp(0, 1)
+    return plain / scaling.factor * stretched + plain * (1 - stretched)

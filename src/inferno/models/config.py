@@ -1,0 +1,330 @@
+"""config.json, read key by key: what a model doesn't read must be known to be harmless."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferno.errors import ConfigError
+from inferno.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
+
+# Keys that change nothing about the forward pass: labels, training, the tokenizer, old generation
+# defaults (the current ones live in generation_config.json).
+# fmt: off
+INERT = frozenset({
+    "_name_or_path", "architectures", "model_type", "transformers_version", "auto_map",
+    "torch_dtype", "dtype", "use_cache", "use_bfloat16", "torchscript", "tf_legacy_loss",
+    "attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout",
+    "classifier_dropout", "initializer_range", "pretraining_tp", "gradient_checkpointing",
+    "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id",
+    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "tokenizer_class",
+    "prefix", "return_dict", "return_dict_in_generate", "output_attentions",
+    "output_hidden_states", "output_scores", "output_router_logits", "finetuning_task",
+    "task_specific_params", "problem_type", "id2label", "label2id", "num_labels",
+    "chunk_size_feed_forward", "is_decoder", "tie_encoder_decoder", "add_cross_attention",
+    "cross_attention_hidden_size", "pruned_heads", "max_length", "min_length", "do_sample",
+    "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k",
+    "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
+    "remove_invalid_values", "_attn_implementation", "_attn_implementation_autoset",
+    "attn_implementation", "_flash_attn_2_enabled", "use_flash_attention_2", "is_llama_config",
+    "transformers.js_config", "max_sequence_length", "seq_length", "neftune_noise_alpha",
+    "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference",
+})
+# fmt: on
+_INERT_ROPE = frozenset({"finetuned"})
+_MAX_INT = 2**31 - 1
+
+
+class _Required:
+    """The default of a key that has none."""
+
+
+REQUIRED = _Required()
+
+
+class ConfigReader:
+    """Typed reads of a config's keys that remember which were read.
+
+    A missing or null key takes its default; without one, and for values of the wrong type or range,
+    ConfigError names the key.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], *, allow_unknown: bool = False, path: str = ""
+    ) -> None:
+        self._values = values
+        self._allow_unknown = allow_unknown
+        self._path = path
+        self._read: set[str] = set()
+
+    def integer(
+        self, key: str, default: int | _Required = REQUIRED, *, low: int = 1, high: int = _MAX_INT
+    ) -> int:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self._refuse(key, value, f"an integer from {low} to {high}")
+        return value
+
+    def number(
+        self,
+        key: str,
+        default: float | _Required = REQUIRED,
+        *,
+        low: float = 0.0,
+        may_be_low: bool = False,
+    ) -> float:
+        """A finite number above `low`, or equal to it where it may be."""
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._refuse(key, value, "a number")
+        is_inside = (low <= value if may_be_low else low < value) and value <= 1e30
+        if not is_inside:
+            raise self._refuse(key, value, f"a finite number above {low:g}")
+        return float(value)
+
+    def boolean(self, key: str, default: bool | _Required = REQUIRED) -> bool:
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self._refuse(key, value, "true or false")
+        return value
+
+    def choice(
+        self, key: str, choices: tuple[str, ...], default: str | _Required = REQUIRED
+    ) -> str:
+        value = self._get(key, default)
+        if value not in choices:
+            raise self._refuse(key, value, "one of " + ", ".join(choices))
+        return str(value)
+
+    def optional_integer(self, key: str, default: int | None = None) -> int | None:
+        """As `integer`, but null means None even where there is a default."""
+        self._read.add(key)
+        if self._values.get(key, default) is None:
+            return None
+        return self.integer(key, REQUIRED if default is None else default)
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts, or None where the key is missing or null."""
+        value = self._get(key, None)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._refuse(key, value, "a list of texts")
+        return tuple(value)
+
+    def section(self, *keys: str) -> ConfigReader | None:
+        """The first of these keys that holds a non-empty object, as a reader of its own."""
+        found = [key for key in keys if self._get(key, None)]
+        if not found:
+            return None
+        value = self._values[found[0]]
+        if not isinstance(value, dict):
+            raise self._refuse(found[0], value, "an object")
+        path = f"{self._path}{found[0]}."
+        return ConfigReader(value, allow_unknown=self._allow_unknown, path=path)
+
+    def must_be(self, key: str, *harmless: object) -> None:
+        """Refuse a key whose other values would change the maths in a way we don't have."""
+        value = self._get(key, harmless[0])
+        if value not in harmless:
+            expected = " or ".join(repr(choice) for choice in harmless)
+            raise self._refuse(key, value, f"{expected}: inferno does not implement the others")
+
+    def refuse_unread(self, *, inert: frozenset[str]) -> None:
+        """Refuse keys that nobody read, that are not inert or null, unless all are allowed."""
+        unread = sorted(
+            key
+            for key, value in self._values.items()
+            if key not in self._read and key not in inert and value is not None
+        )
+        if unread and not self._allow_unknown:
+            shown = ", ".join(f"{self._path}{key[:64]}" for key in unread[:20])
+            raise ConfigError(
+                f"config.json has keys that inferno doesn't know and that may change the result: "
+                f"{shown}. If they are harmless, pass --allow-unknown-config."
+            )
+
+    def _get(self, key: str, default: object) -> Any:
+        self._read.add(key)
+        value = self._values.get(key)
+        value = default if value is None else value
+        if isinstance(value, _Required):
+            raise ConfigError(f"config.json lacks {self._path}{key}, which this model needs")
+        return value
+
+    def _refuse(self, key: str, value: object, expected: str) -> ConfigError:
+        is_huge = isinstance(value, int) and value.bit_length() > 256
+        shown = "a huge integer" if is_huge else repr(value)[:80]
+        return ConfigError(f"config.json: {self._path}{key} must be {expected}, not {shown}")
+
+
+def read_rope(config: ConfigReader, *, max_positions: int) -> RopeConfig:
+    """Rotary parameters of both generations: rope_theta + rope_scaling, or rope_parameters."""
+    outer_theta = config.number("rope_theta", 10000.0, low=1.0)
+    config.must_be("partial_rotary_factor", 1.0, 1)
+    outer_original = config.optional_integer("original_max_position_embeddings")
+    section = config.section("rope_scaling", "rope_parameters")
+    if section is None:
+        return RopeConfig(outer_theta)
+    section.must_be("partial_rotary_factor", 1.0, 1)
+    theta = section.number("rope_theta", outer_theta, low=1.0)
+    scaling = _read_scaling(section, max_positions, outer_original)
+    section.refuse_unread(inert=_INERT_ROPE)
+    return RopeConfig(theta, scaling)
+
+
+def _read_scaling(
+    section: ConfigReader, max_positions: int, original: int | None
+) -> RopeScaling | None:
+    # "dynamic" (NTK) is left out on purpose: its base follows the current length, so the same
+    # token would get other values under another schedule.
+    kinds = ("default", "linear", "llama3", "yarn")
+    older_name = section.choice("type", kinds, "default")
+    kind = section.choice("rope_type", kinds, older_name)
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(factor=section.number("factor"))
+    inner_original = section.integer("original_max_position_embeddings", max_positions)
+    original = inner_original if original is None else original
+    if kind == "llama3":
+        return _read_llama3(section, original)
+    return _read_yarn(section, max_positions, original)
+
+
+def _read_llama3(section: ConfigReader, original: int) -> Llama3Scaling:
+    low = section.number("low_freq_factor")
+    return Llama3Scaling(
+        factor=section.number("factor"),
+        low_freq_factor=low,
+        high_freq_factor=section.number("high_freq_factor", low=low),
+        original_max_positions=original,
+    )
+
+
+def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> YarnScaling:
+    factor = section.number("factor", max_positions / original)
+    mscale = section.number("mscale", 0.0, may_be_low=True)
+    mscale_all = section.number("mscale_all_dim", 0.0, may_be_low=True)
+    default_factor = _yarn_temperature(factor, 1.0)
+    if mscale > 0 and mscale_all > 0:
+        default_factor = _yarn_temperature(factor, mscale) / _yarn_temperature(factor, mscale_all)
+    return YarnScaling(
+        factor=factor,
+        original_max_positions=original,
+        attention_factor=section.number("attention_factor", default_factor),
+        beta_fast=section.number("beta_fast", 32.0),
+        beta_slow=section.number("beta_slow", 1.0),
+        truncate=section.boolean("truncate", True),
+    )
+
+
+def _yarn_temperature(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """Sizes and switches of a dense decoder; windows[i] is layer i's window, None for none."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope: RopeConfig
+    max_model_len: int
+    tie_word_embeddings: bool
+    windows: tuple[int | None, ...]
+    qkv_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+
+
+def read_decoder(
+    config: ConfigReader,
+    *,
+    windows: tuple[int | None, ...],
+    head_dim: int | None = None,
+    qkv_bias: bool = False,
+    output_bias: bool = False,
+    mlp_bias: bool = False,
+) -> DecoderConfig:
+    """The keys that every dense decoder has; what differs by family is given by its file."""
+    config.must_be("hidden_act", "silu", "swish")
+    config.must_be("activation", "swiglu")
+    hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    num_kv_heads = config.integer("num_key_value_heads", num_heads)
+    head_dim = config.integer("head_dim", head_dim or max(hidden_size // num_heads, 1))
+    if num_heads % num_kv_heads:
+        raise ConfigError(
+            f"config.json: num_attention_heads ({num_heads}) is not a multiple of "
+            f"num_key_value_heads ({num_kv_heads})"
+        )
+    if head_dim % 2:
+        raise ConfigError(f"config.json: head_dim ({head_dim}) must be even for rotary embedding")
+    max_positions = config.integer("max_position_embeddings")
+    rope = read_rope(config, max_positions=max_positions)
+    return DecoderConfig(
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=hidden_size,
+        intermediate_size=config.integer("intermediate_size"),
+        num_layers=len(windows),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+        rope=rope,
+        max_model_len=_context(rope, max_positions),
+        tie_word_embeddings=config.boolean("tie_word_embeddings", False),
+        windows=windows,
+        qkv_bias=qkv_bias,
+        output_bias=output_bias,
+        mlp_bias=mlp_bias,
+    )
+
+
+def _context(rope: RopeConfig, max_positions: int) -> int:
+    """Tokens that positions reach: YaRN's stretch counts, whether max_positions has it or not."""
+    if not isinstance(rope.scaling, YarnScaling):
+        return max_positions
+    return max(max_positions, int(rope.scaling.factor * rope.scaling.original_max_positions))
+
+
+def refuse_windows(config: ConfigReader) -> None:
+    """For families without them: keys that switch windows on must not."""
+    config.must_be("use_sliding_window", False)
+    kinds = config.texts("layer_types") or ()
+    if set(kinds) - {"full_attention"}:
+        raise ConfigError(
+            "config.json: layer_types must be full_attention throughout: this model has no windows"
+        )
+
+
+def num_layers(config: ConfigReader) -> int:
+    """The number of layers; more than a few hundred is a damaged file, not a model."""
+    return config.integer("num_hidden_layers", high=1024)
+
+
+def read_layer_windows(config: ConfigReader) -> tuple[int | None, ...]:
+    """Windows by layer as Qwen writes them: layer_types, or all from max_window_layers on."""
+    count = num_layers(config)
+    first = config.integer("max_window_layers", 28, low=0)
+    window = config.optional_integer("sliding_window", 4096)
+    window = window if config.boolean("use_sliding_window", False) else None
+    kinds = config.texts("layer_types")
+    if kinds is None:
+        return tuple(window if layer >= first else None for layer in range(count))
+    if len(kinds) != count or not set(kinds) <= {"full_attention", "sliding_attention"}:
+        raise ConfigError(
+            f"config.json: layer_types must name full_attention or sliding_attention for each of "
+            f"{count} layers"
+        )
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)

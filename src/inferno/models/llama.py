@@ -1,0 +1,107 @@
+"""Llama 2 and 3, and what shares its maths: TinyLlama; Mistral and Qwen2 build on this file.
+
+Shape letters: T tokens of all requests in one row, E model width, H query heads, K key/value
+heads, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer
+from inferno.layers.linear import Linear
+from inferno.layers.mlp import SwiGLU
+from inferno.layers.rope import RotaryEmbedding
+from inferno.models.config import (
+    ConfigReader,
+    DecoderConfig,
+    num_layers,
+    read_decoder,
+    refuse_windows,
+)
+from inferno.ops import Batch, LayerKV
+from inferno.weights.loader import FusedSpec
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A LlamaForCausalLM config.json: biases on all four attention products or none, no windows."""
+    config.must_be("rope_interleaved", False)
+    refuse_windows(config)
+    has_bias = config.boolean("attention_bias", False)
+    return read_decoder(
+        config,
+        windows=(None,) * num_layers(config),
+        qkv_bias=has_bias,
+        output_bias=has_bias,
+        mlp_bias=config.boolean("mlp_bias", False),
+    )
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions over a paged cache."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.split_heads = (heads, kv_heads, kv_heads)
+        self.head_dim = head_dim
+        self.scale = head_dim**-0.5
+        qkv_size = sum(self.split_heads) * head_dim
+        self.qkv_proj = Linear(config.hidden_size, qkv_size, bias=config.qkv_bias)
+        self.o_proj = Linear(heads * head_dim, config.hidden_size, bias=config.output_bias)
+
+    def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
+        heads_THD = self.qkv_proj(x_TE).unflatten(-1, (-1, self.head_dim))
+        q_THD, k_TKD, v_TKD = heads_THD.split(self.split_heads, dim=1)
+        q_THD = ops.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv)
+        mixed_THD = ops.attention(q_THD, batch, kv, scale=self.scale)
+        output_TE: Tensor = self.o_proj(mixed_THD.flatten(1))
+        return output_TE
+
+
+def build(config: DecoderConfig) -> CausalLM:
+    """The model with unfilled parameters, named as in the checkpoint."""
+    return assemble(config, Attention)
+
+
+def assemble(config: DecoderConfig, attention: type[nn.Module]) -> CausalLM:
+    """A dense decoder around a class of attention."""
+    size, eps = config.hidden_size, config.rms_norm_eps
+    layers = [
+        DecoderLayer(
+            attention(config),
+            SwiGLU(size, config.intermediate_size, bias=config.mlp_bias),
+            size=size,
+            eps=eps,
+        )
+        for _ in range(config.num_layers)
+    ]
+    rotary = RotaryEmbedding(config.rope, config.head_dim)
+    decoder = Decoder(layers, rotary, vocab_size=config.vocab_size, size=size, eps=eps)
+    return CausalLM(
+        decoder, vocab_size=config.vocab_size, size=size, tied=config.tie_word_embeddings
+    )
+
+
+def fused_weights(config: DecoderConfig) -> FusedSpec:
+    """Which checkpoint tensors lie side by side in one of ours, and how many rows each has."""
+    q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    ffn_rows = config.intermediate_size
+    return {
+        "qkv_proj": (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows)),
+        "gate_up_proj": (("gate_proj", ffn_rows), ("up_proj", ffn_rows)),
+    }
+
+
+# The axis along which tensor parallelism splits each weight; norms are replicated.
+SPLIT_AXES: Mapping[str, int] = {
+    "embed_tokens": 0,
+    "qkv_proj": 0,
+    "o_proj": 1,
+    "gate_up_proj": 0,
+    "down_proj": 1,
+    "lm_head": 0,
+}

@@ -1,0 +1,15 @@
+"""Mistral: Llama's maths with a sliding window on every layer (arXiv:2310.06825)."""
+
+from __future__ import annotations
+
+from inferno.models.config import ConfigReader, DecoderConfig, num_layers, read_decoder
+from inferno.models.llama import SPLIT_AXES, build, fused_weights
+
+__all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A MistralForCausalLM config.json; a missing sliding_window means 4096, null means none."""
+    config.must_be("attention_bias", False)
+    window = config.optional_integer("sliding_window", 4096)
+    return read_decoder(config, windows=(window,) * num_layers(config))

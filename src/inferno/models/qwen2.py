@@ -1,0 +1,15 @@
+"""Qwen2 and Qwen2.5: Llama's maths with biases on q, k and v (arXiv:2407.10671)."""
+
+from __future__ import annotations
+
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder, read_layer_windows
+from inferno.models.llama import SPLIT_AXES, build, fused_weights
+
+__all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A Qwen2ForCausalLM config.json."""
+    config.must_be("use_mrope", False)
+    config.must_be("attention_bias", True, False)  # q, k and v have biases whatever it says
+    return read_decoder(config, windows=read_layer_windows(config), qkv_bias=True)

@@ -1,0 +1,61 @@
+"""Qwen3: heads of their own size, every query and key head normalized (arXiv:2505.09388).
+
+Shape letters: T tokens of all requests in one row, E model width, H query heads, K key/value
+heads, D head size.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.decoder import CausalLM
+from inferno.layers.linear import Linear
+from inferno.layers.norm import RMSNorm
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder, read_layer_windows
+from inferno.models.llama import SPLIT_AXES, assemble, fused_weights
+from inferno.ops import Batch, LayerKV
+
+__all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A Qwen3ForCausalLM config.json; head_dim is 128 where it isn't given."""
+    windows = read_layer_windows(config)
+    has_bias = config.boolean("attention_bias", False)
+    return read_decoder(
+        config, windows=windows, head_dim=128, qkv_bias=has_bias, output_bias=has_bias
+    )
+
+
+class Attention(nn.Module):
+    """Grouped-query attention whose queries and keys are normalized per head, then rotated."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.split_heads = (heads, kv_heads, kv_heads)
+        self.head_dim = head_dim
+        self.scale = head_dim**-0.5
+        self.eps = config.rms_norm_eps
+        qkv_size = sum(self.split_heads) * head_dim
+        self.qkv_proj = Linear(config.hidden_size, qkv_size, bias=config.qkv_bias)
+        self.q_norm = RMSNorm(head_dim, self.eps)
+        self.k_norm = RMSNorm(head_dim, self.eps)
+        self.o_proj = Linear(heads * head_dim, config.hidden_size, bias=config.output_bias)
+
+    def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
+        heads_THD = self.qkv_proj(x_TE).unflatten(-1, (-1, self.head_dim))
+        q_THD, k_TKD, v_TKD = heads_THD.split(self.split_heads, dim=1)
+        norms = {"q_norm_D": self.q_norm.weight, "k_norm_D": self.k_norm.weight}
+        q_THD = ops.rotate_and_store(
+            q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, **norms, eps=self.eps
+        )
+        mixed_THD = ops.attention(q_THD, batch, kv, scale=self.scale)
+        output_TE: Tensor = self.o_proj(mixed_THD.flatten(1))
+        return output_TE
+
+
+def build(config: DecoderConfig) -> CausalLM:
+    """The model with unfilled parameters, named as in the checkpoint."""
+    return assemble(config, Attention)

@@ -1,0 +1,175 @@
+"""Logits of tiny random checkpoints equal those of `transformers`, however they are computed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from inferno.engine.assemble import build_engine
+from inferno.engine.engine import Engine
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+from tests.tiny import edit_config, expected_logits, save_tiny
+
+TOLERANCE = 2e-4
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+QWEN_WINDOW: dict[str, Any] = {
+    "use_sliding_window": True,
+    "sliding_window": 7,
+    "max_window_layers": 1,
+}
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama, tied": ("llama", {"tie_word_embeddings": True}),
+    "llama, one key head": ("llama", {"num_key_value_heads": 1}),
+    "llama, as many key heads": ("llama", {"num_key_value_heads": 4}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, odd head size": ("llama", {"head_dim": 22}),
+    "llama, three heads per key head": (
+        "llama",
+        {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10},
+    ),
+    "llama, theta": ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+    "llama, linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
+    "llama, llama3": ("llama", {"rope_parameters": LLAMA3}),
+    "llama, yarn": ("llama", {"rope_parameters": YARN}),
+    "llama, yarn, exact ramp": ("llama", {"rope_parameters": {**YARN, "truncate": False}}),
+    "llama, yarn, mscale": (
+        "llama",
+        {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}},
+    ),
+    "llama, yarn, attention factor": (
+        "llama",
+        {"rope_parameters": {**YARN, "attention_factor": 1.4, "beta_fast": 16, "beta_slow": 2}},
+    ),
+    "mistral, window": ("mistral", {"sliding_window": 9}),
+    "mistral, no window": ("mistral", {"sliding_window": None}),
+    "qwen2": ("qwen2", {}),
+    "qwen2, windows": ("qwen2", QWEN_WINDOW),
+    "qwen3": ("qwen3", {"head_dim": 20}),
+    "qwen3, windows, biases": ("qwen3", {"head_dim": 16, "attention_bias": True, **QWEN_WINDOW}),
+    "qwen3, layer types": (
+        "qwen3",
+        {
+            "head_dim": 16,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+}
+
+
+def _generate(
+    engine: Engine, prompts: list[list[int]], num_new: int
+) -> list[tuple[list[int], list[Tensor]]]:
+    """Each prompt's tokens, new ones included, and the logits of every position computed."""
+    executor = engine._executor
+    texts: dict[str, list[int]] = {}
+    for number, prompt in enumerate(prompts):
+        request_id = str(number)
+        texts[request_id] = list(prompt)
+        executor.capture_logits(request_id, range(len(prompt) + num_new - 1))
+        params = SamplingParams(temperature=0.0, max_tokens=num_new)
+        engine.add_request(
+            Request(request_id=request_id, prompt_token_ids=tuple(prompt), params=params)
+        )
+    while engine.has_work:
+        for event in engine.step():
+            texts[event.request_id] += event.token_ids
+    return [(text, executor.take_logits(request_id)) for request_id, text in texts.items()]
+
+
+def _prompts(vocab_size: int, lengths: tuple[int, ...]) -> list[list[int]]:
+    rng = random.Random(0)
+    return [[rng.randrange(vocab_size) for _ in range(length)] for length in lengths]
+
+
+def _assert_equal_to_transformers(folder: Path, model: Any, **options: Any) -> None:
+    engine = build_engine(EngineOptions(model=folder, dtype="float32", **options))
+    prompts = _prompts(engine.vocab_size, (1, 37, 5, 70))
+    for text, found in _generate(engine, prompts, num_new=9):
+        expected = expected_logits(model, text[:-1])
+        assert (torch.stack(found) - expected).abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("attention", ["naive", "flash"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_equal_transformers(tmp_path: Path, variant: str, attention: str) -> None:
+    model_type, config = VARIANTS[variant]
+    model = save_tiny(tmp_path, model_type, **config)
+    _assert_equal_to_transformers(
+        tmp_path, model, attention=attention, max_num_batched_tokens=23, num_blocks=64, block_size=4
+    )
+
+
+@pytest.mark.parametrize("num_batched_tokens", [1, 7, 512])
+def test_any_chunking_gives_the_same_logits(tmp_path: Path, num_batched_tokens: int) -> None:
+    model = save_tiny(tmp_path, "qwen3", head_dim=16, **QWEN_WINDOW)
+    _assert_equal_to_transformers(tmp_path, model, max_num_batched_tokens=num_batched_tokens)
+
+
+def test_preempted_requests_end_with_the_same_logits(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path, "llama")
+    _assert_equal_to_transformers(tmp_path, model, block_size=4, num_blocks=22)
+
+
+def test_sharded_checkpoints_load(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path, "llama", shard_size="50KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    _assert_equal_to_transformers(tmp_path, model)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_checkpoints_are_converted(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = save_tiny(tmp_path, "qwen2", dtype=dtype)
+    _assert_equal_to_transformers(tmp_path, model)
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, YARN])
+def test_older_configs_mean_the_same(tmp_path: Path, scaling: dict[str, Any]) -> None:
+    model = save_tiny(tmp_path, "llama", rope_parameters={**scaling, "rope_theta": 3e4})
+    older = {key: value for key, value in scaling.items() if key != "rope_type"}
+    older["type"] = scaling["rope_type"]
+    edit_config(
+        tmp_path,
+        rope_parameters=None,
+        dtype=None,
+        rope_theta=3e4,
+        rope_scaling=older,
+        torch_dtype="float32",
+    )
+    _assert_equal_to_transformers(tmp_path, model)
+
+
+def test_logits_of_chosen_positions_come_in_their_order(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path, "llama")
+    engine = build_engine(EngineOptions(model=tmp_path, max_num_batched_tokens=8))
+    (prompt,) = _prompts(engine.vocab_size, (30,))
+    expected = expected_logits(model, prompt)
+    assert (engine.logits(prompt) - expected).abs().max() <= TOLERANCE
+    chosen = [29, 3, 3, 0]
+    assert (engine.logits(prompt, chosen) - expected[chosen]).abs().max() <= TOLERANCE
+
+
+def test_bfloat16_errs_no_more_than_twice_as_much_as_transformers(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path, "qwen3", head_dim=16, dtype=torch.bfloat16)
+    engine = build_engine(EngineOptions(model=tmp_path, dtype="bfloat16"))
+    (prompt,) = _prompts(engine.vocab_size, (60,))
+    exact = expected_logits(model, prompt)
+    theirs = expected_logits(model.to(torch.bfloat16), prompt).float()
+    bound = 2 * (theirs - exact).abs().mean()
+    assert (engine.logits(prompt) - exact).abs().mean() <= bound
