@@ -1,0 +1,152 @@
+"""An engine from its options: config, model, weights, cache, and the parts that run them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inferno.engine import kv_cache
+from inferno.engine.batcher import Batcher
+from inferno.engine.blocks import BlockManager
+from inferno.engine.device import choose_dtype, find_device, num_physical_cores
+from inferno.engine.engine import Engine
+from inferno.engine.executor import Executor
+from inferno.engine.kv_cache import KVLayout
+from inferno.engine.runner import Runner
+from inferno.engine.sampler import Sampler
+from inferno.engine.scheduler import Scheduler
+from inferno.errors import ConfigError, InvalidRequest, ModelNotFound
+from inferno.json_file import read_json
+from inferno.layers.decoder import CausalLM
+from inferno.models import find_model, read_model_config
+from inferno.models.config import DecoderConfig
+from inferno.ops import AttentionKind
+from inferno.ops.paged_attention import describe
+from inferno.options import EngineOptions
+from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.dummy import fill_dummy
+from inferno.weights.loader import load_weights
+from inferno.weights.memory import available_bytes
+
+Progress = Callable[[int, int], None]
+
+_logger = logging.getLogger("inferno")
+
+
+def build_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+    """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
+
+    Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
+    option.
+    """
+    hf_config = read_hf_config(options.model)
+    config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+    max_model_len = _context(options, config)
+    device = find_device(options.device)
+    dtype = choose_dtype(options.dtype, hf_config, device)
+    torch.set_num_threads(options.threads or num_physical_cores())
+    model = load_model(options, hf_config, config, device, dtype, progress)
+    layout = KVLayout(
+        windows=config.windows,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        block_size=options.block_size,
+        dtype=dtype,
+    )
+    num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
+        layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
+    )
+    _logger.info(
+        "%s in %s, attention %s, %d blocks of %d tokens, context %d",
+        *(device, dtype, describe(AttentionKind(options.attention)), num_blocks),
+        *(options.block_size, max_model_len),
+    )
+    return _connect(options, model, config, layout, num_blocks, max_model_len, device)
+
+
+def read_hf_config(folder: Path) -> dict[str, Any]:
+    """config.json of a model folder; ModelNotFound where there is no such folder or file."""
+    if not folder.is_dir():
+        raise ModelNotFound(f"{folder} is not a folder; give a model's folder")
+    path = folder / "config.json"
+    if not path.exists():
+        raise ModelNotFound(f"{folder} holds no config.json, so it is not a Hugging Face model")
+    return read_json(path, error=ConfigError)
+
+
+def load_model(
+    options: EngineOptions,
+    hf_config: dict[str, Any],
+    config: DecoderConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress | None,
+) -> CausalLM:
+    """The model with its weights on the device."""
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    if options.load_format == "dummy":
+        fill_dummy(model, device=device, dtype=dtype)
+    else:
+        tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
+        with open_checkpoint(options.model) as checkpoint:
+            load_weights(
+                model,
+                checkpoint,
+                fused=module.fused_weights(config),
+                tied=tied,
+                device=device,
+                dtype=dtype,
+                progress=progress,
+            )
+    return model.to(device)  # the parameters are there already; this moves rotary frequencies
+
+
+def _context(options: EngineOptions, config: DecoderConfig) -> int:
+    asked = options.max_model_len
+    if asked is not None and asked > config.max_model_len:
+        raise InvalidRequest(
+            f"max_model_len must be at most the model's context of {config.max_model_len} tokens, "
+            f"not {asked}",
+            param="max_model_len",
+        )
+    return asked or config.max_model_len
+
+
+def _connect(
+    options: EngineOptions,
+    model: CausalLM,
+    config: DecoderConfig,
+    layout: KVLayout,
+    num_blocks: int,
+    max_model_len: int,
+    device: torch.device,
+) -> Engine:
+    kv = kv_cache.allocate(layout, num_blocks, device)
+    blocks = BlockManager(
+        num_blocks,
+        options.block_size,
+        layout.group_windows,
+        enable_prefix_cache=options.prefix_cache,
+    )
+    scheduler = Scheduler(
+        blocks,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_model_len=max_model_len,
+    )
+    batcher = Batcher(
+        block_size=options.block_size,
+        group_windows=layout.group_windows,
+        device=device,
+        attention=AttentionKind(options.attention),
+    )
+    # Metal has no float64, in which the sampler adds up probabilities.
+    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    executor = Executor(batcher, Runner(model, kv), Sampler(config.vocab_size, sampler_device))
+    return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

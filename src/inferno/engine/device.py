@@ -1,0 +1,78 @@
+"""Device, dtype and threads: names become torch's objects, or a clear refusal."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inferno.errors import ConfigError, DeviceUnavailable
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Linux's names for bfloat16 dot products: AVX-512, AMX, and Arm's extension.
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name; DeviceUnavailable says what to do where it isn't there."""
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        built = "no CUDA device is visible" if torch.version.cuda else "this PyTorch has no CUDA"
+        raise DeviceUnavailable(f"{name} was asked for, but {built}. Use --device cpu.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceUnavailable(
+            f"{name} was asked for, but there are {torch.cuda.device_count()} CUDA devices, "
+            f"numbered from 0."
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise DeviceUnavailable(
+            "mps was asked for, but Apple's Metal is not here. Use --device cpu."
+        )
+    return device
+
+
+def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
+    """The dtype of that name; `auto` is the checkpoint's where the device computes in it."""
+    if name != "auto":
+        return _DTYPES[name]
+    declared = hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32"
+    if not isinstance(declared, str) or declared not in _DTYPES:
+        raise ConfigError(
+            f"config.json: dtype must be one of {', '.join(_DTYPES)}, not {str(declared)[:64]!r}; "
+            f"choose one with --dtype"
+        )
+    if device.type == "cpu" and not (declared == "bfloat16" and _cpu_has_bfloat16()):
+        return torch.float32  # PyTorch emulates 16-bit products here, several times slower
+    return _DTYPES[declared]
+
+
+def _cpu_has_bfloat16() -> bool:
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and not _BF16_FLAGS.isdisjoint(cpuinfo.read_text().split())
+
+
+def num_physical_cores() -> int:
+    """Physical cores that this process may use, by affinity and by the cgroup's CPU quota."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else _all_cpus()
+    cores = {_siblings(cpu) for cpu in allowed}
+    return max(1, min(len(cores), _cgroup_cpus()))
+
+
+def _all_cpus() -> set[int]:
+    return set(range(os.cpu_count() or 1))
+
+
+def _siblings(cpu: int) -> str:
+    """A name that the hardware threads of one core share."""
+    path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return path.read_text().strip() if path.exists() else str(cpu)
+
+
+def _cgroup_cpus() -> int:
+    path = Path("/sys/fs/cgroup/cpu.max")
+    quota, _, period = path.read_text().partition(" ") if path.exists() else ("max", "", "")
+    return math.ceil(int(quota) / int(period)) if quota.strip() != "max" else len(_all_cpus())

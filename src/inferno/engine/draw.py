@@ -1,0 +1,241 @@
+"""Choose token ids from rows of logits, so that a row's choice depends on that row alone.
+
+Probabilities are kept as weights: whole numbers, `unit_weight(V)` for the likeliest token. Any sum
+of weights stays below 2**53, so float64 holds it exactly and the order of summation can't matter:
+not the batch's, not the threads', not the device's.
+
+Letters: R rows, V vocabulary, B blocks of the vocabulary, C candidates, likeliest first. A row that
+is NaN or all -inf does no harm to others; what is drawn for it means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_BLOCK = 256  # tokens per block
+_NUM_CANDIDATES = 256  # tried before the whole vocabulary is sorted
+_CPU_CHUNK = 2**18  # logits weighed at a time: what a core's cache holds
+_GPU_CHUNK = 2**26
+_MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How the logits of each row become weights.
+
+    peak_R1         the row's largest logit, which weighs `unit`.
+    temperature_R1  float32, above 0.
+    least_R1        lighter tokens weigh nothing (min-p), float32; None where no row has a min-p.
+    """
+
+    peak_R1: Tensor
+    temperature_R1: Tensor
+    least_R1: Tensor | None
+    unit: float
+
+    def rows(self, index: Tensor | slice) -> Scale:
+        """The scale of some rows."""
+        least_R1 = None if self.least_R1 is None else self.least_R1[index]
+        return Scale(self.peak_R1[index], self.temperature_R1[index], least_R1, self.unit)
+
+    def weigh(self, logits_RC: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return whole numbers in float32, in proportion to exp(logits / temperature)."""
+        # The peak goes first, so that no temperature, however small, can overflow.
+        weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).div_(self.temperature_R1)
+        weight_RC.exp_().mul_(self.unit).round_()
+        if self.least_R1 is not None:
+            weight_RC.mul_(torch.ge(weight_RC, self.least_R1, out=torch.empty_like(weight_RC)))
+        return weight_RC
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which of a row's ranked tokens stay: the top k, and of these the top p. Each is [R, 1].
+
+    top_k_R1    int64, V when off.
+    top_p_R1    float64: the share of the mass that must be reached.
+    total_R1    that mass, float64; None for the mass of the top k, where every row has a top-k.
+    """
+
+    top_k_R1: Tensor
+    top_p_R1: Tensor
+    total_R1: Tensor | None
+
+    def rows(self, index: Tensor) -> Cut:
+        """The cut of some rows."""
+        total_R1 = None if self.total_R1 is None else self.total_R1[index]
+        return Cut(self.top_k_R1[index], self.top_p_R1[index], total_R1)
+
+    def last_kept(self, end_RC: Tensor) -> Tensor:
+        """Return the rank of the last token to stay, [R, 1], from the running sum of weights."""
+        total_R1 = self.total_R1
+        if total_R1 is None:
+            total_R1 = end_RC.gather(1, self.top_k_R1.clamp(max=end_RC.shape[1]) - 1)
+        return _clip(torch.searchsorted(end_RC, self.top_p_R1 * total_R1), end_RC)
+
+
+def unit_weight(vocab_size: int) -> float:
+    """Return the largest power of two of which `vocab_size` add up to less than 2**53."""
+    return 2.0 ** (53 - vocab_size.bit_length())
+
+
+def block_maxima(logits_RV: Tensor) -> Tensor:
+    """Return the largest logit of each block, [R, B]: NaN where a block has one."""
+    num_rows, vocab_size = logits_RV.shape
+    num_whole = vocab_size // _BLOCK
+    whole_RV, rest_RV = logits_RV[:, : num_whole * _BLOCK], logits_RV[:, num_whole * _BLOCK :]
+    maxima_RB = whole_RV.view(num_rows, num_whole, _BLOCK).amax(-1)
+    if vocab_size % _BLOCK == 0:
+        return maxima_RB
+    return torch.cat((maxima_RB, rest_RV.amax(-1, keepdim=True)), dim=1)
+
+
+def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
+    """Return the sum of each row's weights: [R, 1], float64, exact."""
+    return _block_masses(logits_RV, scale).sum(-1, keepdim=True)
+
+
+def draw_likeliest(logits_RV: Tensor, maxima_RB: Tensor) -> Tensor:
+    """Return each row's likeliest token, the lowest id among equals: [R]."""
+    logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
+    return ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True)).squeeze(1)
+
+
+def draw(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
+    """Return a token for each row, drawn by weight: [R].
+
+    Inverts the cumulative distribution in the order of token ids, over the blocks and then in one.
+    """
+    mass_RB = _block_masses(logits_RV, scale)
+    end_RB = mass_RB.cumsum(-1)
+    target_R1 = _target(end_RB[:, -1:], uniform_R1)
+    block_R1 = _invert(end_RB, target_R1)
+    target_R1 -= (end_RB - mass_RB).gather(1, block_R1)
+    logits_RC, ids_RC = _open_block(logits_RV, block_R1)
+    end_RC = scale.weigh(logits_RC).double().cumsum(-1)
+    return ids_RC.gather(1, _invert(end_RC, target_R1)).squeeze(1)
+
+
+def draw_truncated(logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor) -> Tensor:
+    """Return a token for each row, drawn by weight among those that its cut leaves: [R].
+
+    Equal logits rank by id. Inverts the cumulative distribution in the order of rank.
+    """
+    vocab_size = logits_RV.shape[1]
+    token_R, is_exact_R = _draw_ranked(logits_RV, scale, cut, uniform_R1, _NUM_CANDIDATES)
+    if vocab_size > _NUM_CANDIDATES and not is_exact_R.all():
+        for rows in torch.split((~is_exact_R).nonzero().squeeze(1), _rows_per_chunk(logits_RV)):
+            part = (logits_RV[rows], scale.rows(rows), cut.rows(rows), uniform_R1[rows])
+            token_R[rows], _ = _draw_ranked(*part, num_candidates=vocab_size)
+    return token_R
+
+
+def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
+    """Return log softmax(logits) at some tokens of each row: [R, C], float64."""
+    peak_R1 = block_maxima(logits_RV).amax(-1, keepdim=True)
+    scale = Scale(peak_R1, torch.ones_like(peak_R1), None, unit_weight(logits_RV.shape[1]))
+    log_total_R1 = (total_mass(logits_RV, scale) / scale.unit).log()
+    return logits_RV.gather(1, ids_RC).double() - peak_R1.double() - log_total_R1
+
+
+def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
+    """Return the ids of each row's likeliest tokens, the lower id first among equals: [R, C]."""
+    num_tokens = min(num_tokens, logits_RV.shape[1])
+    logits_RC, ids_RC = _rank(logits_RV, 2 * num_tokens)
+    top_RC = ids_RC[:, :num_tokens]
+    is_tied_R = logits_RC[:, num_tokens - 1] == logits_RC[:, -1]
+    if ids_RC.shape[1] < logits_RV.shape[1] and is_tied_R.any():
+        _, ids_TV = _rank(logits_RV[is_tied_R], logits_RV.shape[1])
+        top_RC[is_tied_R] = ids_TV[:, :num_tokens]
+    return top_RC
+
+
+def _block_masses(logits_RV: Tensor, scale: Scale) -> Tensor:
+    """The sum of the weights of each block, [R, B], float64, exact."""
+    num_rows, vocab_size = logits_RV.shape
+    num_blocks = -(-vocab_size // _BLOCK)
+    chunk = _rows_per_chunk(logits_RV)
+    mass_RB = logits_RV.new_empty((num_rows, num_blocks), dtype=torch.float64)
+    # Written again for every chunk, but for the zeros that fill up the last block.
+    weight_RV = logits_RV.new_zeros((min(chunk, num_rows), num_blocks * _BLOCK))
+    for start in range(0, num_rows, chunk):
+        rows = slice(start, start + chunk)
+        mass_CB = mass_RB[rows]
+        weight_CV = weight_RV[: len(mass_CB)]
+        scale.rows(rows).weigh(logits_RV[rows], out=weight_CV[:, :vocab_size])
+        torch.sum(weight_CV.view(-1, num_blocks, _BLOCK), -1, dtype=torch.float64, out=mass_CB)
+    return mass_RB
+
+
+def _rows_per_chunk(logits_RV: Tensor) -> int:
+    return max(1, (_CPU_CHUNK if logits_RV.is_cpu else _GPU_CHUNK) // logits_RV.shape[1])
+
+
+def _open_block(logits_RV: Tensor, block_R1: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits and ids of one block of each row, [R, C]; the last id fills up a short block."""
+    ids_RC = block_R1 * _BLOCK + torch.arange(_BLOCK, device=logits_RV.device)
+    ids_RC.clamp_(max=logits_RV.shape[1] - 1)
+    return logits_RV.gather(1, ids_RC), ids_RC
+
+
+def _target(mass_R1: Tensor, uniform_R1: Tensor) -> Tensor:
+    """Where in a mass a random number points: a whole number from 0 to below the mass."""
+    return (uniform_R1 * mass_R1).floor_().minimum(mass_R1 - 1)  # the product may round up
+
+
+def _invert(end_RC: Tensor, target_R1: Tensor) -> Tensor:
+    """The first place where a running sum of weights passes the target; it has a weight."""
+    return _clip(torch.searchsorted(end_RC, target_R1, right=True), end_RC)
+
+
+def _clip(place_R1: Tensor, end_RC: Tensor) -> Tensor:
+    """Places inside the candidates: NaN points outside, as do sums that the candidates miss."""
+    return place_R1.clamp_(max=end_RC.shape[1] - 1)
+
+
+def _draw_ranked(
+    logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor, num_candidates: int
+) -> tuple[Tensor, Tensor]:
+    """Draw from each row's likeliest tokens; and say for which rows those are enough."""
+    logits_RC, ids_RC = _rank(logits_RV, num_candidates)
+    end_RC = scale.weigh(logits_RC).double().cumsum(-1)
+    last_R1 = cut.last_kept(end_RC)
+    target_R1 = _target(end_RC.gather(1, last_R1), uniform_R1)
+    token_R = ids_RC.gather(1, _invert(end_RC, target_R1)).squeeze(1)
+    # The ranks that are kept are right if they end above the last candidate, which may have equals
+    # that were left out. And the mass of the top k needs all k of them.
+    is_above_R1 = logits_RC.gather(1, last_R1) > logits_RC[:, -1:]
+    has_top_k_R1 = (cut.top_k_R1 <= num_candidates) | (cut.top_k_R1 == logits_RV.shape[1])
+    return token_R, (is_above_R1 & has_top_k_R1).squeeze(1)
+
+
+def _rank(logits_RV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:
+    """The largest logits of each row and their ids, in order; equal logits by id: [R, C].
+
+    Which of the tokens that equal the last candidate are among the candidates is undefined.
+    """
+    if num_candidates < logits_RV.shape[1]:
+        ids_RC = logits_RV.topk(num_candidates, sorted=False).indices
+        logits_RC = logits_RV.gather(1, ids_RC)
+    else:
+        ids_RC = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+        logits_RC = logits_RV
+    ids_RC = _sort(_ordinal(logits_RC).neg_().bitwise_left_shift_(32).bitwise_or_(ids_RC)) & _MASK32
+    return logits_RV.gather(1, ids_RC), ids_RC
+
+
+def _ordinal(values: Tensor) -> Tensor:
+    """Whole numbers, int64, in the order of float32 values: their bits, those below 0 reversed."""
+    bits = (values + 0.0).view(torch.int32)  # adding zero makes -0.0 equal to 0.0
+    return (bits ^ ((bits >> 31) & _MASK31)).long()
+
+
+def _sort(keys_RC: Tensor) -> Tensor:
+    """Sort int64 keys, in place on a CPU, where numpy is 20 times as fast as torch."""
+    if not keys_RC.is_cpu:
+        return keys_RC.sort(dim=-1).values
+    keys_RC.numpy().sort(axis=-1)
+    return keys_RC

@@ -1,0 +1,122 @@
+"""The engine: add a request, abort one, step. Token ids in, token ids out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from inferno.engine.executor import Executor
+from inferno.engine.scheduler import Scheduler
+from inferno.errors import EngineError, InvalidRequest
+from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
+
+_logger = logging.getLogger("inferno")
+
+
+class Engine:
+    """Runs requests together, a step at a time."""
+
+    def __init__(
+        self, scheduler: Scheduler, executor: Executor, *, vocab_size: int, max_model_len: int
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self.vocab_size = vocab_size
+        self.max_model_len = max_model_len
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return self._scheduler.has_work
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""
+        _check_token_ids(request, self.vocab_size)
+        if request.params.seed is None:
+            drawn = secrets.randbits(63)
+            request = replace(request, params=replace(request.params, seed=drawn))
+        self._scheduler.add(request)
+
+    def abort(self, request_id: str, sample_index: int | None = None) -> None:
+        """End a request, or one of its samples; an unknown id does nothing. The next step tells."""
+        self._scheduler.abort(request_id, sample_index)
+
+    def step(self) -> list[TokenEvent]:
+        """Compute one batch of tokens; returns what happened to whom."""
+        plan = self._scheduler.plan()
+        if not plan.chunks:
+            return self._scheduler.commit(plan, ())
+        try:
+            results = self._executor.submit(plan).result()
+        except Exception as problem:  # a kernel failed, memory ran out, or we made a mistake
+            _logger.exception("a step of the engine failed")
+            return self._scheduler.fail(plan, f"a step of the engine failed: {problem!r}")
+        return self._scheduler.commit(plan, results)
+
+    def logits(self, token_ids: Iterable[int], positions: Iterable[int] | None = None) -> Tensor:
+        """Float32 logits [positions, V] after each of these positions of a text, all by default.
+
+        Goes through scheduler, blocks and paged attention like any request, but computes every
+        token. Other requests must not be under way. Raises as `add_request` and EngineError.
+        """
+        ids = tuple(token_ids)
+        wanted = range(len(ids)) if positions is None else _check_positions(positions, len(ids))
+        request = Request(
+            request_id=f"logits-{secrets.token_hex(8)}",
+            prompt_token_ids=ids,
+            params=SamplingParams(max_tokens=0),
+            reads_prefix_cache=False,
+        )
+        self.add_request(request)
+        self._executor.capture_logits(request.request_id, wanted)
+        try:
+            while self.has_work:
+                for event in self.step():
+                    if event.finish_reason is FinishReason.ERROR:
+                        raise EngineError(event.error or "a step of the engine failed")
+        finally:
+            self._scheduler.abort(request.request_id)
+            kept = self._executor.take_logits(request.request_id)
+        by_position = dict(zip(dict.fromkeys(wanted), kept, strict=True))
+        return torch.stack([by_position[position] for position in wanted])
+
+
+def _check_positions(positions: Iterable[int], length: int) -> list[int]:
+    checked = list(positions)
+    for position in checked:
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise InvalidRequest(f"positions must be integers, not {position!r}", param="positions")
+        if not 0 <= position < length:
+            raise InvalidRequest(
+                f"positions must be from 0 to {length - 1}, not {position}", param="positions"
+            )
+    if not checked:
+        raise InvalidRequest("positions must not be empty", param="positions")
+    return checked
+
+
+def _check_token_ids(request: Request, vocab_size: int) -> None:
+    """Every id that will index logits or embeddings must be one: devices don't check."""
+    params = request.params
+    given = {
+        "prompt_token_ids": request.prompt_token_ids,
+        "eos_token_ids": request.eos_token_ids,
+        "stop_token_ids": params.stop_token_ids,
+        "allowed_token_ids": params.allowed_token_ids or (),
+        "logit_bias": params.logit_bias,
+        "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
+    }
+    for name, token_ids in given.items():
+        for token_id in token_ids:
+            is_id = isinstance(token_id, int) and not isinstance(token_id, bool)
+            if not is_id or not 0 <= token_id < vocab_size:
+                raise InvalidRequest(
+                    f"{name} holds {token_id!r}, which is no token of this model: ids are 0 to "
+                    f"{vocab_size - 1}",
+                    param=name,
+                )

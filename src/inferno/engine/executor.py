@@ -1,0 +1,139 @@
+"""What one device does with a plan: build the batch, run the model, sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inferno.engine.batcher import Batcher
+from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
+from inferno.engine.runner import Runner
+from inferno.engine.sampler import Sampled, Sampler, SampleRow, token_logprobs
+from inferno.requests import TokenLogprobs
+
+# Logits of many positions are made and used in slices, so that a long prompt with a vocabulary of
+# 150,000 takes 40 MB at a time and not gigabytes.
+_LOGITS_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StepHandle:
+    """A submitted step, whose results can be asked for."""
+
+    results: Sequence[StepResult]
+
+    def result(self) -> Sequence[StepResult]:
+        """One StepResult per chunk of the plan."""
+        return self.results
+
+
+class Executor:
+    """Owns batcher, runner and sampler of one device."""
+
+    def __init__(self, batcher: Batcher, runner: Runner, sampler: Sampler) -> None:
+        self._batcher = batcher
+        self._runner = runner
+        self._sampler = sampler
+        self._captures: dict[str, dict[int, Tensor]] = {}
+
+    @torch.inference_mode()
+    def submit(self, plan: StepPlan) -> StepHandle:
+        """Run a step on the device."""
+        hidden_TE = self._runner.forward(self._batcher.build(plan))
+        starts = _first_rows(plan.chunks)
+        sampled = self._sample(plan.chunks, starts, hidden_TE)
+        results = []
+        for chunk, start, token in zip(plan.chunks, starts, sampled, strict=True):
+            prompt_logprobs = self._prompt_logprobs(chunk, start, hidden_TE)
+            if self._captures and chunk.request.request_id in self._captures:
+                self._capture(chunk, start, hidden_TE)
+            results.append(_result(token, prompt_logprobs))
+        return StepHandle(results)
+
+    def capture_logits(self, request_id: str, positions: Iterable[int]) -> None:
+        """Keep the logits of these positions of a request that is about to be added."""
+        self._captures[request_id] = {position: torch.empty(0) for position in positions}
+
+    def take_logits(self, request_id: str) -> list[Tensor]:
+        """The kept logits [V], float32 on the CPU, in the order in which positions were asked."""
+        return list(self._captures.pop(request_id, {}).values())
+
+    def _sample(
+        self, chunks: Sequence[ScheduledChunk], starts: Sequence[int], hidden_TE: Tensor
+    ) -> list[Sampled | None]:
+        """The token of each chunk that closes its gap, None for the others."""
+        closing = [i for i, chunk in enumerate(chunks) if chunk.wants_token]
+        tokens: list[Sampled | None] = [None] * len(chunks)
+        if not closing:
+            return tokens
+        last_rows = [starts[i] + chunks[i].num_tokens - 1 for i in closing]
+        logits_RV = self._runner.logits(hidden_TE, last_rows)
+        sampled = self._sampler.sample(logits_RV, [_sample_row(chunks[i]) for i in closing])
+        for i, token in zip(closing, sampled, strict=True):
+            tokens[i] = token
+        return tokens
+
+    def _prompt_logprobs(
+        self, chunk: ScheduledChunk, start: int, hidden_TE: Tensor
+    ) -> tuple[TokenLogprobs | None, ...]:
+        """Of the prompt tokens that this chunk predicts, and None for the first of all."""
+        num_top = chunk.request.params.prompt_logprobs
+        if num_top is None or not chunk.wants_prompt_logprobs:
+            return ()
+        stop = min(chunk.start + chunk.num_tokens, chunk.num_prompt_tokens - 1)
+        found: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
+        for low in range(chunk.start, stop, _LOGITS_ROWS):
+            high = min(low + _LOGITS_ROWS, stop)
+            rows = range(start + low - chunk.start, start + high - chunk.start)
+            targets = chunk.token_ids[low + 1 : high + 1]
+            found += token_logprobs(self._runner.logits(hidden_TE, rows), targets, num_top)
+        return tuple(found)
+
+    def _capture(self, chunk: ScheduledChunk, start: int, hidden_TE: Tensor) -> None:
+        kept = self._captures[chunk.request.request_id]
+        for offset in range(0, chunk.num_tokens, _LOGITS_ROWS):
+            stop = min(offset + _LOGITS_ROWS, chunk.num_tokens)
+            wanted = [i for i in range(offset, stop) if chunk.start + i in kept]
+            if not wanted:
+                continue
+            logits_NV = self._runner.logits(hidden_TE, [start + i for i in wanted]).cpu()
+            for i, logits_V in zip(wanted, logits_NV, strict=True):
+                kept[chunk.start + i] = logits_V
+
+
+def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:
+    starts, row = [], 0
+    for chunk in chunks:
+        starts.append(row)
+        row += chunk.num_tokens
+    return starts
+
+
+def _sample_row(chunk: ScheduledChunk) -> SampleRow:
+    request = chunk.request
+    assert request.params.seed is not None, "the engine draws a seed at admission"
+    return SampleRow(
+        params=request.params,
+        seed=request.params.seed,
+        sample_index=chunk.sample_index,
+        position=chunk.start + chunk.num_tokens,
+        token_ids=chunk.token_ids,
+        num_prompt_tokens=chunk.num_prompt_tokens,
+        eos_token_ids=request.eos_token_ids,
+        bad_words_ids=request.bad_words_ids,
+    )
+
+
+def _result(token: Sampled | None, prompt_logprobs: tuple[TokenLogprobs | None, ...]) -> StepResult:
+    if any(entry is not None and math.isnan(entry.logprob) for entry in prompt_logprobs):
+        return StepResult(error="the model produced logits that are no numbers for the prompt")
+    if token is None:
+        return StepResult((), (), prompt_logprobs, None)
+    if token.error is not None:
+        return StepResult((), (), prompt_logprobs, token.error)
+    logprobs = () if token.logprobs is None else (token.logprobs,)
+    return StepResult((token.token_id,), logprobs, prompt_logprobs, None)

@@ -1,0 +1,208 @@
+"""Shape logits as requests ask before tokens are chosen: biases, bans and penalties."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inferno.requests import SamplingParams
+
+_BANNED = float("-inf")
+_SMALLEST = torch.finfo(torch.float32).tiny
+_LARGEST = torch.finfo(torch.float32).max
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """What one row of logits is for: the token at `position` of one sample of a request.
+
+    seed            64 bits, signed, resolved at admission.
+    token_ids       prompt and output so far, by reference: the list may only grow.
+    bad_words_ids   the last token of each is never chosen after the others.
+    """
+
+    params: SamplingParams
+    seed: int
+    sample_index: int
+    position: int
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+    eos_token_ids: frozenset[int] = frozenset()
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+
+
+class LogitShaper:
+    """Applies biases, bans and penalties; owns the occurrence counts that penalties need.
+
+    The order is vLLM's: logit_bias, allowed tokens, bad words, min_tokens, then repetition,
+    frequency and presence penalty. Bans commute with the rest; a bias counts as the model's own.
+    """
+
+    def __init__(self) -> None:
+        self._occurrences: dict[tuple[int, int], _Occurrences] = {}
+
+    def shape(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
+        """Shape float32 logits in place; `rows` says what to do, by row number.
+
+        Token ids that the vocabulary doesn't have are passed over.
+        """
+        add_bias(logits_RV, {i: row.params.logit_bias for i, row in rows.items()})
+        keep_allowed(logits_RV, {i: row.params.allowed_token_ids for i, row in rows.items()})
+        ban(logits_RV, {i: completed_bad_words(row) for i, row in rows.items()})
+        ban(logits_RV, {i: early_endings(row) for i, row in rows.items()})
+        self._penalize(logits_RV, {i: row for i, row in rows.items() if has_penalty(row.params)})
+
+    def _penalize(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
+        # Kept from step to step for as long as a request shows up, so each token is read once.
+        self._occurrences = {_identity(row): self._count(row) for row in rows.values()}
+        if rows:
+            occurrences = [self._occurrences[_identity(row)] for row in rows.values()]
+            params = [row.params for row in rows.values()]
+            penalize(logits_RV, list(rows), params, occurrences)
+
+    def _count(self, row: SampleRow) -> _Occurrences:
+        known = self._occurrences.get(_identity(row))
+        known = known or _Occurrences(row.token_ids, row.num_prompt_tokens)
+        known.read_new()
+        return known
+
+
+def is_shaped(row: SampleRow) -> bool:
+    """Whether anything here would change this row's logits."""
+    params = row.params
+    return (
+        bool(params.logit_bias)
+        or params.allowed_token_ids is not None
+        or bool(row.bad_words_ids)
+        or is_too_short(row)
+        or has_penalty(params)
+    )
+
+
+def has_penalty(params: SamplingParams) -> bool:
+    """Whether tokens that have occurred are penalised."""
+    return (
+        params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+
+
+def is_too_short(row: SampleRow) -> bool:
+    """Whether the output has fewer than min_tokens tokens."""
+    return len(row.token_ids) - row.num_prompt_tokens < row.params.min_tokens
+
+
+def early_endings(row: SampleRow) -> Iterable[int]:
+    """The tokens that would end the output before min_tokens."""
+    return (*row.eos_token_ids, *row.params.stop_token_ids) if is_too_short(row) else ()
+
+
+def completed_bad_words(row: SampleRow) -> Iterable[int]:
+    """The tokens that would complete a bad word now."""
+    for *start, last in row.bad_words_ids:
+        if not start or list(row.token_ids[-len(start) :]) == start:
+            yield last
+
+
+def add_bias(logits_RV: Tensor, biases: Mapping[int, Mapping[int, float]]) -> None:
+    """Add biases[row][token id] to the logits."""
+    added = [
+        (i, token_id, bias)
+        for i, row_biases in biases.items()
+        for token_id, bias in row_biases.items()
+        if token_id < logits_RV.shape[1]
+    ]
+    if added:
+        rows, token_ids, values = zip(*added, strict=True)
+        logits_RV[list(rows), list(token_ids)] += logits_RV.new_tensor(values)
+
+
+def keep_allowed(logits_RV: Tensor, allowed: Mapping[int, Sequence[int] | None]) -> None:
+    """Ban all but allowed[row] where that is not None."""
+    for i, allowed_ids in allowed.items():
+        if allowed_ids is not None:
+            token_ids = [token_id for token_id in allowed_ids if token_id < logits_RV.shape[1]]
+            kept = logits_RV[i, token_ids]
+            logits_RV[i] = _BANNED
+            logits_RV[i, token_ids] = kept
+
+
+def ban(logits_RV: Tensor, banned: Mapping[int, Iterable[int]]) -> None:
+    """Give the tokens banned[row] no chance."""
+    pairs = [
+        (i, token_id)
+        for i, token_ids in banned.items()
+        for token_id in token_ids
+        if token_id < logits_RV.shape[1]
+    ]
+    if pairs:
+        rows, token_ids = zip(*pairs, strict=True)
+        logits_RV[list(rows), list(token_ids)] = _BANNED
+
+
+def penalize(
+    logits_RV: Tensor,
+    rows: Sequence[int],
+    params: Sequence[SamplingParams],
+    occurrences: Sequence[_Occurrences],
+) -> None:
+    """Penalise the tokens that have occurred in the requests of `rows`, all rows at once.
+
+    The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
+    """
+    num_tokens = torch.tensor([len(seen.ids) for seen in occurrences])
+    penalties = torch.tensor(
+        [
+            (max(p.repetition_penalty, _SMALLEST), p.frequency_penalty, p.presence_penalty)
+            for p in params
+        ]
+    )
+    device = logits_RV.device
+    row_N = torch.tensor(rows).repeat_interleave(num_tokens).to(device)
+    id_N = _concatenate([seen.ids for seen in occurrences]).to(device)
+    count_N = _concatenate([seen.counts for seen in occurrences]).to(device)
+    penalties_N3 = penalties.repeat_interleave(num_tokens, dim=0).to(device)
+    repetition_N, frequency_N, presence_N = penalties_N3.unbind(1)
+    logit_N = logits_RV[row_N, id_N]
+    logit_N = torch.where(logit_N > 0, logit_N / repetition_N, logit_N * repetition_N)
+    logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
+    # A tiny repetition penalty may overflow, and infinity is no logit.
+    logits_RV[row_N, id_N] = logit_N.clamp_(max=_LARGEST)
+
+
+class _Occurrences:
+    """The distinct tokens of one request and how often its output has each; grows with it."""
+
+    __slots__ = ("_num_prompt_tokens", "_slots", "_token_ids", "counts", "ids", "num_read")
+
+    def __init__(self, token_ids: Sequence[int], num_prompt_tokens: int) -> None:
+        self._token_ids = token_ids  # held, so that no other list can get its id()
+        self._num_prompt_tokens = num_prompt_tokens
+        self._slots: dict[int, int] = {}
+        self.ids = array("q")
+        self.counts = array("q")
+        self.num_read = 0
+
+    def read_new(self) -> None:
+        """Count the tokens that came since the last call."""
+        for token_id in self._token_ids[self.num_read :]:
+            slot = self._slots.setdefault(token_id, len(self.ids))
+            if slot == len(self.ids):
+                self.ids.append(token_id)
+                self.counts.append(0)
+            self.counts[slot] += self.num_read >= self._num_prompt_tokens
+            self.num_read += 1
+
+
+def _identity(row: SampleRow) -> tuple[int, int]:
+    return id(row.token_ids), row.num_prompt_tokens
+
+
+def _concatenate(parts: Sequence[array[int]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))

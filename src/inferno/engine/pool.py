@@ -1,0 +1,79 @@
+"""One pool of blocks: which are free, how often each of the others is held, and what they cache."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+Key = tuple[int, bytes]  # group of layers, digest of all tokens up to the block's last
+
+
+class BlockPool:
+    """Blocks 1 to num_blocks; every operation takes constant time.
+
+    A block is free, or in use (held at least once), or idle: held by nobody, but cached, so that
+    it can still be found. Idle blocks are evicted when no free one is left, the least recently
+    used first.
+    """
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._ref_counts = [0] * (num_blocks + 1)
+        self._free = deque(range(1, num_blocks + 1))
+        self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
+        self._cached: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}  # the other way round
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_idle(self) -> int:
+        return len(self._idle)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that `take` can give."""
+        return len(self._free) + len(self._idle)
+
+    def is_in_use(self, block: int) -> bool:
+        return self._ref_counts[block] > 0
+
+    def take(self) -> int:
+        """A block to write to, held once. Ask `num_available` first."""
+        block = self._free.popleft() if self._free else self._evict()
+        self._ref_counts[block] = 1
+        return block
+
+    def _evict(self) -> int:
+        block, _ = self._idle.popitem(last=False)
+        del self._cached[self._keys.pop(block)]
+        return block
+
+    def hold(self, block: int) -> None:
+        """Hold a cached block once more; from now on it is only read."""
+        assert block in self._keys, f"block {block} is not cached, so it can't be shared"
+        if not self._ref_counts[block]:
+            del self._idle[block]
+        self._ref_counts[block] += 1
+
+    def give_back(self, block: int) -> None:
+        """Hold it once less; the last holder leaves it idle, or free if it isn't cached."""
+        assert self._ref_counts[block] > 0, f"block {block} is given back more often than held"
+        self._ref_counts[block] -= 1
+        if self._ref_counts[block]:
+            return
+        if block in self._keys:
+            self._idle[block] = None
+        else:
+            self._free.append(block)
+
+    def find(self, key: Key) -> int | None:
+        """The block cached under this key."""
+        return self._cached.get(key)
+
+    def register(self, block: int, key: Key) -> None:
+        """Cache a block that is held, unless another one has its key."""
+        if key not in self._cached:
+            self._cached[key] = block
+            self._keys[block] = key

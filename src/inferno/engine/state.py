@@ -1,0 +1,103 @@
+"""What the scheduler knows about one sample of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from inferno.engine.blocks import BlockTables
+from inferno.requests import FinishReason, Request, TokenLogprobs
+
+Rank = tuple[int, int, int]  # minus priority, arrival, sample index: the smallest goes first
+
+
+class Status(Enum):
+    """Where a sample stands."""
+
+    WAITING = auto()  # has not run yet
+    RUNNING = auto()  # has a slot and blocks
+    PREEMPTED = auto()  # lost both, and computes its tokens again when it gets new ones
+    FINISHED = auto()
+
+
+_SUCCESSORS = {
+    Status.WAITING: {Status.RUNNING, Status.FINISHED},
+    Status.RUNNING: {Status.PREEMPTED, Status.FINISHED},
+    Status.PREEMPTED: {Status.RUNNING, Status.FINISHED},
+    Status.FINISHED: set[Status](),
+}
+
+
+@dataclass(slots=True, eq=False)
+class SampleState:
+    """One sample: the tokens it has, and how many of them are computed. A step closes the gap.
+
+    min_length          tokens it must have before a stop token can end it.
+    max_length          tokens it may have.
+    stop_token_ids      tokens that end it.
+    num_computed_tokens counts those of steps in flight too.
+    num_in_flight       chunks planned and not yet committed.
+    num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
+    prompt_logprobs     gathered so far; None when not asked for, or handed over.
+    """
+
+    request: Request
+    sample_index: int
+    rank: Rank
+    min_length: int
+    max_length: int
+    stop_token_ids: frozenset[int]
+    tables: BlockTables
+    token_ids: list[int]
+    prompt_logprobs: list[TokenLogprobs | None] | None
+    num_cached_tokens: int | None = None
+    num_computed_tokens: int = 0
+    num_in_flight: int = 0
+    status: Status = Status.WAITING
+
+    @property
+    def gap(self) -> int:
+        """Tokens it has that are not computed."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    def move_to(self, status: Status) -> None:
+        """Change the status; a move that the table doesn't have is our own mistake."""
+        assert status in _SUCCESSORS[self.status], f"{self.status.name} -> {status.name}"
+        self.status = status
+
+    def start(self, num_cached_tokens: int) -> None:
+        """Run, from here on, with the tokens of a cached prefix computed."""
+        self.move_to(Status.RUNNING)
+        self.num_computed_tokens = num_cached_tokens
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = []  # a preempted sample gathers them anew
+
+    def add_prompt_logprobs(self, entries: Sequence[TokenLogprobs | None]) -> None:
+        assert self.prompt_logprobs is not None, "they are handed over already"
+        self.prompt_logprobs += entries
+
+    def take_prompt_logprobs(self) -> tuple[TokenLogprobs | None, ...] | None:
+        """All of them, once."""
+        entries = self.prompt_logprobs
+        if entries is None or len(entries) < self.num_prompt_tokens:
+            return None
+        self.prompt_logprobs = None
+        return tuple(entries)
+
+    def extend(self, token_ids: Sequence[int]) -> tuple[int, FinishReason | None]:
+        """Take new tokens up to the first that ends the sample: how many it took, why it ended."""
+        for num_taken, token_id in enumerate(token_ids, start=1):
+            self.token_ids.append(token_id)
+            length = len(self.token_ids)
+            if length > self.min_length and token_id in self.stop_token_ids:
+                return num_taken, FinishReason.STOP
+            if length >= self.max_length:
+                return num_taken, FinishReason.LENGTH
+        return len(token_ids), None

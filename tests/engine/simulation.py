@@ -1,0 +1,283 @@
+"""A device made of a dictionary, an oracle without a scheduler, and a checker of invariants.
+
+The device stores at each slot what a real one's keys and values depend on: the group of layers, the
+salt, and every token up to that position. It reads through the block tables, like attention, and
+its next token is a pure function of what it read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from inferno.engine.blocks import BlockManager
+from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
+from inferno.engine.scheduler import Scheduler
+from inferno.engine.state import SampleState, Status
+from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
+
+EOS = 0
+VOCABULARY = 5
+
+Windows = tuple[int | None, ...]
+Slot = tuple[int, int]  # block, offset
+SampleId = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a slot holds: the KV of the last of these tokens, in one group's layers."""
+
+    group: int
+    owner: str
+    tokens: tuple[int, ...]
+
+
+def next_token(sample_index: int, views: Iterable[Sequence[int]]) -> int:
+    """The fake model: a token from all that each group's layers see."""
+    seen = (sample_index, *(tuple(view) for view in views))
+    return zlib.crc32(repr(seen).encode()) % VOCABULARY
+
+
+def first_visible(window: int | None, position: int) -> int:
+    return 0 if window is None else max(0, position - window + 1)
+
+
+@dataclass
+class Device:
+    """Runs plans in order; `num_drafts` more tokens than one per closed gap."""
+
+    block_size: int
+    windows: Windows
+    shares_between_requests: bool = True
+    num_drafts: Callable[[], int] = lambda: 0
+    slots: dict[Slot, Content] = field(default_factory=dict)
+
+    def run(self, plan: StepPlan) -> list[StepResult]:
+        written = [slot for chunk in plan.chunks for slot in self._write(chunk)]
+        assert len(written) == len(set(written)), "two chunks write to the same slot"
+        return [self._result(chunk) for chunk in plan.chunks]
+
+    def spoil(self, chunk: ScheduledChunk) -> None:
+        """What a failed step leaves behind."""
+        for slot in self._write(chunk):
+            del self.slots[slot]
+
+    def owner(self, request: Request) -> str:
+        return request.cache_salt if self.shares_between_requests else request.request_id
+
+    def _write(self, chunk: ScheduledChunk) -> list[Slot]:
+        owner = self.owner(chunk.request)
+        written = []
+        for group, table in enumerate(chunk.block_tables):
+            for position in range(chunk.start, chunk.start + chunk.num_tokens):
+                slot = self._slot(table, position)
+                tokens = tuple(chunk.token_ids[: position + 1])
+                self.slots[slot] = Content(group, owner, tokens)
+                written.append(slot)
+        return written
+
+    def _slot(self, table: Sequence[int], position: int) -> Slot:
+        block = table[position // self.block_size]
+        assert block != 0, f"position {position} lies in the scratch block"
+        return block, position % self.block_size
+
+    def _result(self, chunk: ScheduledChunk) -> StepResult:
+        views = [self._read(chunk, group) for group in range(len(self.windows))]
+        tokens: list[int] = []
+        if chunk.wants_token:
+            for _ in range(1 + self.num_drafts()):
+                last = chunk.start + chunk.num_tokens - 1 + len(tokens)
+                visible = [
+                    [*view, *tokens][first_visible(window, last) - last - 1 :]
+                    for view, window in zip(views, self.windows, strict=True)
+                ]
+                tokens.append(next_token(chunk.sample_index, visible))
+        logprobs = tuple(TokenLogprobs(token, -1.0, ()) for token in tokens)
+        return StepResult(tuple(tokens), logprobs, self._prompt_logprobs(chunk))
+
+    def _read(self, chunk: ScheduledChunk, group: int) -> list[int]:
+        """The tokens that the chunk sees, checked to be its own in every respect."""
+        end = chunk.start + chunk.num_tokens
+        owner = self.owner(chunk.request)
+        view = []
+        for position in range(first_visible(self.windows[group], chunk.start), end):
+            found = self.slots.get(self._slot(chunk.block_tables[group], position))
+            expected = Content(group, owner, tuple(chunk.token_ids[: position + 1]))
+            assert found == expected, f"{chunk.request_id} reads {found}, not {expected}"
+            view.append(found.tokens[-1])
+        return view
+
+    def _prompt_logprobs(self, chunk: ScheduledChunk) -> tuple[TokenLogprobs | None, ...]:
+        if not chunk.wants_prompt_logprobs:
+            return ()
+        entries: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
+        predicted = chunk.token_ids[chunk.start + 1 : chunk.num_prompt_tokens]
+        entries += [TokenLogprobs(token, -2.0, ()) for token in predicted[: chunk.num_tokens]]
+        return tuple(entries)
+
+
+def oracle(
+    request: Request, sample_index: int, windows: Windows, max_model_len: int
+) -> tuple[list[int], FinishReason]:
+    """What one sample must give, computed alone and without any cache."""
+    params = request.params
+    stops = set(params.stop_token_ids)
+    if not params.ignore_eos:
+        stops |= request.eos_token_ids
+    tokens = list(request.prompt_token_ids)
+    output: list[int] = []
+    while len(tokens) < max_model_len and len(output) != params.max_tokens:
+        views = [tokens[first_visible(window, len(tokens) - 1) :] for window in windows]
+        token = next_token(sample_index, views)
+        tokens.append(token)
+        output.append(token)
+        if token in stops and len(output) > params.min_tokens:
+            return output, FinishReason.STOP
+    return output, FinishReason.LENGTH
+
+
+class Ledger:
+    """Everything that the events told, put together by sample."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[SampleId, list[int]] = {}
+        self.endings: dict[SampleId, TokenEvent] = {}
+        self.first_events: dict[SampleId, TokenEvent] = {}
+
+    def note(self, events: Iterable[TokenEvent]) -> None:
+        for event in events:
+            sample = (event.request_id, event.sample_index)
+            assert sample not in self.endings, f"news of {sample} after its end"
+            assert event.token_ids or event.finish_reason, "an event without news"
+            assert len(event.logprobs) == len(event.token_ids)
+            if event.token_ids:
+                self.first_events.setdefault(sample, event)
+            self.tokens.setdefault(sample, []).extend(event.token_ids)
+            if event.finish_reason is not None:
+                self.endings[sample] = event
+
+
+def run_all(scheduler: Scheduler, device: Device, max_steps: int = 10_000) -> Ledger:
+    """Step until nothing is left to do, checking on the way."""
+    ledger = Ledger()
+    for _ in range(max_steps):
+        if not scheduler.has_work:
+            return ledger
+        plan = scheduler.plan()
+        check_invariants(scheduler, device)
+        ledger.note(scheduler.commit(plan, device.run(plan)))
+        check_invariants(scheduler, device)
+    raise AssertionError(f"still at work after {max_steps} steps")
+
+
+def make_request(
+    request_id: str,
+    prompt: Sequence[int],
+    *,
+    priority: int = 0,
+    cache_salt: str = "",
+    reads_prefix_cache: bool = True,
+    **params: object,
+) -> Request:
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=tuple(prompt),
+        params=SamplingParams(**params),  # type: ignore[arg-type]
+        eos_token_ids=frozenset({EOS}),
+        priority=priority,
+        cache_salt=cache_salt,
+        reads_prefix_cache=reads_prefix_cache,
+    )
+
+
+def check_invariants(scheduler: Scheduler, device: Device) -> None:
+    """Everything that holds between any two operations, worked out from the tables anew."""
+    blocks: BlockManager = scheduler._blocks
+    check_accounts(blocks, scheduler._running)
+    check_sharing(scheduler._running)
+    check_cache(blocks, device)
+    check_queues(scheduler)
+
+
+def check_accounts(blocks: BlockManager, running: Sequence[SampleState]) -> None:
+    pool = blocks.pool
+    held = Counter(
+        block for sample in running for table in sample.tables.groups for block in table if block
+    )
+    free, idle = list(pool._free), list(pool._idle)
+    assert sorted([*free, *idle, *held]) == list(range(1, pool.num_blocks + 1))
+    assert all(pool._ref_counts[block] == held[block] for block in range(1, pool.num_blocks + 1))
+    assert not set(free) & set(pool._keys), "a free block can't be cached"
+    assert set(idle) <= set(pool._keys), "an idle block is cached"
+    assert {block: key for key, block in pool._cached.items()} == pool._keys
+    assert pool.num_available == len(free) + len(idle)
+
+
+def check_sharing(running: Sequence[SampleState]) -> None:
+    """A block in two tables is full in both, and holds the same tokens of the same group."""
+    uses: dict[int, tuple[int, int, bytes]] = {}
+    for sample in running:
+        for group, table in enumerate(sample.tables.groups):
+            for index, block in enumerate(table):
+                if block in uses:
+                    assert index < sample.tables.num_committed, "a partial block is shared"
+                    assert uses[block] == (group, index, sample.tables.digests[index])
+                elif block and index < sample.tables.num_committed:
+                    uses[block] = (group, index, sample.tables.digests[index])
+                elif block:
+                    uses[block] = (group, index, b"not to be shared")
+
+
+def check_cache(blocks: BlockManager, device: Device) -> None:
+    """What is cached was computed, and its key says from which tokens."""
+    size = blocks.block_size
+    for block, (group, digest) in blocks.pool._keys.items():
+        contents = [device.slots[block, offset] for offset in range(size)]
+        last = contents[-1]
+        assert last.group == group
+        assert len(last.tokens) % size == 0
+        for content, missing in zip(contents, reversed(range(size)), strict=True):
+            assert content.group == group
+            assert content.owner == last.owner
+            assert content.tokens == last.tokens[: len(last.tokens) - missing]
+        if device.shares_between_requests:
+            assert digest == chained_digest(last.owner, last.tokens, size)
+
+
+@cache
+def chained_digest(salt: str, tokens: tuple[int, ...], block_size: int) -> bytes:
+    digest = hashlib.sha256(salt.encode()).digest()
+    for start in range(0, len(tokens), block_size):
+        packed = struct.pack(f"<{block_size}I", *tokens[start : start + block_size])
+        digest = hashlib.sha256(digest + packed).digest()
+    return digest
+
+
+def check_queues(scheduler: Scheduler) -> None:
+    running, waiting = scheduler._running, scheduler._waiting
+    assert len(running) <= scheduler._limits.max_num_seqs
+    assert all(sample.status is Status.RUNNING for sample in running)
+    assert all(sample.status in (Status.WAITING, Status.PREEMPTED) for sample in waiting)
+    assert running == sorted(running, key=lambda sample: sample.rank)
+    assert waiting == sorted(waiting, key=lambda sample: sample.rank)
+    unfinished = [
+        sample
+        for samples in scheduler._requests.values()
+        for sample in samples
+        if sample.status is not Status.FINISHED
+    ]
+    assert {id(s) for s in unfinished} == {id(s) for s in [*running, *waiting]}
+    for sample in unfinished:
+        assert 0 <= sample.num_computed_tokens <= len(sample.token_ids) <= sample.max_length
+    for sample in waiting:
+        assert (sample.num_computed_tokens, sample.tables.num_held) == (0, 0)
+    for first_waiting in waiting[:1]:
+        for sample in running:
+            same = sample.rank[0] == first_waiting.rank[0]
+            assert not same or sample.rank < first_waiting.rank, "one overtook another"

@@ -1,0 +1,61 @@
+"""Devices, dtypes and threads: what is asked for is honoured or refused."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from inferno.engine import device
+from inferno.errors import ConfigError, DeviceUnavailable
+
+CPU = torch.device("cpu")
+
+
+def test_a_named_dtype_is_taken() -> None:
+    assert device.choose_dtype("bfloat16", {"torch_dtype": "float32"}, CPU) is torch.bfloat16
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: True)
+    assert device.choose_dtype("auto", {key: "bfloat16"}, CPU) is torch.bfloat16
+    assert device.choose_dtype("auto", {key: "float32"}, CPU) is torch.float32
+    assert device.choose_dtype("auto", {key: "float16"}, torch.device("cuda")) is torch.float16
+
+
+def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: False)
+    assert device.choose_dtype("auto", {"dtype": "bfloat16"}, CPU) is torch.float32
+    assert device.choose_dtype("auto", {"dtype": "float16"}, CPU) is torch.float32
+
+
+@pytest.mark.parametrize("declared", ["int8", 3, ["float32"], "torch.float32"])
+def test_a_strange_declared_dtype_is_refused(declared: object) -> None:
+    with pytest.raises(ConfigError, match="--dtype"):
+        device.choose_dtype("auto", {"dtype": declared}, CPU)
+
+
+def test_an_absent_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable, match="--device cpu"):
+        device.find_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(DeviceUnavailable, match="2 CUDA devices"):
+        device.find_device("cuda:2")
+    assert device.find_device("cuda:1") == torch.device("cuda", 1)
+
+
+def test_threads_are_physical_cores_within_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(device, "_siblings", lambda cpu: str(cpu % 2))
+    monkeypatch.setattr(device, "_cgroup_cpus", lambda: 8)
+    assert device.num_physical_cores() == 2
+    monkeypatch.setattr(device, "_cgroup_cpus", lambda: 1)
+    assert device.num_physical_cores() == 1

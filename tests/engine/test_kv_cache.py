@@ -1,0 +1,42 @@
+"""The cache's layout: groups by window, shared storage, sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from inferno.engine.kv_cache import KVLayout, allocate, choose_num_blocks
+from inferno.errors import NotEnoughMemory
+
+
+def layout(*windows: int | None) -> KVLayout:
+    return KVLayout(windows=windows, num_kv_heads=2, head_dim=8, block_size=4, dtype=torch.bfloat16)
+
+
+def test_layers_with_equal_windows_form_a_group() -> None:
+    kv = allocate(layout(7, None, 7, None, None), 3, torch.device("cpu"))
+    assert [layer.group for layer in kv] == [0, 1, 0, 1, 1]
+    assert layout(7, None, 7, None, None).group_windows == (7, None)
+
+
+def test_groups_share_storage_and_layers_of_a_group_do_not() -> None:
+    kv = allocate(layout(7, None, 7, None), 3, torch.device("cpu"))
+    assert kv[0].keys_NSKD is kv[1].keys_NSKD
+    assert kv[2].keys_NSKD is kv[3].keys_NSKD
+    assert kv[0].keys_NSKD is not kv[2].keys_NSKD
+    assert kv[0].keys_NSKD.shape == (4, 4, 2, 8)
+
+
+def test_a_block_costs_keys_and_values_of_the_largest_group() -> None:
+    assert layout(None, None, None).block_bytes == 3 * 2 * (4 * 2 * 8) * 2
+    assert layout(7, None).block_bytes == 2 * (4 * 2 * 8) * 2
+
+
+def test_blocks_are_as_many_as_are_useful_or_affordable() -> None:
+    plain = layout(None)
+    assert choose_num_blocks(plain, None, most_tokens=41) == 11
+    assert choose_num_blocks(plain, 2**50, most_tokens=2**50) == 2**18
+    assert choose_num_blocks(plain, 10**9, most_tokens=41) == 11
+    assert choose_num_blocks(plain, plain.block_bytes * 10, most_tokens=41) == 5
+    with pytest.raises(NotEnoughMemory, match="smaller model"):
+        choose_num_blocks(plain, plain.block_bytes, most_tokens=41)
