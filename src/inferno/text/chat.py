@@ -1,0 +1,177 @@
+"""Turn a conversation into a prompt by the model's own chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import InvalidRequest, TemplateError
+from inferno.json_file import read_file
+from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
+from inferno.text.marks import END_MARK, RenderedChat
+from inferno.text.renderer import TemplateRenderer
+from inferno.text.special_tokens import named_tokens, read_tokenizer_config
+from inferno.text.tokenizer import Tokenizer
+
+MAX_TEMPLATE_BYTES = 2**20
+_END = END_MARK + " "
+
+
+def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The template of a model's folder, or None where it has none; TemplateError if it's damaged.
+
+    chat_template.jinja comes before tokenizer_config.json's `chat_template`, as in transformers.
+    """
+    templates = _from_files(folder) or _from_config(folder)
+    if not templates:
+        return None
+    return ChatTemplate(templates, named_tokens(folder), tokenizer)
+
+
+class ChatTemplate:
+    """A model's chat template; rendered in a child process, which close() ends.
+
+    templates   by name: `default`, and perhaps `tool_use` for when there are tools.
+    tokens      bos_token, eos_token and the like, which a template may use.
+    """
+
+    def __init__(
+        self,
+        templates: Mapping[str, str],
+        tokens: Mapping[str, str],
+        tokenizer: Tokenizer,
+        renderer: TemplateRenderer | None = None,
+    ) -> None:
+        self._templates = templates
+        self._tokens = tokens
+        self._tokenizer = tokenizer
+        self._renderer = renderer or TemplateRenderer()
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> RenderedChat:
+        """The prompt that these messages make.
+
+        add_generation_prompt   end where the assistant's answer begins.
+        continue_final_message  end in the middle of the last message, for the model to go on.
+        kwargs                  the template's own options, such as enable_thinking.
+
+        InvalidRequest names what is wrong with the messages, tools or options, in the template's
+        words where it refuses them; TemplateError is the template's own fault.
+        """
+        if continue_final_message and add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message goes on with the last message and add_generation_prompt "
+                "begins a new one; set only one of them",
+                param="continue_final_message",
+            )
+        marks = self._tokenizer.marks
+        conversation = checked_messages(messages, marks)
+        if continue_final_message:
+            _mark_end(conversation[-1])
+        variables = {
+            **self._tokens,
+            "documents": None,
+            **checked_kwargs(kwargs or {}, marks),
+            "messages": conversation,
+            "tools": checked_tools(tools, marks),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        marked = self._renderer.render(self._choose(has_tools=tools is not None), variables)
+        return marks.unmark(_up_to_end(marked) if continue_final_message else marked)
+
+    def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The token ids of the prompt that these messages make; options are those of render()."""
+        return self._tokenizer.encode_rendered(self.render(messages, **options))
+
+    def close(self) -> None:
+        """End the child process; the next rendering starts another."""
+        self._renderer.close()
+
+    def _choose(self, *, has_tools: bool) -> str:
+        if has_tools and "tool_use" in self._templates:
+            return self._templates["tool_use"]
+        if "default" not in self._templates:
+            names = ", ".join(sorted(self._templates))
+            raise TemplateError(
+                f"the model has chat templates for {names:.200} but no default; "
+                "give it a chat_template.jinja"
+            )
+        return self._templates["default"]
+
+
+def _from_files(folder: Path) -> dict[str, str]:
+    paths = {
+        "default": folder / "chat_template.jinja",
+        "tool_use": folder / "additional_chat_templates" / "tool_use.jinja",
+    }
+    return {name: _read(path) for name, path in paths.items() if path.exists()}
+
+
+def _read(path: Path) -> str:
+    content = read_file(path, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as problem:
+        raise TemplateError(f"{path} is not UTF-8 ({problem}); download it again") from None
+
+
+def _from_config(folder: Path) -> dict[str, str]:
+    match read_tokenizer_config(folder).get("chat_template"):
+        case None:
+            return {}
+        case str(template):
+            templates: dict[str, str] = {"default": template}
+        case list(entries):
+            templates = dict(_named_template(entry, folder) for entry in entries)
+        case _:
+            raise _bad_config(folder)
+    if any(len(template) > MAX_TEMPLATE_BYTES for template in templates.values()):
+        raise _bad_config(folder)
+    return templates
+
+
+def _named_template(entry: object, folder: Path) -> tuple[str, str]:
+    match entry:
+        case {"name": str(name), "template": str(template)}:
+            return name, template
+    raise _bad_config(folder)
+
+
+def _bad_config(folder: Path) -> TemplateError:
+    return TemplateError(
+        f"chat_template in {folder / 'tokenizer_config.json'} must be a text of at most "
+        f'{MAX_TEMPLATE_BYTES:,} bytes, or a list of {{"name": ..., "template": ...}}'
+    )
+
+
+def _mark_end(message: dict[str, Any]) -> None:
+    match message.get("content"):
+        case str(text):
+            message["content"] = text + _END
+            return
+        case [*_, {"text": str(text)} as part]:
+            part["text"] = text + _END
+            return
+    raise InvalidRequest(
+        "continue_final_message needs a last message whose content ends in text", param="messages"
+    )
+
+
+def _up_to_end(rendered: str) -> str:
+    text, mark, after = rendered.rpartition(END_MARK)
+    if not mark:
+        raise InvalidRequest(
+            "the model's chat template drops the last message, so it can't be continued",
+            param="continue_final_message",
+        )
+    text = text.replace(_END, "")  # some templates write a message twice
+    # A template that trims messages has taken the mark's space, and would take those before it.
+    return text if after.startswith(" ") else text.rstrip()

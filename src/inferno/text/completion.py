@@ -1,0 +1,65 @@
+"""What a caller of the library gets: completed texts, or a stream of their pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferno.requests import FinishReason, TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of the prompt, those of them that the prefix cache spared, and new ones."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds from the call to the first token and to the end, and new tokens per second.
+
+    The rate counts tokens after the first over the time after the first; None where there is none.
+    """
+
+    time_to_first_token: float | None
+    total: float
+    tokens_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """One sample of one prompt.
+
+    prompt_index, sample_index  which prompt of the call, which of its n samples.
+    prompt          the prompt as text; None where token ids were given.
+    token_ids       new tokens; a stop token that ended it is the last of them, and not in `text`.
+    stop_reason     the stop string or stop token that ended it, where one did.
+    prompt_logprobs of the first sample only.
+    error           what went wrong, where finish_reason is `error`.
+    """
+
+    prompt_index: int
+    sample_index: int
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stop_reason: str | int | None
+    logprobs: tuple[TokenLogprobs, ...] | None
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None
+    usage: Usage
+    timings: Timings
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A piece of one sample's text, and the tokens since the last piece; the last has it all."""
+
+    sample_index: int
+    text: str
+    token_ids: tuple[int, ...]
+    completion: Completion | None = None

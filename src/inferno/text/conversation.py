@@ -1,0 +1,121 @@
+"""Check a caller's messages, tools and template options, and mark the special tokens in them."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferno.errors import InvalidRequest
+from inferno.text.marks import SpecialTokenMarks
+from inferno.text.special_tokens import NAMES
+
+MAX_DEPTH = 64
+MAX_KWARGS = 64
+MAX_INTEGER_BITS = 1024
+_ROLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_RESERVED = {
+    *NAMES,
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+    "padding",
+    "truncation",
+    "max_length",
+    "return_tensors",
+    "return_dict",
+    "return_assistant_tokens_mask",
+    "sanitize_control_tokens",
+    "tokenizer_kwargs",
+    "raise_exception",
+    "strftime_now",
+    "namespace",
+    "dict",
+    "range",
+    "cycler",
+    "joiner",
+    "lipsum",
+    "self",
+    "loop",
+    "caller",
+}
+
+
+def checked_messages(messages: object, marks: SpecialTokenMarks) -> list[dict[str, Any]]:
+    """The messages as a template gets them: plain data of their own, special tokens marked."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
+        raise _refuse("messages", messages, "a list of at least one message")
+    return [_message(message, f"messages[{i}]", marks) for i, message in enumerate(messages)]
+
+
+def checked_tools(tools: object, marks: SpecialTokenMarks) -> list[Any] | None:
+    """The tools as a template gets them, or None if there are none to be had."""
+    if tools is None:
+        return None
+    if isinstance(tools, str | bytes) or not isinstance(tools, Sequence):
+        raise _refuse("tools", tools, "a list of tools")
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise _refuse(f"tools[{index}]", tool, "a JSON object", param="tools")
+    return [marks.mark(_plain(tool, "tools")) for tool in tools]
+
+
+def checked_kwargs(kwargs: object, marks: SpecialTokenMarks) -> dict[str, Any]:
+    """The template's own options; names that mean something else already are refused."""
+    if not isinstance(kwargs, Mapping) or len(kwargs) > MAX_KWARGS:
+        raise _refuse("kwargs", kwargs, f"a mapping of at most {MAX_KWARGS} template options")
+    for name in kwargs:
+        is_name = isinstance(name, str) and name.isidentifier() and not name.startswith("_")
+        if not is_name or name in _RESERVED:
+            raise _refuse("kwargs", name, "a mapping whose keys are the template's own options")
+    return {name: marks.mark(_plain(value, "kwargs")) for name, value in kwargs.items()}
+
+
+def _message(message: object, where: str, marks: SpecialTokenMarks) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise _refuse(where, message, 'an object such as {"role": "user", "content": "Hello"}')
+    role = message.get("role")
+    # A template writes the role as it is, often within a special token: <|user|>.
+    if not isinstance(role, str) or not _ROLE.fullmatch(role):
+        raise _refuse(f"{where}.role", role, "a name such as user, of letters, digits, _ . and -")
+    if not isinstance(message.get("content"), str | list | None):
+        raise _refuse(f"{where}.content", message["content"], "a text, a list of parts, or null")
+    # Many templates write a null as the text "None", but know what to do with a missing key.
+    present = {key: value for key, value in message.items() if value is not None}
+    plain: Any = marks.mark(_plain(present, "messages"))
+    return _with_reasoning({**plain, "role": role})
+
+
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    # The reasoning goes by several names; most templates read the first, gpt-oss's the second.
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        if (reasoning := message.get(name)) is not None:
+            return {"thinking": reasoning, **message, "reasoning_content": reasoning}
+    return message
+
+
+def _plain(value: object, param: str, depth: int = 0) -> object:
+    """The value as JSON would carry it, checked."""
+    if depth > MAX_DEPTH:
+        raise InvalidRequest(f"{param} is nested deeper than {MAX_DEPTH} levels", param=param)
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, int) and value.bit_length() <= MAX_INTEGER_BITS:
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, param, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, param, depth + 1) for item in value]
+    raise _refuse(param, value, "JSON data: texts, numbers, lists and objects with texts as keys")
+
+
+def _refuse(name: str, value: object, expected: str, *, param: str | None = None) -> InvalidRequest:
+    is_huge = isinstance(value, int) and value.bit_length() > 256  # repr() of it may refuse
+    shown = "a huge integer" if is_huge else reprlib.repr(value)
+    return InvalidRequest(
+        f"{name} must be {expected}, not {shown}", param=param or name.partition("[")[0]
+    )

@@ -1,0 +1,168 @@
+"""Turn a stream of token ids into a stream of text that never holds half a character.
+
+The pieces put together are exactly what decoding all ids at once gives. Vocabularies spell bytes in
+two ways. Byte-level BPE maps each byte to a printable character, so text is the UTF-8 of all bytes.
+SentencePiece has a token <0xE4> per byte beside tokens of whole characters: a run of such bytes is
+valid UTF-8 as a whole, or one U+FFFD per byte, so nothing of a run can be known before it ends.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from inferno.text.tokenizer import Tokenizer
+
+CONTEXT_TOKENS = 16
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class IncrementalDecoder:
+    """Text of token ids as they come: feed() what is certain so far, finish() the rest.
+
+    prompt_token_ids    what the ids continue. The text then begins in mid-sentence, and keeps the
+                        leading space that SentencePiece drops at a beginning.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special_tokens: bool = True,
+        prompt_token_ids: Sequence[int] = (),
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = frozenset(tokenizer.special_tokens.values() if skip_special_tokens else ())
+        self._pieces = _pieces(tokenizer)
+        self.feed(prompt_token_ids[-CONTEXT_TOKENS:])
+        self._pieces.finish()
+
+    def feed(self, token_ids: Iterable[int]) -> str:
+        """The text that these ids complete."""
+        tokens = map(self._tokenizer.id_to_token, token_ids)
+        shown = (token for token in tokens if token is not None and token not in self._skipped)
+        return "".join(map(self._pieces.feed, shown))
+
+    def finish(self) -> str:
+        """What was held back: U+FFFD for bytes that no character came of."""
+        return self._pieces.finish()
+
+
+class _Pieces(Protocol):
+    """Tokens in the vocabulary's spelling become text."""
+
+    def feed(self, token: str) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+def _pieces(tokenizer: Tokenizer) -> _Pieces:
+    match tokenizer.decoder:
+        case {"type": "ByteLevel"}:
+            return _ByteLevel()
+        case {"type": "Sequence", "decoders": [*stages]}:
+            return _sentence_piece(stages) or _WholeText(tokenizer)
+    return _WholeText(tokenizer)
+
+
+class _ByteLevel:
+    """Each character of a token stands for a byte: GPT-2, Llama 3, Qwen, gpt-oss."""
+
+    def __init__(self) -> None:
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token: str) -> str:
+        if _BYTES.keys() >= set(token):
+            return self._utf8.decode(bytes(map(_BYTES.__getitem__, token)))
+        return self._utf8.decode(token.encode())  # an added token in plain spelling
+
+    def finish(self) -> str:
+        text = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        return text
+
+
+class _SentencePiece:
+    """Whole characters and, for those that the vocabulary lacks, bytes: Llama 2, Mistral, Gemma.
+
+    space       what stands for a space, and num_stripped how many spaces the beginning loses.
+    """
+
+    def __init__(self, space: str, num_stripped: int) -> None:
+        self._space = space
+        self._num_stripped = num_stripped
+        self._run = bytearray()
+
+    def feed(self, token: str) -> str:
+        text = token.replace(self._space, " ")
+        if byte := _BYTE_TOKEN.fullmatch(text):
+            self._run.append(int(byte[1], 16))
+            return ""
+        return self._end_run() + self._strip(text)
+
+    def finish(self) -> str:
+        return self._end_run()
+
+    def _end_run(self) -> str:
+        run, self._run = self._run, bytearray()
+        try:
+            return self._strip(run.decode())
+        except UnicodeDecodeError:
+            return self._strip("\ufffd" * len(run))
+
+    def _strip(self, text: str) -> str:
+        while self._num_stripped and text.startswith(" "):
+            text = text[1:]
+            self._num_stripped -= 1
+        if text:
+            self._num_stripped = 0
+        return text
+
+
+def _sentence_piece(stages: list[Any]) -> _SentencePiece | None:
+    match stages:
+        case [
+            {"type": "Replace", "pattern": {"String": str(space)}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            *strip,
+        ] if space:
+            pass
+        case _:
+            return None
+    match strip:
+        case []:
+            return _SentencePiece(space, 0)
+        case [{"type": "Strip", "content": " ", "start": int(num_stripped), "stop": 0}]:
+            return _SentencePiece(space, num_stripped)
+    return None
+
+
+class _WholeText:
+    """A way of decoding that we don't know piecewise: all the text comes at the end."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[str] = []
+
+    def feed(self, token: str) -> str:
+        self._tokens.append(token)
+        return ""
+
+    def finish(self) -> str:
+        tokens, self._tokens = self._tokens, []
+        return self._tokenizer.join(tokens)
+
+
+def _byte_characters() -> dict[str, int]:
+    # GPT-2's table (openai/gpt-2, encoder.py): printable bytes stand for themselves, the others for
+    # the characters from U+0100 on.
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    table = {chr(0x100 + index): byte for index, byte in enumerate(others)}
+    return table | {chr(byte): byte for byte in printable}
+
+
+_BYTES = _byte_characters()

@@ -1,0 +1,52 @@
+"""Which tokens end a model's output, by the three files that may say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import ConfigError
+from inferno.json_file import read_json
+from inferno.text.tokenizer import Tokenizer
+
+
+def eos_token_ids(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """All end-of-sequence ids of config.json, generation_config.json and the tokenizer's files.
+
+    Chat models end a turn with one token and a document with another, and often no single file
+    names both. ConfigError where an id is no id, or none of this vocabulary.
+    """
+    config = _read(folder / "config.json")
+    generation_config = _read(folder / "generation_config.json")
+    vocab_size = max(tokenizer.vocab_size, _vocab_size(config))
+    return frozenset(
+        [
+            *_ids(config, folder / "config.json", vocab_size),
+            *_ids(generation_config, folder / "generation_config.json", vocab_size),
+            *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]),
+        ]
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_json(path, error=ConfigError) if path.exists() else {}
+
+
+def _vocab_size(config: dict[str, Any]) -> int:
+    # The model's own size, padded or not, is the model's to check.
+    size = config.get("vocab_size")
+    return size if isinstance(size, int) else 0
+
+
+def _ids(config: dict[str, Any], path: Path, vocab_size: int) -> list[int]:
+    declared = config.get("eos_token_id")
+    if declared is None:
+        return []
+    ids = declared if isinstance(declared, list) else [declared]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise ConfigError(
+                f"eos_token_id in {path} must be a token id from 0 to {vocab_size - 1} or a list "
+                f"of them, not {str(declared)[:80]}; correct the file"
+            )
+    return ids

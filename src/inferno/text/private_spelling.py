@@ -1,0 +1,54 @@
+"""Encode text in which a special token counts only where it is meant to."""
+
+from __future__ import annotations
+
+import secrets
+from itertools import pairwise
+
+import tokenizers
+
+from inferno.text.marks import RenderedChat
+
+
+class PrivateSpelling:
+    """A copy of a tokenizer that knows special tokens only by spellings that nobody can guess.
+
+    What is meant as a special token is respelled, the whole text is encoded at once, as the
+    original would do it, and the ids of the private spellings give way to the real ones.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
+        self._backend.encode_special_tokens = True  # their public spelling is but text
+        secret = secrets.token_hex(16)
+        self._spelling: dict[str, str] = {}
+        self._real_id: dict[int, int] = {}
+        for token_id, token in backend.get_added_tokens_decoder().items():
+            if token.special:
+                spelling = f"<{secret}:{token_id}>"
+                self._spelling[token.content] = spelling
+                self._real_id[self._add(spelling, token)] = token_id
+
+    def encode(self, chat: RenderedChat) -> list[int]:
+        """The ids of a rendered conversation, with nothing put before or after."""
+        ids = self._backend.encode(self._respell(chat), add_special_tokens=False).ids
+        return [self._real_id.get(token_id, token_id) for token_id in ids]
+
+    def _add(self, spelling: str, like: tokenizers.AddedToken) -> int:
+        token = tokenizers.AddedToken(
+            spelling,
+            lstrip=like.lstrip,
+            rstrip=like.rstrip,
+            # Found wherever it stands: a secret must never be read as text.
+            single_word=False,
+            normalized=False,
+            special=False,
+        )
+        self._backend.add_tokens([token])
+        return max(self._backend.get_added_tokens_decoder())
+
+    def _respell(self, chat: RenderedChat) -> str:
+        borders = [0, *(border for span in chat.special_spans for border in span), len(chat.text)]
+        pieces = [chat.text[start:end] for start, end in pairwise(borders)]
+        pieces[1::2] = [self._spelling[piece] for piece in pieces[1::2]]
+        return "".join(pieces)

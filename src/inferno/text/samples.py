@@ -1,0 +1,117 @@
+"""Events of one request become pieces of text and, at the end, completions, sample by sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.text.completion import Chunk, Completion, Timings, Usage
+from inferno.text.output import OutputText
+from inferno.text.tokenizer import Tokenizer
+
+
+class SampleTexts:
+    """The texts of a request's n samples, as they grow. The clock starts when it is built."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        *,
+        prompt_index: int,
+        prompt: str | None,
+        prompt_token_ids: tuple[int, ...],
+    ) -> None:
+        self.params = params
+        self.prompt_token_ids = prompt_token_ids
+        self._prompt_index = prompt_index
+        self._prompt = prompt
+        self._started = time.perf_counter()
+        self._samples = [_Sample(OutputText(tokenizer, params)) for _ in range(params.n)]
+
+    def feed(self, event: TokenEvent) -> Iterator[Chunk]:
+        """The text that the event adds, if any; the sample's last chunk carries its completion."""
+        sample = self._samples[event.sample_index]
+        if sample.is_done:
+            return  # tokens that were under way when a stop string ended it
+        text, stop = sample.feed(event, time.perf_counter())
+        reason = FinishReason.STOP if stop is not None else event.finish_reason
+        completion = None
+        if reason is not None:
+            completion = self._complete(event, sample, reason, stop)
+        if text or completion is not None:
+            yield Chunk(
+                sample_index=event.sample_index,
+                text=text,
+                token_ids=sample.take_untold(),
+                completion=completion,
+            )
+
+    def _complete(
+        self, event: TokenEvent, sample: _Sample, reason: FinishReason, stop: str | None
+    ) -> Completion:
+        sample.is_done = True
+        wants_logprobs = self.params.logprobs is not None
+        return Completion(
+            prompt_index=self._prompt_index,
+            sample_index=event.sample_index,
+            prompt=self._prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            text="".join(sample.pieces),
+            token_ids=tuple(sample.token_ids),
+            finish_reason=reason,
+            stop_reason=stop if stop is not None else event.stop_token_id,
+            logprobs=tuple(sample.logprobs) if wants_logprobs else None,
+            prompt_logprobs=sample.prompt_logprobs,
+            usage=Usage(
+                prompt_tokens=len(self.prompt_token_ids),
+                cached_tokens=sample.num_cached_tokens,
+                completion_tokens=len(sample.token_ids),
+            ),
+            timings=self._timings(sample),
+            error=event.error,
+        )
+
+    def _timings(self, sample: _Sample) -> Timings:
+        now = time.perf_counter()
+        if sample.first_token_at is None:
+            return Timings(None, now - self._started, None)
+        later_tokens = len(sample.token_ids) - 1
+        rate = later_tokens / (now - sample.first_token_at) if later_tokens > 0 else None
+        return Timings(sample.first_token_at - self._started, now - self._started, rate)
+
+
+class _Sample:
+    """What has come of one sample so far."""
+
+    def __init__(self, output: OutputText) -> None:
+        self.output = output
+        self.pieces: list[str] = []
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self.num_untold = 0
+        self.num_cached_tokens = 0
+        self.first_token_at: float | None = None
+        self.is_done = False
+
+    def feed(self, event: TokenEvent, now: float) -> tuple[str, str | None]:
+        """New text, and the stop string that it ran into."""
+        if event.token_ids and self.first_token_at is None:
+            self.first_token_at = now
+        self.token_ids += event.token_ids
+        self.num_untold += len(event.token_ids)
+        self.logprobs += event.logprobs
+        self.num_cached_tokens = max(self.num_cached_tokens, event.num_cached_tokens)
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
+        delta = self.output.feed(event)
+        self.pieces.append(delta.text)
+        return delta.text, delta.stop
+
+    def take_untold(self) -> tuple[int, ...]:
+        """The tokens since the last chunk: those whose text was held back come with later ones."""
+        untold = tuple(self.token_ids[len(self.token_ids) - self.num_untold :])
+        self.num_untold = 0
+        return untold

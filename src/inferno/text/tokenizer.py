@@ -1,0 +1,157 @@
+"""Turn text into token ids and back, as the model's own tokenizer.json says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import tokenizers
+
+from inferno.errors import InvalidRequest, TokenizerError
+from inferno.json_file import read_file
+from inferno.requests import MAX_TOKEN_ID
+from inferno.text.marks import RenderedChat, SpecialTokenMarks
+from inferno.text.private_spelling import PrivateSpelling
+from inferno.text.special_tokens import named_tokens
+from inferno.text.tokenizer_limits import check_limits, spec_of
+
+MAX_TOKENIZER_BYTES = 128 * 2**20
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model's folder; TokenizerError where it is missing, damaged or hostile."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise TokenizerError(_how_to_get(path))
+    content = read_file(path, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
+    names = named_tokens(folder)
+    with _refused_as(f"{path} is damaged, download it again"):
+        tokenizer = Tokenizer(tokenizers.Tokenizer.from_buffer(content), names)
+        tokenizer.decode(tokenizer.encode("a"))  # some damage shows only in use
+    return tokenizer
+
+
+class Tokenizer:
+    """Text to token ids and back, for one model.
+
+    vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
+                    may have more rows.
+    special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>;
+                    special_ids are its keys.
+    marks           to keep special tokens apart that a user typed.
+    decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> None:
+        """`names` maps bos_token, eos_token and the like to their text."""
+        backend.no_truncation()
+        backend.no_padding()
+        _make_special(backend, names.values())
+        self._backend = backend
+        self.vocab_size = 1 + max(backend.get_vocab().values(), default=-1)
+        self.special_tokens = _special_tokens(backend)
+        check_limits(backend, self.special_tokens)
+        self.special_ids = frozenset(self.special_tokens)
+        self.marks = SpecialTokenMarks(self.special_tokens.values())
+        self.bos_token_id = _id_of(backend, names.get("bos_token"))
+        self.eos_token_id = _id_of(backend, names.get("eos_token"))
+        self.decoder = spec_of(backend.decoder)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The ids of a raw prompt: special tokens that it spells out count as such.
+
+        add_special_tokens  begin (and end) as the model expects, with <s> for instance.
+        Surrogates, which are no characters, become U+FFFD.
+        """
+        text = replace_surrogates(text)
+        with _refused_as("the tokenizer can't encode this text"):
+            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def encode_rendered(self, chat: RenderedChat) -> list[int]:
+        """The ids of a rendered conversation, with nothing put before or after.
+
+        Only the special tokens that the template wrote count as such.
+        """
+        ids = self.encode(chat.text, add_special_tokens=False)
+        meant = Counter(chat.text[start:end] for start, end in chat.special_spans)
+        found = Counter(self.special_tokens[i] for i in ids if i in self.special_tokens)
+        if found <= meant:
+            return ids
+        with _refused_as("the tokenizer can't encode this conversation"):
+            return self._private_spelling.encode(chat)
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """The text of token ids; ids that the tokenizer doesn't know have none."""
+        if not all(0 <= token_id <= MAX_TOKEN_ID for token_id in token_ids):
+            raise InvalidRequest(f"token ids must be from 0 to {MAX_TOKEN_ID}", param="token_ids")
+        with _refused_as("the tokenizer can't decode these ids"):
+            return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """The vocabulary's own spelling of a token, such as `▁the`; None where there is none."""
+        return self._backend.id_to_token(token_id)
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token in the vocabulary's own spelling; None where there is none."""
+        return self._backend.token_to_id(replace_surrogates(token))
+
+    def join(self, tokens: list[str]) -> str:
+        """The text of tokens in the vocabulary's own spelling."""
+        decoder = self._backend.decoder
+        with _refused_as("the tokenizer can't decode these tokens"):
+            return " ".join(tokens) if decoder is None else decoder.decode(tokens)
+
+    @cached_property
+    def _private_spelling(self) -> PrivateSpelling:
+        return PrivateSpelling(self._backend)
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD for each surrogate, which UTF-8 can't encode."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def _how_to_get(path: Path) -> str:
+    if not (path.parent / "tokenizer.model").exists():
+        return f"{path} is missing: copy the model's tokenizer.json there"
+    return (
+        f"{path} is missing and tokenizer.model alone is not enough; convert it with transformers: "
+        "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    )
+
+
+def _make_special(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> None:
+    # A name in tokenizer_config.json makes a token special, whatever tokenizer.json says of it.
+    # Names that the vocabulary lacks would get new ids, which the model has no embedding for.
+    special = _special_tokens(backend).values()
+    missing = [
+        tokenizers.AddedToken(text, special=True, normalized=False)
+        for text in texts
+        if text not in special and backend.token_to_id(text) is not None
+    ]
+    backend.add_special_tokens(missing)
+
+
+def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
+    added = backend.get_added_tokens_decoder()
+    return {token_id: token.content for token_id, token in added.items() if token.special}
+
+
+def _id_of(backend: tokenizers.Tokenizer, text: str | None) -> int | None:
+    return None if text is None else backend.token_to_id(text)
+
+
+@contextmanager
+def _refused_as(error: str) -> Iterator[None]:
+    """What goes wrong in the library becomes a TokenizerError that begins with these words."""
+    try:
+        yield
+    except BaseException as problem:  # its errors are plain Exceptions, its panics not even that
+        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{error} ({problem!s:.200})") from None
