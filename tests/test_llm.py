@@ -1,0 +1,370 @@
+"""LLM: text in, text out, alone and in company, and everything it refuses."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inferno import LLM, InfernoError, SamplingParams
+from inferno.errors import (
+    ConfigError,
+    DeviceUnavailable,
+    EngineDied,
+    InvalidRequest,
+    ModelNotFound,
+    NeverFits,
+    TemplateError,
+    TokenizerError,
+    UnknownArchitecture,
+)
+from inferno.requests import FinishReason
+from tests.data import data_path
+from tests.tiny import edit_config, expected_logits, save_tiny_model
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_tiny_model(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Iterator[LLM]:
+    with LLM(folder, threads=1) as llm:
+        yield llm
+
+
+def test_completions_come_in_the_order_of_the_prompts(llm: LLM) -> None:
+    prompts: list[str | list[int]] = ["one", "a longer second prompt", [7, 8, 9]]
+    completions = llm.generate(prompts, GREEDY)
+    assert [done.prompt_index for done in completions] == [0, 1, 2]
+    assert [done.prompt for done in completions] == ["one", "a longer second prompt", None]
+    assert completions[2].prompt_token_ids == (7, 8, 9)
+    for done in completions:
+        assert done.finish_reason is FinishReason.LENGTH
+        assert done.usage.completion_tokens == len(done.token_ids) == 12
+        assert done.text == llm.tokenizer.decode(done.token_ids)
+
+
+def test_a_prompt_alone_gives_what_it_gives_in_company(llm: LLM) -> None:
+    prompts = ["one", "two two", "three three three"]
+    together = [done.token_ids for done in llm.generate(prompts, GREEDY)]
+    assert together == [llm.generate(prompt, GREEDY)[0].token_ids for prompt in prompts]
+
+
+def test_one_prompt_may_be_text_or_token_ids(llm: LLM) -> None:
+    ids = llm.tokenizer.encode("hello")
+    assert llm.generate("hello", GREEDY)[0].text == llm.generate(ids, GREEDY)[0].text
+
+
+def test_the_stream_is_the_completion(llm: LLM) -> None:
+    chunks = list(llm.stream("hello", GREEDY))
+    [whole] = llm.generate("hello", GREEDY)
+    assert "".join(chunk.text for chunk in chunks) == whole.text
+    assert tuple(i for chunk in chunks for i in chunk.token_ids) == whole.token_ids
+    last = chunks[-1].completion
+    assert last is not None
+    assert last.text == whole.text
+
+
+def test_a_stream_that_is_left_frees_its_blocks(llm: LLM) -> None:
+    for _ in range(3):
+        stream = llm.stream("hello", SamplingParams(max_tokens=200, ignore_eos=True))
+        next(stream)
+        stream.close()
+    assert llm.generate("hello", GREEDY)
+    assert llm._client._engine._scheduler.num_running == 0
+
+
+def test_samples_differ_and_repeat_with_the_seed(llm: LLM) -> None:
+    params = SamplingParams(n=4, seed=3, max_tokens=10, ignore_eos=True)
+    first, again = llm.generate("hello", params), llm.generate("hello", params)
+    assert [done.sample_index for done in first] == [0, 1, 2, 3]
+    assert len({done.token_ids for done in first}) == 4
+    assert [done.token_ids for done in first] == [done.token_ids for done in again]
+
+
+def test_without_a_seed_samples_differ_between_calls(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=30, ignore_eos=True)
+    assert llm.generate("hello", params)[0].text != llm.generate("hello", params)[0].text
+
+
+def test_a_stop_string_ends_one_sample_and_not_the_others(llm: LLM) -> None:
+    params = SamplingParams(n=3, seed=5, max_tokens=40, ignore_eos=True)
+    free = llm.generate("hello", params)
+    stop = free[1].text[4:7]
+    cut = llm.generate("hello", SamplingParams(**{**_fields(params), "stop": stop}))
+    for before, after in zip(free, cut, strict=True):
+        position = before.text.find(stop)
+        assert after.text == (before.text[:position] if position >= 0 else before.text)
+    assert cut[1].finish_reason is FinishReason.STOP
+    assert cut[1].stop_reason == stop
+
+
+def test_a_stop_token_ends_the_text_before_it(llm: LLM) -> None:
+    [free] = llm.generate("hello", GREEDY)
+    stop = free.token_ids[4]
+    first = free.token_ids.index(stop)
+    params = SamplingParams(**{**_fields(GREEDY), "stop_token_ids": [stop]})
+    [cut] = llm.generate("hello", params)
+    assert cut.token_ids == free.token_ids[: first + 1]
+    assert cut.text == llm.tokenizer.decode(free.token_ids[:first])
+    assert (cut.finish_reason, cut.stop_reason) == (FinishReason.STOP, stop)
+
+
+def test_bad_words_are_never_completed(llm: LLM) -> None:
+    [free] = llm.generate("hello", GREEDY)
+    word = next(c for c in free.text if c.isprintable() and c.isascii() and c != " ")
+    [without] = llm.generate("hello", SamplingParams(**{**_fields(GREEDY), "bad_words": [word]}))
+    assert word in free.text
+    assert word not in without.text
+
+
+def test_logprobs_are_the_models_own(llm: LLM, folder: Path) -> None:
+    model = save_tiny_model(folder)
+    params = SamplingParams(temperature=0.0, max_tokens=5, logprobs=3, prompt_logprobs=2)
+    [done] = llm.generate("hello", params)
+    text = [*done.prompt_token_ids, *done.token_ids]
+    expected = expected_logits(model, text).log_softmax(-1)
+    assert done.logprobs is not None
+    assert done.prompt_logprobs is not None
+    assert done.prompt_logprobs[0] is None
+    entries = [*done.prompt_logprobs[1:], *done.logprobs]
+    for position, entry in enumerate(entries):
+        assert entry is not None
+        assert entry.token_id == text[position + 1]
+        assert entry.logprob == pytest.approx(expected[position, entry.token_id].item(), abs=1e-3)
+        num_top = 2 if position + 1 < len(done.prompt_token_ids) else 3
+        best = expected[position].topk(num_top)
+        assert [token_id for token_id, _ in entry.top] == best.indices.tolist()
+
+
+def test_logits_equal_transformers(llm: LLM, folder: Path) -> None:
+    model = save_tiny_model(folder)
+    ids = llm.tokenizer.encode("some text to score")
+    expected = expected_logits(model, ids)
+    assert (llm.logits(ids) - expected).abs().max() < 2e-4
+    chosen = llm.logits(ids, [3, 1])
+    assert (chosen - expected[[3, 1]]).abs().max() < 2e-4
+
+
+def test_the_prefix_cache_spares_a_shared_beginning(folder: Path) -> None:
+    with LLM(folder, threads=1, block_size=4) as llm:
+        prompt = list(range(10, 40))
+        [first] = llm.generate([prompt], GREEDY)
+        [second] = llm.generate([[*prompt, 9]], GREEDY)
+        assert first.usage.cached_tokens == 0
+        assert second.usage.cached_tokens == 28
+    with LLM(folder, threads=1, block_size=4, prefix_cache=False) as llm:
+        llm.generate([prompt], GREEDY)
+        [second] = llm.generate([prompt], GREEDY)
+        assert second.usage.cached_tokens == 0
+        assert second.token_ids == first.token_ids
+
+
+def test_chat_follows_the_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    [done] = llm.chat(messages, GREEDY)
+    assert done.prompt_token_ids == tuple(
+        llm.tokenizer.encode("<|user|>Hi<|end|><|assistant|>", add_special_tokens=False)
+    )
+    assert llm.encode_chat([{"role": "user", "content": "<|end|>"}]) != llm.tokenizer.encode(
+        "<|user|><|end|><|end|><|assistant|>", add_special_tokens=False
+    )
+
+
+def test_several_threads_share_one_llm(llm: LLM) -> None:
+    [expected] = llm.generate("hello", GREEDY)
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(llm.generate("hello", GREEDY)[0].text))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected.text] * 4
+
+
+def test_generation_goes_on_to_the_end_of_the_context(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=None, ignore_eos=True)
+    [done] = llm.generate("hello", params)
+    assert done.finish_reason is FinishReason.LENGTH
+    assert done.usage.prompt_tokens + done.usage.completion_tokens == llm.max_model_len == 256
+
+
+def test_defaults_come_from_generation_config(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    config = {"temperature": 0.5, "top_k": 7, "eos_token_id": [2, 9], "do_sample": True}
+    (tmp_path / "generation_config.json").write_text(json.dumps(config))
+    with LLM(tmp_path, threads=1) as llm:
+        assert (llm.default_params.temperature, llm.default_params.top_k) == (0.5, 7)
+        assert llm._eos_token_ids == {2, 9}
+
+
+def test_dummy_weights_need_no_checkpoint(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with LLM(tmp_path, threads=1, load_format="dummy") as llm:
+        assert len(llm.generate("hello", GREEDY)[0].token_ids) == 12
+
+
+def test_weights_may_vanish_after_loading(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    with LLM(tmp_path, threads=1) as llm:
+        [before] = llm.generate("hello", GREEDY)
+        (tmp_path / "model.safetensors").write_bytes(b"")
+        [after] = llm.generate([llm.tokenizer.encode("hello")], GREEDY)
+    assert before.text == after.text
+
+
+@pytest.mark.parametrize(
+    ("prompts", "named"),
+    [
+        ("x" * 300, "256"),
+        ([[10**6]], "token"),
+        ([[-1]], "token"),
+        ([[]], "empty"),
+        ([3.5], "prompt"),
+        (7, "prompt"),
+        (b"abc", "prompt"),
+    ],
+)
+def test_bad_prompts_are_refused_by_name(llm: LLM, prompts: Any, named: str) -> None:
+    with pytest.raises(InvalidRequest, match=named):
+        llm.generate(prompts, GREEDY)
+    assert llm.generate("hello", GREEDY)
+
+
+def test_arguments_of_the_wrong_type_are_refused_by_name(llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="params"):
+        llm.generate("a", {"temperature": 0})  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="params"):
+        llm.stream("a", 5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="prompt"):
+        llm.logits(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="positions"):
+        llm.logits([1], 5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="priority"):
+        llm.generate("a", priority="high")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"stop_token_ids": [10**6]},
+        {"allowed_token_ids": [262]},
+        {"logit_bias": {262: 1.0}},
+    ],
+)
+def test_ids_outside_the_vocabulary_are_refused(llm: LLM, params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="token"):
+        llm.generate("hello", SamplingParams(**params))
+
+
+def test_a_request_larger_than_the_pool_is_refused_at_once(folder: Path) -> None:
+    with LLM(folder, threads=1, num_blocks=4) as llm:
+        with pytest.raises(NeverFits, match="num-blocks"):
+            llm.generate("hello", SamplingParams(max_tokens=100))
+        assert llm.generate("hello", GREEDY)
+
+
+def test_a_closed_llm_says_so(folder: Path) -> None:
+    llm = LLM(folder, threads=1)
+    llm.close()
+    llm.close()
+    with pytest.raises(EngineDied, match="closed"):
+        llm.generate("hello")
+
+
+def test_unknown_arguments_are_errors(folder: Path) -> None:
+    with pytest.raises(TypeError, match="wobble"):
+        LLM(folder, wobble=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="wobble"):
+        SamplingParams(wobble=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device": "tpu"},
+        {"dtype": "int3"},
+        {"block_size": 0},
+        {"num_blocks": -1},
+        {"num_blocks": 2**31 - 1},
+        {"threads": 2**31 - 1},
+        {"max_num_seqs": True},
+        {"max_model_len": 10**6},
+        {"attention": "magic"},
+        {"load_format": "pickle"},
+    ],
+)
+def test_bad_options_are_refused_by_name(folder: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(options))):
+        LLM(folder, **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
+def test_an_absent_device_is_an_error(folder: Path, device: str) -> None:
+    with pytest.raises(DeviceUnavailable, match="--device cpu"):
+        LLM(folder, device=device)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), ModelNotFound),
+        (lambda folder: (folder / "config.json").write_text("{"), ConfigError),
+        (lambda folder: edit_config(folder, architectures=["Nope"]), UnknownArchitecture),
+        (lambda folder: (folder / "tokenizer.json").unlink(), TokenizerError),
+        (lambda folder: (folder / "tokenizer.json").write_text("[]"), TokenizerError),
+        (lambda folder: (folder / "model.safetensors").unlink(), ModelNotFound),
+    ],
+)
+def test_a_damaged_model_is_refused_with_a_typed_error(
+    tmp_path: Path, damage: Any, error: type[InfernoError]
+) -> None:
+    save_tiny_model(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(error):
+        LLM(tmp_path)
+
+
+def test_a_name_that_is_nothing_is_told_what_would_be() -> None:
+    with pytest.raises(ModelNotFound, match=r"Qwen/Qwen3-0\.6B"):
+        LLM("no such model")
+
+
+def test_a_model_without_template_cannot_chat(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with LLM(tmp_path, threads=1) as llm, pytest.raises(TemplateError, match="template"):
+        llm.chat([{"role": "user", "content": "Hi"}])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_blocks": 20}, {"max_num_batched_tokens": 1}, {"block_size": 3, "num_blocks": 90}],
+)
+def test_the_published_text_is_reproduced(options: dict[str, Any]) -> None:
+    folder = data_path("stories260K")
+    golden = (folder / "golden_greedy_256.txt").read_text()
+    params = SamplingParams(temperature=0.0, max_tokens=256)
+    with LLM(folder, threads=1, **options) as llm:
+        completions = llm.generate(["", "Tom had a dog", "The sun"], params)
+        assert completions[0].text == golden
+
+
+def _fields(params: SamplingParams) -> dict[str, Any]:
+    return {name: getattr(params, name) for name in SamplingParams.__dataclass_fields__}
