@@ -1,0 +1,7 @@
+"""`python -m inferno` is the `inferno` command."""
+
+from __future__ import annotations
+
+from inferno.cli import main
+
+main()

@@ -1,0 +1,36 @@
+"""The table of commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inferno import __version__
+from inferno.cli.generate import generate
+
+app = typer.Typer(
+    name="inferno",
+    help="Run large language models: on a laptop's CPU or a data-centre GPU, from one package.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(generate)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"inferno {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def inferno(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Run large language models: on a laptop's CPU or a data-centre GPU, from one package."""

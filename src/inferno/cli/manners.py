@@ -1,0 +1,57 @@
+"""How a command ends when something goes wrong: one line, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+import typer
+
+from inferno.errors import InfernoError
+
+
+@contextlib.contextmanager
+def one_line_errors(*, debug: bool) -> Iterator[None]:
+    """Errors become one line on standard error and exit code 1; with `debug`, tracebacks stay."""
+    try:
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except KeyboardInterrupt:
+        _leave("interrupted")
+    except BrokenPipeError:
+        _leave(None)  # whoever read our output has left, as `head` does
+    except Exception as problem:
+        if debug:
+            raise
+        _say(_describe(problem))
+        raise typer.Exit(1) from None
+
+
+def _describe(problem: Exception) -> str:
+    if isinstance(problem, InfernoError):
+        return f"error: {problem}"
+    if isinstance(problem, OSError):
+        return f"error: {problem.filename or 'standard output'}: {problem.strerror or problem}"
+    kind = type(problem).__name__
+    return f"internal error: {kind}: {problem}. Please report it, with what --debug prints."
+
+
+def _say(line: str) -> None:
+    printable = "".join(c if c.isprintable() else " " for c in " ".join(line.split()))
+    encoding = sys.stderr.encoding or "utf-8"
+    sys.stderr.write(printable.encode(encoding, errors="replace").decode(encoding) + "\n")
+    sys.stderr.flush()
+
+
+def _leave(line: str | None) -> NoReturn:
+    """End at once: not after the step that is under way, nor with a word about a closed pipe."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if line is not None:
+        sys.stderr.write("\n" if sys.stderr.isatty() else "")  # what was printed may not end a line
+        _say(line)
+    os._exit(1)

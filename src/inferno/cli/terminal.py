@@ -1,0 +1,60 @@
+"""What commands show on a terminal: a loading bar, a table, text that any terminal can take."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from inferno.text.completion import Completion
+
+
+@contextlib.contextmanager
+def loading_bar() -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, gone when done; `progress(done, total)`, in bytes, moves it."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("loading"),
+        BarColumn(),
+        DownloadColumn(binary_units=False),
+        TransferSpeedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("loading", total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def safe_text(text: str, encoding: str | None) -> str:
+    """The text with what the terminal's encoding lacks replaced, so that printing can't fail."""
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, errors="replace").decode(encoding)
+
+
+def summary_table(completions: Sequence[Completion]) -> str:
+    """Tokens, time to first token and speed of each completion."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("#", "prompt tokens", "new tokens", "finished", "first token", "tokens/s"):
+        table.add_column(heading, justify="left" if heading == "finished" else "right")
+    for done in sorted(completions, key=lambda one: (one.prompt_index, one.sample_index)):
+        first, rate = done.timings.time_to_first_token, done.timings.tokens_per_second
+        table.add_row(
+            str(done.prompt_index + 1),
+            str(done.usage.prompt_tokens),
+            str(done.usage.completion_tokens),
+            str(done.finish_reason),
+            "-" if first is None else f"{first * 1000:.0f} ms",
+            "-" if rate is None else f"{rate:.1f}",
+        )
+    output = io.StringIO()
+    width = max(shutil.get_terminal_size((100, 24)).columns, 72)
+    Console(file=output, width=width, force_terminal=sys.stdout.isatty()).print(table)
+    return output.getvalue()

@@ -1,0 +1,212 @@
+"""`inferno generate` as a person or a script would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from inferno.cli.app import app
+from tests.data import data_path
+from tests.tiny import edit_config, save_tiny_model
+
+INFERNO = [sys.executable, "-m", "inferno"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    save_tiny_model(path)
+    return path
+
+
+def run(folder: Path, *arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(
+        app, ["generate", "-m", str(folder), "--threads", "1", *arguments], input=stdin
+    )
+
+
+def test_one_prompt_prints_its_text_and_nothing_else(folder: Path) -> None:
+    result = run(folder, "-p", "hello", "-t", "0", "--max-tokens", "8")
+    as_json = run(folder, "-p", "hello", "-t", "0", "--max-tokens", "8", "--json")
+    assert result.exit_code == 0
+    assert result.stdout == json.loads(as_json.stdout)["text"]
+    assert result.stderr == ""
+
+
+def test_json_has_one_object_a_line(folder: Path) -> None:
+    result = run(folder, "-p", "one", "-p", "two", "--max-tokens", "5", "--json")
+    found = sorted(
+        (json.loads(line) for line in result.stdout.splitlines()), key=lambda o: o["index"]
+    )
+    assert [one["prompt"] for one in found] == ["one", "two"]
+    for one in found:
+        assert set(one) == {
+            "index",
+            "prompt",
+            "text",
+            "token_ids",
+            "finish_reason",
+            "usage",
+            "timings",
+        }
+        assert one["usage"]["completion_tokens"] == len(one["token_ids"]) <= 5
+
+
+def test_several_prompts_end_with_a_table(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("first line\n\nsecond line\n")
+    result = run(folder, "-p", "given", "--prompts-file", str(file), "--max-tokens", "4")
+    assert result.exit_code == 0
+    for prompt in ("given", "first line", "second line", "tokens/s"):
+        assert prompt in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["-p", "-"], []])
+def test_a_prompt_may_come_from_standard_input(folder: Path, arguments: list[str]) -> None:
+    asked = ["-t", "0", "--max-tokens", "6"]
+    assert (
+        run(folder, *arguments, *asked, stdin="hello").stdout
+        == run(folder, "-p", "hello", *asked).stdout
+    )
+
+
+def test_chat_renders_the_template(folder: Path) -> None:
+    result = run(folder, "--chat", "-p", "hello", "--max-tokens", "4", "--json")
+    assert json.loads(result.stdout)["usage"]["prompt_tokens"] == len("hello") + 3
+
+
+def test_a_seed_makes_it_repeatable(folder: Path) -> None:
+    asked = ["-p", "hello", "--seed", "4", "--max-tokens", "9"]
+    assert run(folder, *asked).stdout == run(folder, *asked).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-t", "nan"], "temperature"),
+        (["-t", "-1"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+        (["--top-k", "-3"], "top_k"),
+        (["--max-tokens", "-1"], "max_tokens"),
+        (["--num-blocks", "0"], "num_blocks"),
+        (["--device", "tpu"], "device"),
+        (["--device", "cuda:77"], "cuda"),
+        (["--cuda", "--device", "mps"], "contradict"),
+        (["--prompts-file", "/no/such/file"], "/no/such/file"),
+        (["-p", "x" * 400], "256"),
+        (["--num-blocks", "2"], "--num-blocks"),
+    ],
+)
+def test_bad_input_ends_in_one_line_that_names_it(
+    folder: Path, arguments: list[str], said: str
+) -> None:
+    result = run(folder, "-p", "hello", *arguments)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--wobble"], ["--max-tokens", "many"], ["--dtype", "int3"]])
+def test_wrong_usage_has_exit_code_2(folder: Path, arguments: list[str]) -> None:
+    result = run(folder, "-p", "hello", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_an_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    edit_config(tmp_path, architectures=["Nope"])
+    result = run(tmp_path, "-p", "hello")
+    assert result.exit_code == 1
+    assert "LlamaForCausalLM" in result.stderr
+
+
+def test_no_model_at_all_is_one_line(tmp_path: Path) -> None:
+    result = run(tmp_path, "-p", "hello")
+    assert result.exit_code == 1
+    assert "config.json" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_debug_keeps_the_traceback(tmp_path: Path) -> None:
+    result = run(tmp_path, "-p", "hello", "--debug")
+    assert result.exit_code == 1
+    assert result.exception is not None
+
+
+def test_help_starts_without_torch() -> None:
+    program = (
+        "import sys; sys.argv = ['inferno', '--help']\n"
+        "from inferno.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "generate" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--num-blocks", "18", "-p", "Tom and Sue", "-p", "The red ball"]],
+    ids=["alone", "preempted"],
+)
+def test_the_published_text_is_printed(options: list[str]) -> None:
+    folder = data_path("stories260K")
+    golden = (folder / "golden_greedy_256.txt").read_text()
+    result = run(folder, "-p", "", "-t", "0", "--max-tokens", "256", *options)
+    if options:
+        assert golden in result.stdout
+    else:
+        assert result.stdout == golden
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_it_in_one_line(folder: Path) -> None:
+    endless = ["-p", "hello", "--max-tokens", "250", "--num-blocks", "64", "--json"]
+    for delay in (1.5, 5.0):
+        process = subprocess.Popen(
+            [*INFERNO, "generate", "-m", str(folder), *endless, *(["-p", "x"] * 200)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert errors == "interrupted\n"
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_it_quietly(folder: Path) -> None:
+    command = [
+        *INFERNO,
+        "generate",
+        "-m",
+        str(folder),
+        "-p",
+        "hello",
+        *(["-p", "x"] * 30),
+        "--json",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.wait(timeout=30)
+    process.stderr.close()
