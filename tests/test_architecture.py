@@ -1,0 +1,163 @@
+"""The house rules: who may import whom, no cycles, imports at the top, a complete map."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+FILES = sorted((SOURCE / "inferno").rglob("*.py"))
+
+# A room may import from itself, from these, and from the plain-data modules below.
+MAY_IMPORT = {
+    "cli": {"llm", "server", "engine", "text", "hub", "client", "demo", "inferno"},
+    "llm": {"server", "engine", "text", "hub", "client"},
+    "server": {"client", "text"},
+    "client": set(),
+    "engine": {"models", "layers", "ops", "weights"},
+    "models": {"layers", "weights", "ops"},
+    "layers": {"ops"},
+    "weights": {"ops"},
+    "hub": {"demo"},
+    "ops": set(),
+    "text": set(),
+    "demo": set(),
+    "inferno": {"llm"},
+    "__main__": {"cli"},
+}
+PLAIN_DATA = {"requests", "errors", "options", "json_file", "untrusted_json"}
+EXCEPTIONS = {"client/inline.py": {"engine"}}
+TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
+TORCH_FREE_ENGINE = tuple(
+    f"engine/{name}.py" for name in ("scheduler", "limits", "state", "plan", "blocks", "pool")
+)
+ONLY_IN = {"triton": "ops/cuda/", "_native": "ops/cpu/", "fastapi": "server/", "transformers": "-"}
+# Functions that import on purpose: to start fast, or because the name is known only then.
+LAZY = {"__init__.py", "cli/__init__.py", "models/__init__.py"}
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(SOURCE / "inferno").as_posix()
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "inferno"
+
+
+def _imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Each imported module, and whether the import stands at the file's top level."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node in tree.body) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                is_module = whole in MODULES
+                yield (whole if is_module else node.module), node in tree.body
+
+
+MODULES = {_module(path): path for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
+    room = _room(_module(path))
+    allowed = MAY_IMPORT.get(room, set()) | EXCEPTIONS.get(_name(path), set()) | PLAIN_DATA | {room}
+    if room in PLAIN_DATA:
+        allowed = PLAIN_DATA
+    for module, _ in _imports(path):
+        if module.split(".")[0] == "inferno":
+            target = _room(module)
+            assert target in allowed, f"{_name(path)} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_devices_and_frameworks_stay_where_they_belong(path: Path) -> None:
+    name = _name(path)
+    for module, _ in _imports(path):
+        top = module.split(".")[0]
+        if top in ("torch", "inferno") and name.startswith(TORCH_FREE + TORCH_FREE_ENGINE):
+            assert top != "torch", f"{name} imports torch"
+        for library, place in ONLY_IN.items():
+            assert library not in module.split(".") or name.startswith(place), f"{name}: {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=_name)
+def test_imports_stand_at_the_top(path: Path) -> None:
+    if _name(path) in LAZY:
+        return
+    nested = [module for module, is_top in _imports(path) if not is_top]
+    assert not nested, f"{_name(path)} imports inside a block: {nested}"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "inferno.cli.app",
+        "inferno.text.samples",
+        "inferno.text.chat",
+        "inferno.hub.find",
+        "inferno.client",
+        "inferno.engine.scheduler",
+        "inferno.options",
+    ],
+)
+def test_what_must_start_fast_brings_no_torch(module: str) -> None:
+    program = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_no_import_cycles() -> None:
+    # A package's __init__ that imports its own modules is a table of contents, not a cycle.
+    graph = {
+        module: {
+            target
+            for target, is_top in _imports(path)
+            if is_top and target in MODULES and target != module
+        }
+        for module, path in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module in done:
+            return
+        for target in graph[module]:
+            visit(target, (*trail, module))
+        done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_map_names_every_module() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    missing = [_name(path) for path in FILES if path.name not in text and path.stem != "__init__"]
+    assert not missing, f"ARCHITECTURE.md does not name {missing}"
+
+
+def test_every_file_opens_with_what_it_is_for() -> None:
+    silent = [_name(path) for path in FILES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert not silent
