@@ -46,5 +46,6 @@ def _fetch(name: str, revision: str | None) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
         reason = str(problem).strip().splitlines()[0][:200] if str(problem).strip() else ""
         raise ModelNotFound(
-            f"there is no folder {name!r}, and the Hugging Face hub gave no such model: {reason}"
+            f"there is no folder {name!r}, and the Hugging Face hub gave no such model ({reason}); "
+            f"check the name and the connection, or give a folder"
         ) from None
