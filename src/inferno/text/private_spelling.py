@@ -21,34 +21,33 @@ class PrivateSpelling:
         self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
         self._backend.encode_special_tokens = True  # their public spelling is but text
         secret = secrets.token_hex(16)
-        self._spelling: dict[str, str] = {}
-        self._real_id: dict[int, int] = {}
-        for token_id, token in backend.get_added_tokens_decoder().items():
-            if token.special:
-                spelling = f"<{secret}:{token_id}>"
-                self._spelling[token.content] = spelling
-                self._real_id[self._add(spelling, token)] = token_id
+        added = backend.get_added_tokens_decoder()
+        special = {token_id: token for token_id, token in added.items() if token.special}
+        spellings = {token_id: f"<{secret}:{token_id}>" for token_id in special}
+        # All at once: each call of add_tokens goes through those that are there.
+        self._backend.add_tokens([_respelled(special[i], spellings[i]) for i in special])
+        self._spelling = {special[i].content: spellings[i] for i in special}
+        self._real_id = {self._backend.token_to_id(spellings[i]): i for i in special}
 
     def encode(self, chat: RenderedChat) -> list[int]:
         """The ids of a rendered conversation, with nothing put before or after."""
         ids = self._backend.encode(self._respell(chat), add_special_tokens=False).ids
         return [self._real_id.get(token_id, token_id) for token_id in ids]
 
-    def _add(self, spelling: str, like: tokenizers.AddedToken) -> int:
-        token = tokenizers.AddedToken(
-            spelling,
-            lstrip=like.lstrip,
-            rstrip=like.rstrip,
-            # Found wherever it stands: a secret must never be read as text.
-            single_word=False,
-            normalized=False,
-            special=False,
-        )
-        self._backend.add_tokens([token])
-        return max(self._backend.get_added_tokens_decoder())
-
     def _respell(self, chat: RenderedChat) -> str:
         borders = [0, *(border for span in chat.special_spans for border in span), len(chat.text)]
         pieces = [chat.text[start:end] for start, end in pairwise(borders)]
         pieces[1::2] = [self._spelling[piece] for piece in pieces[1::2]]
         return "".join(pieces)
+
+
+def _respelled(token: tokenizers.AddedToken, spelling: str) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        spelling,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        # Found wherever it stands: a secret must never be read as text.
+        single_word=False,
+        normalized=False,
+        special=False,
+    )
