@@ -46,7 +46,8 @@ class SamplingParams:
                     tokens in the output (OpenAI's definition); 0.0 is off.
     logit_bias      token id -> number added to its logit, within ±100.
     allowed_token_ids  only these may be sampled; None allows all.
-    bad_words       texts that are never completed.
+    bad_words       texts whose tokens, alone or after a space, are never completed; the same
+                    letters cut into other tokens are not found.
     max_tokens      new tokens at most; None goes on to the end of the context, or of the cache.
     min_tokens      no end-of-sequence or stop token before this many.
     stop            texts that end the output; stop_token_ids: tokens that do.

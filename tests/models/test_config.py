@@ -122,6 +122,13 @@ def test_harmless_keys_of_published_checkpoints_are_accepted(changes: dict[str, 
     ("changes", "named"),
     [
         ({"use_sliding_window": True}, "use_sliding_window"),
+        (
+            {
+                "architectures": ["Qwen2ForCausalLM"],
+                "layer_types": ["full_attention", "sliding_attention"],
+            },
+            "sliding_window",
+        ),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"rope_scaling": {"rope_type": "yarn", "mscale": -0.5}}, "mscale"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type"),

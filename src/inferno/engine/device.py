@@ -39,7 +39,8 @@ def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) 
     """The dtype of that name; `auto` is the checkpoint's where the device computes in it."""
     if name != "auto":
         return _DTYPES[name]
-    declared = hf_config.get("dtype") or hf_config.get("torch_dtype") or "float32"
+    found = [hf_config[key] for key in ("dtype", "torch_dtype") if hf_config.get(key) is not None]
+    declared = found[0] if found else "float32"
     if not isinstance(declared, str) or declared not in _DTYPES:
         raise ConfigError(
             f"config.json: dtype must be one of {', '.join(_DTYPES)}, not {str(declared)[:64]!r}; "

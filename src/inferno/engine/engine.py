@@ -115,8 +115,10 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         for token_id in token_ids:
             is_id = isinstance(token_id, int) and not isinstance(token_id, bool)
             if not is_id or not 0 <= token_id < vocab_size:
+                is_short = is_id and token_id.bit_length() <= 64  # Python refuses to print others
+                shown = token_id if is_short else f"a value of type {type(token_id).__name__}"
                 raise InvalidRequest(
-                    f"{name} holds {token_id!r}, which is no token of this model: ids are 0 to "
+                    f"{name} holds {shown}, which is no token of this model: ids are 0 to "
                     f"{vocab_size - 1}",
                     param=name,
                 )

@@ -327,4 +327,9 @@ def read_layer_windows(config: ConfigReader) -> tuple[int | None, ...]:
             f"config.json: layer_types must name full_attention or sliding_attention for each of "
             f"{count} layers"
         )
+    if window is None and "sliding_attention" in kinds:
+        raise ConfigError(
+            "config.json: layer_types has sliding_attention, but sliding_window is null or "
+            "use_sliding_window false"
+        )
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
