@@ -54,7 +54,7 @@ class InlineClient:
     async def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None) -> Tensor:
         """As Engine.logits, once no request is under way."""
         while self._driver is not None and not self._driver.done():
-            await self._driver
+            await asyncio.wait({self._driver})  # which leaves it running when we are cancelled
         if self._death is not None:
             raise self._death
         return self._engine.logits(token_ids, positions)
@@ -66,7 +66,7 @@ class InlineClient:
             self._engine.abort(request_id)
         self._wake()
         if self._driver is not None:
-            await self._driver
+            await asyncio.wait({self._driver})
 
     def _wake(self) -> None:
         if self._has_failed:
