@@ -279,6 +279,11 @@ def test_a_request_larger_than_the_pool_is_refused_at_once(folder: Path) -> None
         assert llm.generate("hello", GREEDY)
 
 
+def test_a_refused_prompt_among_others_is_named(llm: LLM) -> None:
+    with pytest.raises(NeverFits, match="prompt 2 of 3"):
+        llm.generate(["hello", "x" * 300, "bye"], GREEDY)
+
+
 def test_a_closed_llm_says_so(folder: Path) -> None:
     llm = LLM(folder, threads=1)
     llm.close()

@@ -16,7 +16,7 @@ from torch import Tensor
 from inferno.client.blocking import BlockingLoop
 from inferno.client.inline import InlineClient
 from inferno.engine.assemble import build_engine
-from inferno.errors import InvalidRequest, TemplateError
+from inferno.errors import InvalidRequest, NeverFits, TemplateError
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -28,6 +28,7 @@ from inferno.text.samples import SampleTexts
 from inferno.text.tokenizer import load_tokenizer
 
 Prompt = str | Sequence[int]
+_MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
 
 
 class LLM:
@@ -212,7 +213,7 @@ class LLM:
         if not isinstance(params, SamplingParams):
             raise InvalidRequest(f"params must be SamplingParams, not {params!r}", param="params")
         is_text = isinstance(prompt, str)
-        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else tuple(prompt)
+        token_ids = self._encode(prompt) if isinstance(prompt, str) else prompt
         return SampleTexts(
             self.tokenizer,
             params,
@@ -221,10 +222,22 @@ class LLM:
             prompt_token_ids=tuple(token_ids),
         )
 
+    def _encode(self, prompt: str) -> list[int]:
+        """Token ids of a raw prompt; one that is far too long is refused before the work."""
+        most = _MAX_TOKEN_LENGTH * self.max_model_len
+        if len(prompt) > most:
+            raise NeverFits(
+                f"the prompt has {len(prompt)} characters, far more than a context of "
+                f"{self.max_model_len} tokens holds; shorten it",
+                param="prompt",
+            )
+        return self.tokenizer.encode(prompt)
+
     def _request(self, texts: SampleTexts, priority: int) -> Request:
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
             raise InvalidRequest(
-                f"priority must be an integer within ±2**31, not {priority!r}", param="priority"
+                f"priority must be an integer within ±2**31, not {type(priority).__name__}",
+                param="priority",
             )
         return Request(
             request_id=f"{next(self._numbers)}-{secrets.token_hex(4)}",
@@ -256,14 +269,20 @@ class LLM:
         finally:
             await events.aclose()
 
-    async def _complete(self, texts: SampleTexts, priority: int) -> list[Completion]:
-        chunks = [chunk async for chunk in self._chunks(texts, priority)]
+    async def _complete(self, texts: SampleTexts, priority: int, name: str) -> list[Completion]:
+        try:
+            chunks = [chunk async for chunk in self._chunks(texts, priority)]
+        except InvalidRequest as problem:
+            raise type(problem)(name + str(problem), param=problem.param) from None
         return [chunk.completion for chunk in chunks if chunk.completion is not None]
 
     async def _complete_all(
         self, requests: Sequence[SampleTexts], priority: int
     ) -> AsyncGenerator[Completion, None]:
-        tasks = [asyncio.create_task(self._complete(texts, priority)) for texts in requests]
+        tasks = [
+            asyncio.create_task(self._complete(texts, priority, f"prompt {i} of {len(requests)}: "))
+            for i, texts in enumerate(requests, start=1)
+        ]
         try:
             for done in asyncio.as_completed(tasks):
                 for completion in await done:
