@@ -78,6 +78,39 @@ def test_a_prompt_may_come_from_standard_input(folder: Path, arguments: list[str
     )
 
 
+def test_a_line_of_the_file_is_a_prompt_whatever_else_it_holds(
+    folder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_bytes("\ufeffone\u2028still one\r\ntwo\x0cstill two\n".encode())
+    result = run(folder, "--prompts-file", str(file), "--max-tokens", "2", "--json")
+    found = {json.loads(line)["prompt"] for line in result.stdout.splitlines()}
+    assert found == {"one\u2028still one", "two\x0cstill two"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_one_line(folder: Path) -> None:
+    command = [*INFERNO, "generate", "-m", str(folder), "-p", "hello", "--max-tokens", "200"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    assert result.stderr == "error: standard output: No space left on device\n"
+
+
+@pytest.mark.slow
+def test_leaving_in_the_middle_of_a_stream_keeps_the_exit_code(folder: Path) -> None:
+    program = (
+        "from inferno import LLM, SamplingParams\n"
+        f"llm = LLM({str(folder)!r}, threads=1)\n"
+        "stream = llm.stream('hello', SamplingParams(max_tokens=200, ignore_eos=True))\n"
+        "next(stream)\n"
+        "raise SystemExit(3)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (3, "")
+
+
 def test_chat_renders_the_template(folder: Path) -> None:
     result = run(folder, "--chat", "-p", "hello", "--max-tokens", "4", "--json")
     assert json.loads(result.stdout)["usage"]["prompt_tokens"] == len("hello") + 3
@@ -101,6 +134,12 @@ def test_a_seed_makes_it_repeatable(folder: Path) -> None:
         (["--device", "cuda:77"], "cuda"),
         (["--cuda", "--device", "mps"], "contradict"),
         (["--prompts-file", "/no/such/file"], "/no/such/file"),
+        (["-m", ""], "empty"),
+        (["-m", "~no-such-user/x"], "~no-such-user"),
+        (["-m", "x" * 5000], "xxx"),
+        (["--revision", "main", "-m", "demo"], "revision"),
+        (["--cuda", "--device", "cpu"], "contradict"),
+        (["-p", "x" * 300_000], "characters"),
         (["-p", "x" * 400], "256"),
         (["--num-blocks", "2"], "--num-blocks"),
     ],
@@ -115,7 +154,10 @@ def test_bad_input_ends_in_one_line_that_names_it(
     assert said in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--wobble"], ["--max-tokens", "many"], ["--dtype", "int3"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--wobble"], ["-p", "-", "-p", "-"], ["--max-tokens", "many"], ["--dtype", "int3"]],
+)
 def test_wrong_usage_has_exit_code_2(folder: Path, arguments: list[str]) -> None:
     result = run(folder, "-p", "hello", *arguments)
     assert result.exit_code == 2

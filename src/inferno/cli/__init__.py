@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
+import signal
 
 
 def main() -> None:
     """Run the command line; the entry point of the installed `inferno`."""
-    try:
-        # Imported here so that an interrupt during the imports is met as well.
-        from inferno.cli.app import app  # noqa: PLC0415
+    signal.signal(signal.SIGINT, _leave_at_once)
+    # Imported here so that an interrupt during the imports is met as well.
+    from inferno.cli.app import app  # noqa: PLC0415
 
-        app()
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted\n" if sys.stderr.isatty() else "interrupted\n")
-        sys.stderr.flush()
-        os._exit(1)  # without waiting for a step that is under way
+    app()
+
+
+def _leave_at_once(*_: object) -> None:
+    """On Ctrl+C: one line, exit code 1, without waiting for an import or a step under way.
+
+    An exception won't do: some libraries swallow it while they are imported.
+    """
+    with contextlib.suppress(OSError):
+        show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""  # a loading bar hides it
+        os.write(2, show_cursor + b"interrupted\n")
+    os._exit(1)

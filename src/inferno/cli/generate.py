@@ -82,11 +82,13 @@ def generate(
         list[str] | None,
         typer.Option(help="A text that ends the output; may be repeated."),
     ] = None,
-    priority: Annotated[int, typer.Option(help="Higher runs first.")] = 0,
+    priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or mps.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:N or mps.", show_default="cpu")
+    ] = None,
     cuda: Annotated[bool, typer.Option("--cuda", help="Short for --device cuda.")] = False,
     threads: Annotated[
         int | None,
@@ -122,7 +124,7 @@ def generate(
 ) -> None:
     """Complete one prompt, as a stream, or many at once."""
     with one_line_errors(debug=debug):
-        if cuda and device not in ("cpu", "cuda"):
+        if cuda and device not in (None, "cuda"):
             raise InvalidRequest(f"--cuda and --device {device} contradict each other")
         if verbose:
             logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -144,7 +146,7 @@ def generate(
             llm = inferno.LLM(
                 model,
                 revision=revision,
-                device="cuda" if cuda else device,
+                device="cuda" if cuda else device or "cpu",
                 dtype=dtype,
                 threads=threads,
                 block_size=block_size,
@@ -162,10 +164,12 @@ def generate(
 
 
 def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
+    if given.count("-") > 1:
+        raise typer.BadParameter("standard input can be read once: give --prompt - once")
     prompts = [_read_stdin() if text == "-" else text for text in given]
     if prompts_file is not None:
         prompts += _read_file(prompts_file)
-    if not prompts and not sys.stdin.isatty():
+    if not prompts and sys.stdin is not None and not sys.stdin.isatty():
         prompts = [_read_stdin()]
     if not prompts:
         raise typer.BadParameter("give a prompt: --prompt TEXT, or --prompts-file FILE")
@@ -173,14 +177,16 @@ def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
 
 
 def _read_stdin() -> str:
+    if sys.stdin is None:
+        raise InvalidRequest("standard input is closed; give a prompt with --prompt")
     content = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
     return _decode(content, "standard input")
 
 
 def _read_file(path: Path) -> list[str]:
     with path.open("rb") as file:
-        lines = _decode(file.read(_MAX_PROMPT_BYTES + 1), str(path)).splitlines()
-    prompts = [line for line in lines if line.strip()]
+        lines = _decode(file.read(_MAX_PROMPT_BYTES + 1), str(path)).split("\n")
+    prompts = [line.removesuffix("\r") for line in lines if line.strip()]
     if not prompts:
         raise InvalidRequest(f"{path} holds no prompt: it must have one per line")
     return prompts
@@ -190,7 +196,7 @@ def _decode(content: bytes, source: str) -> str:
     if len(content) > _MAX_PROMPT_BYTES:
         raise InvalidRequest(f"{source} holds more than {_MAX_PROMPT_BYTES} bytes")
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise InvalidRequest(f"{source} is not UTF-8 text: {problem}") from None
 
@@ -209,7 +215,8 @@ def _run(
     ]
     if as_json:
         for completion in llm.as_completed(prompts, params, priority=priority):
-            _print(json.dumps(_as_object(completion, texts), ensure_ascii=False) + "\n")
+            # In ASCII, so that no encoding spoils it and no odd line separator splits it.
+            _print(json.dumps(_as_object(completion, texts)) + "\n")
     elif len(prompts) == 1:
         _stream(llm, prompts[0], params, priority)
     else:
@@ -271,5 +278,7 @@ def _shorten(text: str, longest: int = 60) -> str:
 
 
 def _print(text: str) -> None:
+    if sys.stdout is None:
+        raise InvalidRequest("standard output is closed; there is nowhere to print to")
     sys.stdout.write(safe_text(text, sys.stdout.encoding))
     sys.stdout.flush()

@@ -9,7 +9,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from inferno.demo import MODEL_FOLDER
-from inferno.errors import ModelNotFound
+from inferno.errors import InvalidRequest, ModelNotFound
 
 # Weights, tokenizer, configs and templates; never code, never pickles.
 _FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja"]
@@ -21,9 +21,14 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
 
     Raises ModelNotFound, which says what was tried.
     """
+    if revision is not None and not _HUB_ID.fullmatch(name):
+        raise InvalidRequest(
+            f"revision {revision!r} goes with a Hugging Face id, not with {name!r}",
+            param="revision",
+        )
     if name == "demo":
         return MODEL_FOLDER
-    path = Path(name).expanduser()
+    path = _as_path(name)
     if (path / "config.json").exists():
         return path
     if path.is_dir():
@@ -38,6 +43,17 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
             f"Qwen/Qwen3-0.6B, or demo"
         )
     return _fetch(name, revision)
+
+
+def _as_path(name: str) -> Path:
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (RuntimeError, OSError, ValueError) as problem:  # no such home, too long, a NUL
+        raise ModelNotFound(f"{name[:80]!r} can't be a folder: {problem}") from None
+    if not name:
+        raise ModelNotFound("the model's name is empty; give a model's folder, an id, or demo")
+    return path
 
 
 def _fetch(name: str, revision: str | None) -> Path:
