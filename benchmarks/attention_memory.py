@@ -53,7 +53,7 @@ def random_inputs(num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
 def attend(kind: AttentionKind, q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
     if kind is AttentionKind.FLASH:
         return flash_attention(q_THD, k_TKD, v_TKD, FlashAttentionConfig())
-    return naive_attention(q_THD, k_TKD, v_TKD, scale=HEAD_SIZE**-0.5)
+    return naive_attention(q_THD, [k_TKD], [v_TKD], scale=HEAD_SIZE**-0.5)
 
 
 def max_resident_bytes() -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 
 from inferno.ops import AttentionKind, Batch, GroupTables, LayerKV
-from inferno.ops.batch import find_run_starts
 from inferno.ops.flash import FlashAttentionConfig, flash_attention
 from inferno.ops.naive import naive_attention
 from inferno.ops.paged_attention import attention, is_flash
@@ -33,7 +32,7 @@ def main() -> None:
 
 def print_decoding() -> None:
     print("\nOne token for each request: microseconds, and times those of the products alone")
-    print(f"{'requests':>8}{'context':>9}{'products':>10}{'one run':>16}{'scattered':>16}")
+    print(f"{'requests':>8}{'context':>9}{'products':>10}{'in a row':>16}{'scattered':>16}")
     for num_requests, context_len in DECODES:
         products = seconds(decode_products(num_requests, context_len))
         row = f"{num_requests:>8}{context_len:>9}{products * 1e6:>10.0f}"
@@ -84,16 +83,13 @@ def decode_step(num_requests: int, context_len: int, is_scattered: bool) -> Call
     order = torch.randperm(num_blocks) if is_scattered else torch.arange(num_blocks)
     tables_RB = 1 + order.view(num_requests, -1)
     query_lens, context_lens = (1,) * num_requests, (context_len,) * num_requests
-    run_starts = find_run_starts(
-        tables_RB.tolist(), query_lens, context_lens, window=None, block_size=BLOCK_SIZE
-    )
     rows_R = torch.arange(num_requests)
     batch = Batch(
         token_ids_T=rows_R,
         positions_T=torch.tensor(context_lens) - 1,
         query_lens=query_lens,
         context_lens=context_lens,
-        groups=(GroupTables(None, tables_RB, tables_RB[:, -1] * BLOCK_SIZE, run_starts),),
+        groups=(GroupTables(None, tables_RB, tables_RB[:, -1] * BLOCK_SIZE),),
     )
     keys, values = torch.randn(2, num_blocks + 1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_SIZE)
     q_THD = torch.randn(num_requests, NUM_HEADS, HEAD_SIZE)
@@ -102,7 +98,7 @@ def decode_step(num_requests: int, context_len: int, is_scattered: bool) -> Call
 
 def chunk_naive(num_tokens: int, context_len: int) -> Callable[[], object]:
     q, k, v = random_chunk(num_tokens, context_len)
-    return lambda: naive_attention(q, k, v, scale=SCALE, query_start=context_len - num_tokens)
+    return lambda: naive_attention(q, [k], [v], scale=SCALE, query_start=context_len - num_tokens)
 
 
 def chunk_flash(

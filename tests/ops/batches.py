@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from inferno.ops.batch import AttentionKind, Batch, GroupTables, find_run_starts
+from inferno.ops.batch import AttentionKind, Batch, GroupTables
 
 
 def make_batch(
@@ -34,9 +34,6 @@ def make_batch(
         window=window,
         block_tables_RB=torch.tensor(tables),
         slots_T=torch.tensor(slots),
-        run_starts=find_run_starts(
-            tables, query_lens, context_lens, window=window, block_size=block_size
-        ),
     )
     return Batch(
         token_ids_T=torch.zeros(sum(query_lens), dtype=torch.int64),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inferno.ops.batch import AttentionKind, Batch, LayerKV, find_run_starts
+from inferno.ops import paged_attention
+from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.paged_attention import FLASH_FROM_SCORES, attention, is_flash
 from tests.ops import oracle
 from tests.ops.batches import make_batch
@@ -110,13 +112,14 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(case=cases(), has_sinks=st.booleans())
+@given(case=cases(), has_sinks=st.booleans(), copied_tokens=st.sampled_from([1, 16, 512]))
 def test_any_mixture_of_chunks_is_attended_as_the_definition_says(
-    case: dict[str, Any], has_sinks: bool
+    case: dict[str, Any], has_sinks: bool, copied_tokens: int
 ) -> None:
     made = make_case(**case)
     sinks = torch.randn(NUM_KV_HEADS * GROUP_SIZE) if has_sinks else None
-    attended = attention(made.q_THD, made.batch, made.kv, scale=0.4, sinks_H=sinks)
+    with mock.patch.object(paged_attention, "COPIED_TOKENS", copied_tokens):
+        attended = attention(made.q_THD, made.batch, made.kv, scale=0.4, sinks_H=sinks)
     assert_near(attended, made.expected(0.4, sinks))
 
 
@@ -148,8 +151,6 @@ def test_neighbours_in_the_batch_change_no_bit() -> None:
 def test_blocks_in_a_row_and_scattered_ones_give_the_same() -> None:
     lens = [(1, 33), (9, 20)]
     in_a_row, scattered = make_case(lens, is_scattered=False), make_case(lens)
-    assert None not in in_a_row.batch.groups[0].run_starts
-    assert None in scattered.batch.groups[0].run_starts
     view = attention(in_a_row.q_THD, in_a_row.batch, in_a_row.kv, scale=0.4)
     copy = attention(scattered.q_THD, scattered.batch, scattered.kv, scale=0.4)
     assert_near(copy, view, 1e-6)
@@ -206,14 +207,3 @@ def test_long_chunks_are_flashed_and_decoding_is_not() -> None:
     assert not is_flash(AttentionKind.AUTO, FLASH_FROM_SCORES - 1)
     assert is_flash(AttentionKind.FLASH, 1)
     assert not is_flash(AttentionKind.NAIVE, 10**9)
-
-
-def test_a_run_is_blocks_one_after_the_other() -> None:
-    tables = [[5, 6, 7, 0], [5, 7, 6, 0], [3, 0, 0, 0], [9, 8, 7, 6], [4, 6, 5, 7]]
-    starts = find_run_starts(tables, [1] * 5, [12, 12, 2, 16, 16], window=None, block_size=4)
-    assert starts == (5, None, 3, None, None)
-
-
-def test_only_visible_blocks_need_be_a_run() -> None:
-    tables = [[0, 0, 8, 9], [0, 3, 8, 9]]
-    assert find_run_starts(tables, [1, 5], [16, 16], window=5, block_size=4) == (8, None)

@@ -51,6 +51,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "window": draw(st.none() | st.integers(1, 50)),
         "has_sinks": draw(st.booleans()),
         "causal": draw(st.booleans()),
+        "cut": draw(st.integers(0, 99)),
         "block_size_q": draw(st.integers(1, 30)),
         "block_size_kv": draw(st.integers(1, 30)),
     }
@@ -73,8 +74,9 @@ def test_flash_and_naive_attention_are_the_definition(case: dict[str, Any]) -> N
     flash = flash_attention(
         q, k, v, config, window=case["window"], sinks_H=sinks, query_start=start
     )
+    cut = case["cut"] % (len(k) + 1)
     naive = naive_attention(
-        q, k, v,
+        q, (k[:cut], k[cut:]), (v[:cut], v[cut:]),
         scale=scale, causal=case["causal"], window=case["window"], sinks_H=sinks, query_start=start,
     )  # fmt: skip
     assert_near(flash, expected)
@@ -167,7 +169,7 @@ def test_half_precision_errs_no_more_than_twice_what_plain_half_precision_does(
     flash = flash_attention(q, k, v, FlashAttentionConfig(16, 16))
     assert flash.dtype is dtype
     assert largest_error(flash, expected) <= bound
-    assert largest_error(naive_attention(q, k, v, scale=scale), expected) <= bound
+    assert largest_error(naive_attention(q, [k], [v], scale=scale), expected) <= bound
 
 
 def test_the_inputs_are_left_as_they_were() -> None:
@@ -175,7 +177,7 @@ def test_the_inputs_are_left_as_they_were() -> None:
     sinks = torch.randn(2)
     given = [x.clone() for x in (q, k, v, sinks)]
     flash_attention(q, k, v, FlashAttentionConfig(8, 8), sinks_H=sinks)
-    naive_attention(q, k, v, scale=1.0, sinks_H=sinks)
+    naive_attention(q, [k], [v], scale=1.0, sinks_H=sinks)
     assert all(torch.equal(x, y) for x, y in zip((q, k, v, sinks), given, strict=True))
 
 

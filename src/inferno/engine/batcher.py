@@ -9,7 +9,6 @@ from torch import Tensor
 
 from inferno.engine.plan import ScheduledChunk, StepPlan
 from inferno.ops import AttentionKind, Batch, GroupTables
-from inferno.ops.batch import find_run_starts
 
 
 class Batcher:
@@ -59,13 +58,6 @@ class Batcher:
             window=window,
             block_tables_RB=self._tensor(padded),
             slots_T=self._tensor(slots),
-            run_starts=find_run_starts(
-                tables,
-                [chunk.num_tokens for chunk in chunks],
-                [chunk.start + chunk.num_tokens for chunk in chunks],
-                window=window,
-                block_size=self._block_size,
-            ),
         )
 
     def _slots(self, chunk: ScheduledChunk, table: Sequence[int]) -> list[int]:

@@ -6,7 +6,6 @@ the pool, S slots of a block, K key/value heads, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,15 +28,11 @@ class GroupTables:
     block_tables_RB  int64; entry b of a row is the block of positions b*S to (b+1)*S - 1, or 0
                      (scratch) where the window has left it or the row is padded.
     slots_T          int64; where each token's key and value go: block * S + offset.
-    run_starts       per request: the first of the blocks that this step reads where they lie one
-                     after the other in the pool (the keys are then a view), else None (a copy).
-                     `find_run_starts` makes it.
     """
 
     window: int | None
     block_tables_RB: Tensor
     slots_T: Tensor
-    run_starts: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +69,3 @@ class LayerKV:
 def first_visible(position: int, window: int | None) -> int:
     """The first position that the token at `position` sees."""
     return 0 if window is None else max(0, position - window + 1)
-
-
-def find_run_starts(
-    block_tables: Iterable[Sequence[int]],
-    query_lens: Iterable[int],
-    context_lens: Iterable[int],
-    *,
-    window: int | None,
-    block_size: int,
-) -> tuple[int | None, ...]:
-    """`GroupTables.run_starts`, from the rows of its block tables on the host (padding allowed)."""
-    starts = []
-    for table, query_len, context_len in zip(block_tables, query_lens, context_lens, strict=True):
-        first = first_visible(context_len - query_len, window) // block_size
-        starts.append(_run_start(table[first : -(-context_len // block_size)]))
-    return tuple(starts)
-
-
-def _run_start(blocks: Sequence[int]) -> int | None:
-    if not blocks or blocks[-1] - blocks[0] != len(blocks) - 1:  # most tables are told apart here
-        return None
-    start = blocks[0]
-    return start if list(blocks) == list(range(start, start + len(blocks))) else None

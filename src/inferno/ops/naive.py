@@ -1,10 +1,12 @@
 """Attention by its definition: all scores of a request at once.
 
-Shape letters as in ops, and: L keys, G query heads that share a key/value head (H / K), M rows of
-queries (G * T).
+Shape letters as in ops, and: L keys, P keys of one piece of them, G query heads that share a
+key/value head (H / K), M rows of queries (G * T).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -12,8 +14,8 @@ from torch import Tensor
 
 def naive_attention(
     q_THD: Tensor,
-    k_LKD: Tensor,
-    v_LKD: Tensor,
+    keys: Iterable[Tensor],
+    values: Iterable[Tensor],
     *,
     scale: float,
     causal: bool = True,
@@ -24,17 +26,30 @@ def naive_attention(
 ) -> Tensor:
     """softmax(scale * q k) v of one request: [T, H, D] -> [T, H, D] in q's dtype.
 
-    Query t is at position query_start + t, key l at key_start + l; each query must see some key. A
-    window hides keys more than window - 1 positions before the query. Sinks as in ops.attention.
-    Computed in float32, with H * T * L scores in memory. Vaswani et al., arXiv:1706.03762.
+    Keys and values come in pieces [P, K, D] that join to L, and are asked for one by one. Query t
+    is at position query_start + t, key l at key_start + l; each query must see some key. A window
+    hides keys more than window - 1 positions before the query. Sinks as in ops.attention. Computed
+    in float32, with H * T * L scores in memory. Vaswani et al., arXiv:1706.03762.
     """
+    scores_KML = torch.cat([_scores(q_THD, k_PKD, scale) for k_PKD in keys], dim=-1)
     queries = range(query_start, query_start + q_THD.shape[0])
-    keys = range(key_start, key_start + k_LKD.shape[0])
-    q_KMD = group_heads(q_THD.float() * scale, k_LKD.shape[1])
-    scores_KML = torch.bmm(q_KMD, k_LKD.float().permute(1, 2, 0))
-    hide(scores_KML, queries, keys, window=window, causal=causal)
+    positions = range(key_start, key_start + scores_KML.shape[-1])
+    hide(scores_KML, queries, positions, window=window, causal=causal)
     weights_KML = _softmax(scores_KML, sinks_H)
-    return ungroup_heads(torch.bmm(weights_KML, v_LKD.float().transpose(0, 1)), q_THD)
+    return ungroup_heads(_weighted_sum(weights_KML, values), q_THD)
+
+
+def _scores(q_THD: Tensor, k_PKD: Tensor, scale: float) -> Tensor:
+    q_KMD = group_heads(q_THD.float() * scale, k_PKD.shape[1])
+    return torch.bmm(q_KMD, k_PKD.float().permute(1, 2, 0))
+
+
+def _weighted_sum(weights_KML: Tensor, values: Iterable[Tensor]) -> Tensor:
+    sums, start = [], 0
+    for v_PKD in values:
+        weights_KMP = weights_KML[..., start : (start := start + len(v_PKD))]
+        sums.append(torch.bmm(weights_KMP, v_PKD.float().transpose(0, 1)))
+    return sum(sums[1:], start=sums[0])
 
 
 def _softmax(scores_KML: Tensor, sinks_H: Tensor | None) -> Tensor:

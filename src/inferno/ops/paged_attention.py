@@ -1,20 +1,23 @@
 """Attention over the paged cache in plain torch: each request's keys, and the algorithm to run.
 
-Shape letters as in ops, and: L keys, N blocks of the pool, B of a request, S slots of a block.
+Shape letters as in ops, and: P keys of one piece of them, N blocks of the pool, B of a request, S
+slots of a block.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV, first_visible
+from inferno.ops.batch import AttentionKind, Batch, LayerKV, first_visible
 from inferno.ops.flash import FlashAttentionConfig, flash_attention
 from inferno.ops.naive import naive_attention
 
 FLASH_FROM_SCORES = 1 << 16  # T * L; measured by benchmarks/attention_speed.py
+COPIED_TOKENS = 512  # likewise
 
 
 def attention(
@@ -30,20 +33,21 @@ def attention(
 
     Only slots that were written are read, so what lies in the others, be it NaN, can't leak.
     """
-    naive = partial(naive_attention, scale=scale)
-    flash = partial(flash_attention, config=FlashAttentionConfig(softmax_scale=scale))
     tables = batch.groups[kv.group]
     out_THD = torch.empty_like(q_THD) if out is None else out
     row = 0
     for request, query_len in enumerate(batch.query_lens):
         rows = slice(row, row := row + query_len)
         positions = _visible_positions(batch, request, tables.window)
-        k_LKD, v_LKD = _read(kv, tables, request, positions)
-        attend = flash if is_flash(batch.attention, query_len * len(positions)) else naive
+        blocks_B = tables.block_tables_RB[request]
+        attend = (
+            _flash if is_flash(batch.attention, query_len * len(positions)) else naive_attention
+        )
         out_THD[rows] = attend(
             q_THD[rows],
-            k_LKD,
-            v_LKD,
+            _pieces(kv.keys_NSKD, blocks_B, positions),
+            _pieces(kv.values_NSKD, blocks_B, positions),
+            scale=scale,
             window=tables.window,
             sinks_H=sinks_H,
             query_start=positions.stop - query_len,
@@ -66,25 +70,34 @@ def is_flash(kind: AttentionKind, num_scores: int) -> bool:
     return kind is AttentionKind.FLASH
 
 
+def _flash(
+    q_THD: Tensor, keys: Iterable[Tensor], values: Iterable[Tensor], *, scale: float, **where: Any
+) -> Tensor:
+    config = FlashAttentionConfig(softmax_scale=scale)
+    return flash_attention(q_THD, _join(keys), _join(values), config, **where)
+
+
+def _join(pieces: Iterable[Tensor]) -> Tensor:
+    whole = [*pieces]
+    return whole[0] if len(whole) == 1 else torch.cat(whole)
+
+
 def _visible_positions(batch: Batch, request: int, window: int | None) -> range:
     """The positions that the request's tokens see in this step."""
     context_len = batch.context_lens[request]
     return range(first_visible(context_len - batch.query_lens[request], window), context_len)
 
 
-def _read(
-    kv: LayerKV, tables: GroupTables, request: int, positions: range
-) -> tuple[Tensor, Tensor]:
-    """Keys and values [L, K, D] of a request's positions: views if its blocks are one run."""
-    block_size = kv.keys_NSKD.shape[1]
+def _pieces(cache_NSKD: Tensor, blocks_B: Tensor, positions: range) -> Iterator[Tensor]:
+    """What the cache holds at `positions`, in tensors [P, K, D] that join to it.
+
+    Each is small enough to be read from the processor's cache after it was copied there.
+    """
+    block_size = cache_NSKD.shape[1]
     first, last = positions.start // block_size, -(-positions.stop // block_size)
-    keys_NSKD, values_NSKD = kv.keys_NSKD, kv.values_NSKD
-    run_start = tables.run_starts[request]
-    if run_start is None:
-        blocks_B = tables.block_tables_RB[request, first:last]
-        keys_NSKD = keys_NSKD.index_select(0, blocks_B)
-        values_NSKD = values_NSKD.index_select(0, blocks_B)
-        run_start = 0
-    start = (run_start - first) * block_size + positions.start
-    slots = slice(start, start + len(positions))
-    return keys_NSKD.flatten(0, 1)[slots], values_NSKD.flatten(0, 1)[slots]
+    num_blocks = max(1, COPIED_TOKENS // block_size)
+    for start in range(first, last, num_blocks):
+        copied_BSKD = cache_NSKD.index_select(0, blocks_B[start : min(start + num_blocks, last)])
+        offset = start * block_size
+        here = slice(max(0, positions.start - offset), positions.stop - offset)
+        yield copied_BSKD.flatten(0, 1)[here]
