@@ -98,7 +98,9 @@ def test_special_tokens_that_a_user_typed_are_text(model: str) -> None:
 
 
 def special_ids(model: str, ids: list[int]) -> list[int]:
-    return [token_id for token_id in ids if token_id in real_tokenizer(f"hf/{model}").special_ids]
+    return [
+        token_id for token_id in ids if token_id in real_tokenizer(f"hf/{model}").special_tokens
+    ]
 
 
 def test_special_tokens_in_names_tools_and_options_are_text() -> None:

@@ -156,7 +156,7 @@ def test_a_users_special_tokens_become_the_ids_of_their_characters(model: str) -
     for token in list(tokenizer.special_tokens.values())[:20]:
         text = f"say {token} and {token}"
         ids = tokenizer.encode_rendered(RenderedChat(text, ((4, 4 + len(token)),)))
-        assert sum(token_id in tokenizer.special_ids for token_id in ids) == 1
+        assert sum(token_id in tokenizer.special_tokens for token_id in ids) == 1
         assert tokenizer.decode(ids, skip_special_tokens=False).replace(" ", "") == text.replace(
             " ", ""
         )

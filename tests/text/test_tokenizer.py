@@ -48,7 +48,7 @@ def test_special_tokens_in_raw_text_are_parsed_as_transformers_does(model: str) 
     text = " a ".join(["", *tokenizer.special_tokens.values(), "<think>", ""])
     ids = tokenizer.encode(text)
     assert ids == oracle(model).encode(text)
-    assert tokenizer.special_ids <= set(ids)
+    assert tokenizer.special_tokens.keys() <= set(ids)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -69,9 +69,8 @@ def test_ids_are_decoded_as_transformers_does(
 def test_sizes_and_special_ids_are_those_of_transformers(model: str) -> None:
     tokenizer = real_tokenizer(model)
     assert tokenizer.vocab_size == len(oracle(model))
-    assert tokenizer.bos_token_id == oracle(model).bos_token_id
     assert tokenizer.eos_token_id == oracle(model).eos_token_id
-    assert tokenizer.special_ids >= set(oracle(model).all_special_ids)
+    assert tokenizer.special_tokens.keys() >= set(oracle(model).all_special_ids)
 
 
 @pytest.mark.parametrize(

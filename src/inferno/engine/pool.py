@@ -24,14 +24,6 @@ class BlockPool:
         self._keys: dict[int, Key] = {}  # the other way round
 
     @property
-    def num_free(self) -> int:
-        return len(self._free)
-
-    @property
-    def num_idle(self) -> int:
-        return len(self._idle)
-
-    @property
     def num_available(self) -> int:
         """Blocks that `take` can give."""
         return len(self._free) + len(self._idle)

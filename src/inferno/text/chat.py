@@ -11,7 +11,7 @@ from inferno.json_file import read_file
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
 from inferno.text.marks import END_MARK, RenderedChat
 from inferno.text.renderer import TemplateRenderer
-from inferno.text.special_tokens import named_tokens, read_tokenizer_config
+from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20
@@ -26,7 +26,9 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
     templates = _from_files(folder) or _from_config(folder)
     if not templates:
         return None
-    return ChatTemplate(templates, named_tokens(folder), tokenizer)
+    named = read_named_tokens(folder).named
+    texts = {name: token.content for name, token in named.items()}
+    return ChatTemplate(templates, texts, tokenizer)
 
 
 class ChatTemplate:

@@ -1,12 +1,18 @@
-"""Which special tokens a model's files name: its bos_token, eos_token and the like."""
+"""Which tokens a model's files name beside tokenizer.json: bos_token, eos_token and the like."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken
+
 from inferno.errors import TokenizerError
 from inferno.json_file import read_json
+from inferno.requests import MAX_TOKEN_ID
 
 NAMES = (
     "bos_token",
@@ -17,6 +23,50 @@ NAMES = (
     "cls_token",
     "mask_token",
 )
+MAX_TOKEN_LENGTH = 1000
+_TOKEN_TEXT = re.compile(f"[^\ud800-\udfff]{{0,{MAX_TOKEN_LENGTH}}}", re.DOTALL)
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTokens:
+    """Tokens that tokenizer_config.json, or an older special_tokens_map.json, names.
+
+    named   name -> token: bos_token and the like, and a model's own, such as image_token.
+    extra   more special tokens, which have no name.
+    by_id   id -> token, special or not: what tokenizer.json should have too.
+    """
+
+    named: dict[str, AddedToken]
+    extra: tuple[AddedToken, ...]
+    by_id: dict[int, AddedToken]
+
+    def text(self, name: str) -> str | None:
+        """The text of the token of that name; None where there is none."""
+        token = self.named.get(name)
+        return None if token is None else str(token.content)
+
+
+def read_named_tokens(folder: Path) -> NamedTokens:
+    """What the files of a model's folder name, as transformers reads them.
+
+    Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
+    special_tokens_map.json has the last word. TokenizerError where a token is no token.
+    """
+    path = folder / "tokenizer_config.json"
+    config = read_tokenizer_config(folder)
+    named = dict(_named(config, path))
+    extra = _extra(config, path)
+    older = folder / "special_tokens_map.json"
+    if "added_tokens_decoder" not in config and older.exists():
+        tokens = read_json(older, error=TokenizerError)
+        named |= _named(tokens, older)
+        extra = extra or _extra(tokens, older)
+    by_id = _by_id(config, path)
+    special = {token.content for token in (*named.values(), *extra)}
+    for token in (*named.values(), *extra, *by_id.values()):
+        token.special |= token.content in special
+    return NamedTokens(named, tuple(extra), by_id)
 
 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
@@ -25,31 +75,57 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
     return read_json(path, error=TokenizerError) if path.exists() else {}
 
 
-def named_tokens(folder: Path) -> dict[str, str]:
-    """Name -> text of each special token named in tokenizer_config.json or special_tokens_map.json.
-
-    Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
-    special_tokens_map.json has the last word, as in transformers.
-    """
-    path = folder / "tokenizer_config.json"
-    config = read_tokenizer_config(folder)
-    tokens = _named(config, path)
-    older = folder / "special_tokens_map.json"
-    if "added_tokens_decoder" not in config and older.exists():
-        tokens |= _named(read_json(older, error=TokenizerError), older)
-    return tokens
+def _named(config: dict[str, Any], path: Path) -> Iterator[tuple[str, AddedToken]]:
+    for name, value in config.items():
+        if value is not None and (name in NAMES or _is_own(name, value)):
+            yield name, _token(value, f"{name:.80} in {path}")
+    match config.get("extra_special_tokens"):
+        case dict(own):
+            for name, value in own.items():
+                yield name, _token(value, f"extra_special_tokens.{name:.80} in {path}")
 
 
-def _named(config: dict[str, Any], path: Path) -> dict[str, str]:
-    return {
-        name: _text(config[name], f"{name} in {path}")
-        for name in NAMES
-        if config.get(name) is not None
-    }
+def _is_own(name: str, value: object) -> bool:
+    """Whether it is one of a model's own special tokens, and no switch such as add_bos_token."""
+    is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value)
+    return name.endswith("_token") and is_token
 
 
-def _text(token: object, where: str) -> str:
-    text = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(text, str):
-        raise TokenizerError(f'{where} must be a text or {{"content": text}}, not {token!r:.80}')
-    return text
+def _extra(config: dict[str, Any], path: Path) -> list[AddedToken]:
+    newer, older = "extra_special_tokens", "additional_special_tokens"
+    # Those of an object have names, and stand beside the older list; a newer list replaces it.
+    key = older if isinstance(config.get(newer) or {}, dict) else newer
+    values = config.get(key) or []
+    if not isinstance(values, list):
+        raise TokenizerError(f"{key} in {path} must be a list of tokens, not {values!r:.80}")
+    return [_token(value, f"{key} in {path}") for value in values]
+
+
+def _by_id(config: dict[str, Any], path: Path) -> dict[int, AddedToken]:
+    key = "added_tokens_decoder"
+    match config.get(key, {}):
+        case dict(tokens):
+            where = f"{key} in {path}"
+            return {_id(i, where): _token(tokens[i], where, special=False) for i in tokens}
+        case other:
+            raise TokenizerError(f"{key} in {path} must map ids to tokens, not {other!r:.80}")
+
+
+def _id(text: str, where: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 10 or int(text) > MAX_TOKEN_ID:
+        raise TokenizerError(f"{where} must map ids up to {MAX_TOKEN_ID}, not {text!r:.80}")
+    return int(text)
+
+
+def _token(value: object, where: str, *, special: bool = True) -> AddedToken:
+    """The token that a text or an object is; `special` is what an object means that doesn't say."""
+    entry = value if isinstance(value, dict) else {"content": value, "special": True}
+    text: Any = entry.get("content")
+    flags = {"special": special} | {flag: entry[flag] for flag in _FLAGS if flag in entry}
+    is_text = isinstance(text, str) and _TOKEN_TEXT.fullmatch(text)
+    if not is_text or not all(isinstance(flag, bool) for flag in flags.values()):
+        raise TokenizerError(
+            f'{where}: a token must be a text or {{"content": text}} of at most '
+            f"{MAX_TOKEN_LENGTH} characters, not {value!r:.80}"
+        )
+    return AddedToken(text, **flags)

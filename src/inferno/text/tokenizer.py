@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,11 @@ import tokenizers
 from inferno.errors import InvalidRequest, TokenizerError
 from inferno.json_file import read_file
 from inferno.requests import MAX_TOKEN_ID
+from inferno.text.added_tokens import add_named
 from inferno.text.marks import RenderedChat, SpecialTokenMarks
 from inferno.text.private_spelling import PrivateSpelling
-from inferno.text.special_tokens import named_tokens
+from inferno.text.special_tokens import read_named_tokens
+from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
 MAX_TOKENIZER_BYTES = 128 * 2**20
@@ -29,9 +31,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if not path.exists():
         raise TokenizerError(_how_to_get(path))
     content = read_file(path, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
-    names = named_tokens(folder)
-    with _refused_as(f"{path} is damaged, download it again"):
-        tokenizer = Tokenizer(tokenizers.Tokenizer.from_buffer(content), names)
+    named = read_named_tokens(folder)
+    with _refused_as(f"{path} can't be used, download it again if it is damaged"):
+        check_file(content)
+        backend = tokenizers.Tokenizer.from_buffer(content)
+        add_named(backend, named)
+        tokenizer = Tokenizer(backend, eos_token=named.text("eos_token"))
         tokenizer.decode(tokenizer.encode("a"))  # some damage shows only in use
     return tokenizer
 
@@ -41,25 +46,21 @@ class Tokenizer:
 
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
-    special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>;
-                    special_ids are its keys.
+    special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>.
     marks           to keep special tokens apart that a user typed.
     decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, names: Mapping[str, str]) -> None:
-        """`names` maps bos_token, eos_token and the like to their text."""
+    def __init__(self, backend: tokenizers.Tokenizer, *, eos_token: str | None) -> None:
         backend.no_truncation()
         backend.no_padding()
-        _make_special(backend, names.values())
         self._backend = backend
-        self.vocab_size = 1 + max(backend.get_vocab().values(), default=-1)
+        vocab = backend.get_vocab()
+        self.vocab_size = 1 + max(vocab.values(), default=-1)
         self.special_tokens = _special_tokens(backend)
-        check_limits(backend, self.special_tokens)
-        self.special_ids = frozenset(self.special_tokens)
+        check_limits(backend, vocab, self.special_tokens)
         self.marks = SpecialTokenMarks(self.special_tokens.values())
-        self.bos_token_id = _id_of(backend, names.get("bos_token"))
-        self.eos_token_id = _id_of(backend, names.get("eos_token"))
+        self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         self.decoder = spec_of(backend.decoder)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -125,25 +126,9 @@ def _how_to_get(path: Path) -> str:
     )
 
 
-def _make_special(backend: tokenizers.Tokenizer, texts: Iterable[str]) -> None:
-    # A name in tokenizer_config.json makes a token special, whatever tokenizer.json says of it.
-    # Names that the vocabulary lacks would get new ids, which the model has no embedding for.
-    special = _special_tokens(backend).values()
-    missing = [
-        tokenizers.AddedToken(text, special=True, normalized=False)
-        for text in texts
-        if text not in special and backend.token_to_id(text) is not None
-    ]
-    backend.add_special_tokens(missing)
-
-
 def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
     added = backend.get_added_tokens_decoder()
     return {token_id: token.content for token_id, token in added.items() if token.special}
-
-
-def _id_of(backend: tokenizers.Tokenizer, text: str | None) -> int | None:
-    return None if text is None else backend.token_to_id(text)
 
 
 @contextmanager

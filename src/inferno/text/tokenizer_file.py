@@ -1,0 +1,73 @@
+"""Refuse a tokenizer.json over which the library would panic, or contradict itself.
+
+A panic prints lines of its own, past any handler, before it becomes an error here. What else is
+wrong with a file, the library says in an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from inferno.text.charsmap import longest_replacement
+
+# Every JSON value follows one of these, so counting them bounds what the parser makes of a file.
+# The largest vocabularies have a quarter of a million tokens, and half a million merges.
+_SEPARATORS = (b",", b":", b"[", b"{")
+MAX_SEPARATORS = 10_000_000
+
+
+def check_file(content: bytes) -> None:
+    """ValueError where the file is no JSON, or nothing that the library reads safely."""
+    if sum(map(content.count, _SEPARATORS)) > MAX_SEPARATORS:
+        raise ValueError("it has too many values")
+    spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+    if not isinstance(spec, dict):
+        raise ValueError("it is no JSON object")
+    for normalizer in _normalizers(spec.get("normalizer")):
+        if normalizer.get("type") == "Precompiled":
+            longest_replacement(str(normalizer.get("precompiled_charsmap")))
+    _check_added(spec.get("added_tokens"))
+    match spec.get("model"):
+        case {"vocab": dict(vocab), "merges": list(merges), **model}:
+            _check_merges(vocab, merges, str(model.get("continuing_subword_prefix") or ""))
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        raise ValueError("it has a key twice in one object")
+    return unique
+
+
+def _normalizers(part: object) -> Iterator[dict[str, Any]]:
+    """This part and those in it, as far as they are normalizers."""
+    match part:
+        case dict():
+            yield part
+            yield from _normalizers(part.get("normalizers"))
+        case list():
+            for inner in part:
+                yield from _normalizers(inner)
+
+
+def _check_added(tokens: object) -> None:
+    """A token is special or it isn't: of two that differ, the library would believe both."""
+    is_special: dict[str, bool] = {}
+    for token in tokens if isinstance(tokens, list) else ():
+        match token:
+            case {"content": str(text), "special": bool(special)}:
+                if is_special.setdefault(text, special) != special:
+                    raise ValueError(f"its added token {text!r:.80} is special, and is not")
+
+
+def _check_merges(vocab: dict[str, Any], merges: list[Any], prefix: str) -> None:
+    """Each merge makes a token: the library cuts and joins the halves before it looks."""
+    for merge in merges:
+        first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
+        if not second.startswith(prefix) or first + second[len(prefix) :] not in vocab:
+            raise ValueError(f"its merge {merge!r:.80} makes no token of the vocabulary")
+    # When it writes itself down for a copy, it finds the halves by their ids.
+    if merges and len(set(vocab.values())) < len(vocab):
+        raise ValueError("two tokens of its vocabulary have the same id")
