@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "inferno": {"llm"},
     "__main__": {"cli"},
 }
-PLAIN_DATA = {"requests", "errors", "options", "json_file", "untrusted_json"}
+PLAIN_DATA = {"requests", "errors", "options", "json_file", "untrusted_json", "machine"}
 EXCEPTIONS = {"client/inline.py": {"engine"}}
 TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
 TORCH_FREE_ENGINE = tuple(

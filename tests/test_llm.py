@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from inferno import LLM, InfernoError, SamplingParams
 from inferno.errors import (
@@ -373,3 +374,29 @@ def test_the_published_text_is_reproduced(options: dict[str, Any]) -> None:
 
 def _fields(params: SamplingParams) -> dict[str, Any]:
     return {name: getattr(params, name) for name in SamplingParams.__dataclass_fields__}
+
+
+def test_the_footprint_is_what_weights_and_cache_take(folder: Path) -> None:
+    with LLM(folder, threads=1, num_blocks=10, block_size=8) as llm:
+        found = llm.footprint
+    tensors = load_file(folder / "model.safetensors").values()
+    config = json.loads((folder / "config.json").read_text())
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    block = 2 * 8 * config["num_key_value_heads"] * head_dim * 4 * config["num_hidden_layers"]
+    assert (found.device, found.dtype) == ("cpu", "float32")
+    assert found.weights_bytes == sum(tensor.numel() * 4 for tensor in tensors)
+    assert found.kv_cache_bytes == 11 * block  # block 0 is scratch
+
+
+def test_tied_weights_count_once_in_the_footprint(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path, tie_word_embeddings=True)
+    with LLM(tmp_path, threads=1) as llm:
+        stored = load_file(tmp_path / "model.safetensors").values()
+        assert llm.footprint.weights_bytes == sum(tensor.numel() * 4 for tensor in stored)
+
+
+def test_a_chat_template_is_known_to_be_there_or_not(folder: Path, tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
+    with LLM(folder, threads=1) as one, LLM(tmp_path, threads=1) as other:
+        assert (one.has_chat_template, other.has_chat_template) == (True, False)

@@ -16,6 +16,7 @@ from torch import Tensor
 from inferno.client.blocking import BlockingLoop
 from inferno.client.inline import InlineClient
 from inferno.engine.assemble import build_engine
+from inferno.engine.footprint import Footprint
 from inferno.errors import InvalidRequest, NeverFits, TemplateError
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -95,6 +96,16 @@ class LLM:
     def max_model_len(self) -> int:
         """The context: prompt and new tokens together."""
         return self._client.max_model_len
+
+    @property
+    def footprint(self) -> Footprint:
+        """Device and dtype, and the memory that weights and KV cache take."""
+        return self._client.footprint
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `chat` and `encode_chat` work with this model."""
+        return self._chat_template is not None
 
     def generate(
         self,

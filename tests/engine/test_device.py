@@ -1,8 +1,6 @@
-"""Devices, dtypes and threads: what is asked for is honoured or refused."""
+"""Devices and dtypes: what is asked for is honoured or refused."""
 
 from __future__ import annotations
-
-import os
 
 import pytest
 import torch
@@ -48,14 +46,3 @@ def test_an_absent_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceUnavailable, match="2 CUDA devices"):
         device.find_device("cuda:2")
     assert device.find_device("cuda:1") == torch.device("cuda", 1)
-
-
-def test_threads_are_physical_cores_within_what_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
-    monkeypatch.setattr(device, "_siblings", lambda cpu: str(cpu % 2))
-    monkeypatch.setattr(device, "_cgroup_cpus", lambda: 8)
-    assert device.num_physical_cores() == 2
-    monkeypatch.setattr(device, "_cgroup_cpus", lambda: 1)
-    assert device.num_physical_cores() == 1

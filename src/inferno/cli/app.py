@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from inferno import __version__
+from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
+from inferno.cli.play import play
 
 app = typer.Typer(
     name="inferno",
@@ -18,6 +20,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(generate)
+app.command()(play)
+app.command()(doctor)
 
 
 def _show_version(is_asked: bool) -> None:

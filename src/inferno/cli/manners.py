@@ -27,20 +27,28 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
     except Exception as problem:
         if debug:
             raise
-        _say(_describe(problem))
+        say(f"error: {describe(problem)}" if _is_expected(problem) else _internal(problem))
         raise typer.Exit(1) from None
 
 
-def _describe(problem: Exception) -> str:
-    if isinstance(problem, InfernoError):
-        return f"error: {problem}"
+def describe(problem: Exception) -> str:
+    """An error that a person can act on, in a line; the system's errors with their file."""
     if isinstance(problem, OSError):
-        return f"error: {problem.filename or 'standard output'}: {problem.strerror or problem}"
+        return f"{problem.filename or 'standard output'}: {problem.strerror or problem}"
+    return str(problem)
+
+
+def _is_expected(problem: Exception) -> bool:
+    return isinstance(problem, InfernoError | OSError)
+
+
+def _internal(problem: Exception) -> str:
     kind = type(problem).__name__
     return f"internal error: {kind}: {problem}. Please report it, with what --debug prints."
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """One line on standard error, in its encoding."""
     printable = "".join(c if c.isprintable() else " " for c in " ".join(line.split()))
     encoding = sys.stderr.encoding or "utf-8"
     sys.stderr.write(printable.encode(encoding, errors="replace").decode(encoding) + "\n")
@@ -53,5 +61,5 @@ def _leave(line: str | None) -> NoReturn:
         sys.stdout.flush()
     if line is not None:
         sys.stderr.write("\n" if sys.stderr.isatty() else "")  # what was printed may not end a line
-        _say(line)
+        say(line)
     os._exit(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from inferno.errors import InvalidRequest
 from inferno.text.completion import Completion
+
+_USUAL_SIZE = os.terminal_size((80, 24))
 
 
 @contextlib.contextmanager
@@ -37,6 +41,23 @@ def safe_text(text: str, encoding: str | None) -> str:
     """The text with what the terminal's encoding lacks replaced, so that printing can't fail."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)
+
+
+def terminal_size() -> os.terminal_size:
+    """Columns and rows of the terminal that standard output is, now."""
+    try:
+        size = os.get_terminal_size(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return _USUAL_SIZE
+    return size if size.columns and size.lines else _USUAL_SIZE
+
+
+def print_text(text: str) -> None:
+    """Write to standard output at once, whatever its encoding."""
+    if sys.stdout is None:
+        raise InvalidRequest("standard output is closed; there is nowhere to print to")
+    sys.stdout.write(safe_text(text, sys.stdout.encoding))
+    sys.stdout.flush()
 
 
 def summary_table(completions: Sequence[Completion]) -> str:

@@ -18,6 +18,7 @@ class InlineClient:
     def __init__(self, engine: Engine) -> None:
         self.vocab_size = engine.vocab_size
         self.max_model_len = engine.max_model_len
+        self.footprint = engine.footprint
         self._engine = engine
         self._queues: dict[str, asyncio.Queue[TokenEvent | EngineDied]] = {}
         self._driver: asyncio.Task[None] | None = None

@@ -12,16 +12,17 @@ import torch
 from inferno.engine import kv_cache
 from inferno.engine.batcher import Batcher
 from inferno.engine.blocks import BlockManager
-from inferno.engine.device import choose_dtype, find_device, num_physical_cores
+from inferno.engine.device import choose_dtype, find_device
 from inferno.engine.engine import Engine
 from inferno.engine.executor import Executor
 from inferno.engine.kv_cache import KVLayout
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampler
 from inferno.engine.scheduler import Scheduler
-from inferno.errors import ConfigError, InvalidRequest, ModelNotFound
+from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.json_file import read_json
 from inferno.layers.decoder import CausalLM
+from inferno.machine import num_usable_cores
 from inferno.models import find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind
@@ -48,7 +49,7 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = choose_dtype(options.dtype, hf_config, device)
-    torch.set_num_threads(options.threads or num_physical_cores())
+    torch.set_num_threads(options.threads or num_usable_cores())
     model = load_model(options, hf_config, config, device, dtype, progress)
     layout = KVLayout(
         windows=config.windows,
@@ -66,6 +67,15 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
         *(options.block_size, max_model_len),
     )
     return _connect(options, model, config, layout, num_blocks, max_model_len, device)
+
+
+def problem_with(folder: Path) -> str | None:
+    """Why the model in a folder can't be run, as far as its config.json says; None if it can."""
+    try:
+        read_model_config(read_hf_config(folder))
+    except ModelError as problem:
+        return str(problem)
+    return None
 
 
 def read_hf_config(folder: Path) -> dict[str, Any]:

@@ -1,15 +1,13 @@
-"""Device, dtype and threads: names become torch's objects, or a clear refusal."""
+"""Device and dtype: names become torch's objects, or a clear refusal."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from inferno import machine
 from inferno.errors import ConfigError, DeviceUnavailable
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -40,7 +38,9 @@ def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) 
     if name != "auto":
         return _DTYPES[name]
     found = [hf_config[key] for key in ("dtype", "torch_dtype") if hf_config.get(key) is not None]
-    declared = found[0] if found else "float32"
+    # gpt-oss names no dtype: what MXFP4 leaves in floats is bfloat16.
+    unnamed = "bfloat16" if hf_config.get("quantization_config") else "float32"
+    declared = found[0] if found else unnamed
     if not isinstance(declared, str) or declared not in _DTYPES:
         raise ConfigError(
             f"config.json: dtype must be one of {', '.join(_DTYPES)}, not {str(declared)[:64]!r}; "
@@ -52,28 +52,4 @@ def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) 
 
 
 def _cpu_has_bfloat16() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.exists() and not _BF16_FLAGS.isdisjoint(cpuinfo.read_text().split())
-
-
-def num_physical_cores() -> int:
-    """Physical cores that this process may use, by affinity and by the cgroup's CPU quota."""
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else _all_cpus()
-    cores = {_siblings(cpu) for cpu in allowed}
-    return max(1, min(len(cores), _cgroup_cpus()))
-
-
-def _all_cpus() -> set[int]:
-    return set(range(os.cpu_count() or 1))
-
-
-def _siblings(cpu: int) -> str:
-    """A name that the hardware threads of one core share."""
-    path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-    return path.read_text().strip() if path.exists() else str(cpu)
-
-
-def _cgroup_cpus() -> int:
-    path = Path("/sys/fs/cgroup/cpu.max")
-    quota, _, period = path.read_text().partition(" ") if path.exists() else ("max", "", "")
-    return math.ceil(int(quota) / int(period)) if quota.strip() != "max" else len(_all_cpus())
+    return not _BF16_FLAGS.isdisjoint(machine.read_cpu().features)

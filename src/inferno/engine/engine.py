@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from inferno.engine.executor import Executor
+from inferno.engine.footprint import Footprint
 from inferno.engine.scheduler import Scheduler
 from inferno.errors import EngineError, InvalidRequest
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
@@ -33,6 +34,11 @@ class Engine:
     def has_work(self) -> bool:
         """Whether a step would do something."""
         return self._scheduler.has_work
+
+    @property
+    def footprint(self) -> Footprint:
+        """Where the model lives and what it takes."""
+        return self._executor.footprint
 
     def add_request(self, request: Request) -> None:
         """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from inferno.engine.batcher import Batcher
+from inferno.engine.footprint import Footprint
 from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampled, Sampler, SampleRow, token_logprobs
@@ -39,6 +40,11 @@ class Executor:
         self._runner = runner
         self._sampler = sampler
         self._captures: dict[str, dict[int, Tensor]] = {}
+
+    @property
+    def footprint(self) -> Footprint:
+        """What model and cache take on this device."""
+        return self._runner.footprint
 
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:

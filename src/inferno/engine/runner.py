@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from inferno.engine.footprint import Footprint, measure
 from inferno.layers.decoder import CausalLM
 from inferno.ops import Batch, LayerKV
 
@@ -17,6 +18,11 @@ class Runner:
     def __init__(self, model: CausalLM, kv: Sequence[LayerKV]) -> None:
         self._model = model
         self._kv = kv
+
+    @property
+    def footprint(self) -> Footprint:
+        """What model and cache take."""
+        return measure(self._model, self._kv)
 
     def forward(self, batch: Batch) -> Tensor:
         """Hidden states [T, E]; the batch's keys and values go to the cache."""

@@ -1,0 +1,1 @@
+"""What `inferno play` is made of."""

@@ -1,0 +1,131 @@
+"""What a line of input means: a message, or a command such as /set."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferno.cli.chat.session import Session
+from inferno.cli.chat.settings import change_setting, describe_settings
+from inferno.cli.chat.stats import describe_stats
+from inferno.cli.chat.transcript import save
+from inferno.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a line comes to: something to show, a question for the model, or the end."""
+
+    text: str = ""
+    question: str | None = None
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a command is written, what it does in a few words, and what runs it."""
+
+    usage: str
+    about: str
+    run: Callable[[str], Outcome]
+
+
+class Commands:
+    """The commands over one conversation."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._defaults = session.params
+        self._table = {
+            "help": Command("/help", "show this", self._help),
+            "set": Command("/set [NAME VALUE]", "show or change settings", self._set),
+            "system": Command("/system [TEXT]", 'show or change it; "" for none', self._system),
+            "retry": Command("/retry", "drop the last answer, ask again", self._retry),
+            "trim": Command("/trim [N]", "drop the N oldest turns", self._trim),
+            "reset": Command("/reset", "begin a new conversation", self._reset),
+            "stats": Command("/stats", "tokens, speed, memory", self._stats),
+            "save": Command("/save FILE", "as .json or .md; --force replaces", self._save),
+            "exit": Command("/exit", "leave", self._exit),
+            "quit": Command("/quit", "leave", self._exit),
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The commands as they are typed."""
+        return [f"/{name}" for name in self._table]
+
+    def run(self, line: str) -> Outcome:
+        """Do what the line says; InvalidRequest, TemplateError and OSError say why it can't."""
+        if line.startswith("//"):
+            return Outcome(question=line[1:])
+        if not line.startswith("/"):
+            return Outcome(question=line if line.strip() else None)
+        name, argument = _split(line[1:])
+        if name == "save!":
+            name, argument = "save", f"{argument} --force"
+        if name not in self._table:
+            raise InvalidRequest(self._unknown(name))
+        return self._table[name].run(argument)
+
+    def _unknown(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self._table, n=1)
+        hint = f"did you mean /{near[0]}?" if near else "/help lists the commands."
+        return f"there is no command /{name[:40]}; {hint} (// sends a message that begins with /)"
+
+    def _help(self, argument: str) -> Outcome:
+        width = max(len(command.usage) for command in self._table.values())
+        lines = [f"{command.usage:<{width}}  {command.about}" for command in self._table.values()]
+        return Outcome("\n".join([*lines, "A message that begins with // is sent with one slash."]))
+
+    def _set(self, argument: str) -> Outcome:
+        session = self._session
+        if not argument:
+            return Outcome(describe_settings(session.params))
+        name, text = _split(argument, between=r"[\s=]+")
+        if not text:
+            raise InvalidRequest(f"give a value as well: /set {name} VALUE")
+        session.params = change_setting(session.params, self._defaults, name, text)
+        return Outcome(f"{name} is set")
+
+    def _system(self, argument: str) -> Outcome:
+        if not argument:
+            return Outcome(self._session.system or "there is no system prompt")
+        self._session.system = "" if argument == '""' else argument
+        return Outcome("the system prompt holds from the next message on")
+
+    def _retry(self, argument: str) -> Outcome:
+        return Outcome(question=self._session.retry())
+
+    def _trim(self, argument: str) -> Outcome:
+        if not re.fullmatch(r"\d{0,9}", argument):
+            raise InvalidRequest(f"/trim takes a number of turns, not {argument[:40]!r}")
+        self._session.trim(int(argument or "1"))
+        return Outcome(f"turns left: {len(self._session.turns)}")
+
+    def _reset(self, argument: str) -> Outcome:
+        self._session.reset()
+        return Outcome("a new conversation begins")
+
+    def _stats(self, argument: str) -> Outcome:
+        return Outcome(describe_stats(self._session))
+
+    def _save(self, argument: str) -> Outcome:
+        name = argument.removesuffix("--force").strip()
+        if not name:
+            raise InvalidRequest("give a file: /save FILE, ending in .json or .md")
+        path = Path(os.path.expanduser(name))
+        save(self._session, path, force=argument.endswith("--force"))
+        return Outcome(f"saved as {path}")
+
+    def _exit(self, argument: str) -> Outcome:
+        return Outcome(is_over=True)
+
+
+def _split(text: str, *, between: str = r"\s+") -> tuple[str, str]:
+    """The first word, and what comes after it."""
+    first, *rest = re.split(between, text.strip(), maxsplit=1)
+    return first, "".join(rest)

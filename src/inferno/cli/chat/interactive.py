@@ -1,0 +1,85 @@
+"""A conversation on a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+from inferno.cli.chat.commands import Commands
+from inferno.cli.chat.history import FileHistory, history_path
+from inferno.cli.chat.markdown import printable
+from inferno.cli.chat.markdown_stream import MarkdownStream
+from inferno.cli.chat.prompt import Editor, silent_keyboard
+from inferno.cli.chat.session import Session
+from inferno.cli.chat.stats import notice, summary
+from inferno.cli.chat.stop_key import StopKey, stop_key
+from inferno.cli.manners import describe
+from inferno.cli.terminal import print_text, terminal_size
+from inferno.errors import EngineDied, InfernoError
+
+_HINTS = "/help lists the commands, Ctrl+C stops an answer, Ctrl+D leaves."
+
+
+def converse(session: Session, banner: str) -> None:
+    """Read messages and print answers until the person leaves."""
+    commands = Commands(session)
+    editor = Editor(FileHistory(history_path()), commands.names)
+    with stop_key() as key, silent_keyboard():
+        _say(f"{banner}\n{_HINTS}", is_dim=True)
+        for line in _lines(editor):
+            try:
+                outcome = commands.run(line)
+            except (InfernoError, OSError) as problem:
+                _say(f"error: {describe(problem)}")
+                continue
+            if outcome.is_over:
+                return
+            if outcome.text:
+                _say(outcome.text, is_dim=True)
+            if outcome.question is not None:
+                _answer(session, outcome.question, key)
+
+
+def _lines(editor: Editor) -> Iterator[str]:
+    while True:
+        try:
+            yield editor.read()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if editor.is_empty:
+                _say("Ctrl+D or /exit leaves.", is_dim=True)
+
+
+def _answer(session: Session, question: str, key: StopKey) -> None:
+    try:
+        _stream(session.ask(question), key)
+    except EngineDied:
+        raise
+    except InfernoError as problem:
+        _say(f"error: {describe(problem)}")
+        return
+    if session.has_unanswered:
+        _say("stopped before the answer began; /retry asks again", is_dim=True)
+        return
+    turn = session.turns[-1]
+    _say("\n".join(filter(None, [summary(session, turn), notice(session, turn)])), is_dim=True)
+
+
+def _stream(pieces: Generator[str, None, None], key: StopKey) -> None:
+    view = MarkdownStream(print_text, terminal_size)
+    try:
+        with closing(pieces):
+            for piece in key.until_pressed(pieces):
+                view.feed(piece)
+    finally:
+        view.finish()
+
+
+def _say(text: str, *, is_dim: bool = False) -> None:
+    """Print lines, wrapped between words, and an empty one; dim where they are no news."""
+    width = max(8, terminal_size().columns - 1)
+    for line in [*printable(text).split("\n"), ""]:
+        for part in textwrap.wrap(line, width, subsequent_indent="  ") or [""]:
+            print_text(f"\x1b[2m{part}\x1b[0m\n" if is_dim else part + "\n")

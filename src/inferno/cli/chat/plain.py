@@ -1,0 +1,71 @@
+"""A conversation without a terminal: a line of standard input is a message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+
+from inferno.cli.chat.commands import Commands
+from inferno.cli.chat.session import Session
+from inferno.cli.chat.stats import notice
+from inferno.cli.manners import describe, say
+from inferno.cli.terminal import print_text
+from inferno.errors import EngineDied, InfernoError, InvalidRequest
+
+_MAX_LINE_BYTES = 2**24
+
+
+def converse(session: Session) -> bool:
+    """Answer line by line; False if one was refused. Standard error says which, and why."""
+    commands = Commands(session)
+    num_refused = 0
+    for number, line in enumerate(_lines(), start=1):
+        try:
+            outcome = commands.run(_decode(line))
+        except (InfernoError, OSError) as problem:
+            num_refused += 1
+            say(f"line {number}: {describe(problem)}")
+            continue
+        if outcome.is_over:
+            break
+        if outcome.text:
+            print_text(outcome.text + "\n")
+        if outcome.question is not None and not _answer(session, outcome.question, number):
+            num_refused += 1
+    return num_refused == 0
+
+
+def _lines() -> Iterator[bytes]:
+    if sys.stdin is None:
+        raise InvalidRequest("standard input is closed; give messages there, one a line")
+    while line := sys.stdin.buffer.readline(_MAX_LINE_BYTES + 1):
+        if len(line) > _MAX_LINE_BYTES:
+            raise InvalidRequest(f"a line of standard input has more than {_MAX_LINE_BYTES} bytes")
+        yield line.rstrip(b"\r\n")
+
+
+def _decode(line: bytes) -> str:
+    try:
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InvalidRequest(f"it is not UTF-8 text ({problem})") from None
+
+
+def _answer(session: Session, question: str, number: int) -> bool:
+    last = ""
+    try:
+        with closing(session.ask(question)) as pieces:
+            for piece in pieces:
+                print_text(piece)
+                last = piece or last
+    except EngineDied:
+        raise
+    except InfernoError as problem:
+        say(f"line {number}: {describe(problem)}")
+        return False
+    if not last.endswith("\n"):
+        print_text("\n")
+    if (words := notice(session, session.turns[-1])) is not None:
+        say(f"line {number}: {words}")
+    return True

@@ -1,0 +1,152 @@
+"""One conversation with a model: what was said, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import inferno
+from inferno.cli.chat.known_tokens import with_known_tokens
+from inferno.errors import EngineError, InvalidRequest, NeverFits
+from inferno.requests import FinishReason, SamplingParams
+from inferno.text.completion import Chunk, Completion
+
+
+@dataclass(slots=True)
+class Turn:
+    """A question and its answer; `completion` is missing where the answer was stopped."""
+
+    question: str
+    num_prompt_tokens: int
+    answer: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    completion: Completion | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in a piece of the answer."""
+        self.answer += chunk.text
+        self.token_ids += chunk.token_ids
+        self.completion = chunk.completion
+
+
+@dataclass(slots=True)
+class Totals:
+    """What all answers together took; of stopped ones, only the new tokens are known."""
+
+    num_answers: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    new_tokens: int = 0
+
+    def add(self, turn: Turn) -> None:
+        """Count one more answer."""
+        self.num_answers += 1
+        self.new_tokens += len(turn.token_ids)
+        if turn.completion is not None:
+            self.prompt_tokens += turn.completion.usage.prompt_tokens
+            self.cached_tokens += turn.completion.usage.cached_tokens
+
+
+class Session:
+    """Turns, system prompt and sampling parameters of one conversation.
+
+    name        the model's, for people.
+    """
+
+    def __init__(
+        self, llm: inferno.LLM, name: str, params: SamplingParams, system: str = ""
+    ) -> None:
+        self.llm = llm
+        self.name = name
+        self.params = params
+        self.system = system
+        self.turns: list[Turn] = []
+        self.totals = Totals()
+        self._unanswered: str | None = None
+        self._known: list[int] = []  # the last prompt and its answer, as the engine computed them
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation as a chat template takes it."""
+        messages = [_message("system", self.system)] if self.system else []
+        for turn in self.turns:
+            messages += [_message("user", turn.question), _message("assistant", turn.answer)]
+        return messages
+
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens of the conversation so far."""
+        return len(self._known)
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether the last question got no answer, not even the beginning of one."""
+        return self._unanswered is not None
+
+    def ask(self, question: str) -> Generator[str, None, None]:
+        """The answer, piece by piece; who leaves early stops it, and what came of it stays.
+
+        Raises InvalidRequest, NeverFits, TemplateError and EngineError; a question without an
+        answer is no part of the conversation.
+        """
+        self._unanswered = question
+        return self._answer(question)
+
+    def retry(self) -> str:
+        """The last question, to be asked again; its answer is dropped."""
+        if self._unanswered is None and not self.turns:
+            raise InvalidRequest("there is no message yet that could be sent again")
+        return self._unanswered or self.turns.pop().question
+
+    def trim(self, num_turns: int) -> None:
+        """Drop the oldest turns."""
+        del self.turns[:num_turns]
+        encode = self.llm.encode_chat
+        self._known = encode(self.messages, add_generation_prompt=False) if self.turns else []
+
+    def reset(self) -> None:
+        """Begin a new conversation; system prompt and settings stay."""
+        self.turns.clear()
+        self._unanswered = None
+        self._known = []
+
+    def _answer(self, question: str) -> Generator[str, None, None]:
+        prompt = self._encode(question)
+        turn = Turn(question, len(prompt))
+        try:
+            with closing(self.llm.stream(prompt, self.params)) as chunks:
+                for chunk in chunks:
+                    self._take(turn, chunk)
+                    yield chunk.text
+        except NeverFits as problem:
+            raise self._too_long(problem) from None
+        finally:
+            if turn.token_ids:
+                self._known = [*prompt, *turn.token_ids]
+                self.totals.add(turn)
+
+    def _encode(self, question: str) -> list[int]:
+        rendered = self.llm.encode_chat([*self.messages, _message("user", question)])
+        return with_known_tokens(rendered, self._known, self.llm.tokenizer)
+
+    def _take(self, turn: Turn, chunk: Chunk) -> None:
+        if chunk.completion is not None and chunk.completion.finish_reason is FinishReason.ERROR:
+            raise EngineError(chunk.completion.error or "a step of the engine failed")
+        turn.add(chunk)
+        if self._unanswered is not None:
+            self._unanswered = None
+            self.turns.append(turn)
+
+    def _too_long(self, problem: NeverFits) -> NeverFits:
+        if not self.turns:
+            return problem
+        return NeverFits(
+            f"the conversation has become too long: {problem}. /trim drops the oldest turns, "
+            f"/reset begins anew; /retry then sends the message again",
+            param=problem.param,
+        )
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}

@@ -1,0 +1,77 @@
+"""A conversation as a file: JSON or Markdown, by the file's suffix."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from inferno.cli.chat.session import Session, Turn
+from inferno.cli.chat.settings import SETTINGS
+from inferno.errors import InvalidRequest
+
+
+def save(session: Session, path: Path, *, force: bool) -> None:
+    """Write the conversation, all of it or nothing; an existing file is replaced only by force.
+
+    InvalidRequest where the suffix is unknown or the file exists; OSError where writing fails.
+    """
+    writers = {".json": as_json, ".md": as_markdown}
+    if path.suffix not in writers:
+        raise InvalidRequest(f"the file's name must end in .json or .md, not {path.name!r}")
+    if not force and os.path.lexists(path):
+        raise InvalidRequest(f"{path} exists; /save {path} --force replaces it")
+    try:
+        _replace(path, writers[path.suffix](session).encode(errors="replace"))
+    except OSError as problem:  # which knows only of a temporary file
+        raise OSError(problem.errno, problem.strerror, str(path)) from None
+    except ValueError:  # a NUL in the path
+        raise InvalidRequest(f"{str(path)!r} can't be the name of a file") from None
+
+
+def as_json(session: Session) -> str:
+    """Model, settings and messages; an answer that was stopped is marked."""
+    content = {
+        "model": session.name,
+        "settings": {name: getattr(session.params, name) for name in SETTINGS},
+        "messages": [
+            *([{"role": "system", "content": session.system}] if session.system else []),
+            *(message for turn in session.turns for message in _messages(turn)),
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_markdown(session: Session) -> str:
+    """The messages under headings."""
+    parts = [f"# Conversation with {session.name}"]
+    if session.system:
+        parts.append(f"## System\n\n{session.system}")
+    for turn in session.turns:
+        mark = " (stopped)" if turn.completion is None else ""
+        parts.append(f"## User\n\n{turn.question}")
+        parts.append(f"## Assistant{mark}\n\n{turn.answer}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _messages(turn: Turn) -> list[dict[str, Any]]:
+    mark = {"stopped": True} if turn.completion is None else {}
+    return [
+        {"role": "user", "content": turn.question},
+        {"role": "assistant", "content": turn.answer, **mark},
+    ]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,75 @@
+"""The options that commands share: how a model is loaded and how its tokens are chosen."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+import inferno
+from inferno.cli.terminal import loading_bar
+from inferno.errors import InvalidRequest
+
+DType = StrEnum("DType", ["auto", "float32", "bfloat16", "float16"])
+
+MaxTokens = Annotated[int | None, typer.Option(help="New tokens at most.", show_default="256")]
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", "-t", help="0 is greedy.", show_default="the model's, or 1.0"),
+]
+TopK = Annotated[int | None, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
+TopP = Annotated[
+    float | None, typer.Option(help="Keep the likeliest tokens up to this probability.")
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Drop tokens less likely than this share of the likeliest."),
+]
+RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1.0 discourages repetition.")]
+Seed = Annotated[int | None, typer.Option(help="Makes the random choices repeatable.")]
+Stop = Annotated[
+    list[str] | None, typer.Option(help="A text that ends the output; may be repeated.")
+]
+
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hugging Face id.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or mps.", show_default="cpu")]
+Cuda = Annotated[bool, typer.Option("--cuda", help="Short for --device cuda.")]
+Threads = Annotated[
+    int | None, typer.Option(help="CPU threads.", show_default="the physical cores")
+]
+ComputeDType = Annotated[DType, typer.Option("--dtype", help="What is computed with.")]
+NumBlocks = Annotated[
+    int | None, typer.Option(help="Blocks of the KV cache.", show_default="by free memory")
+]
+AllowUnknownConfig = Annotated[
+    bool,
+    typer.Option("--allow-unknown-config", help="Go on when config.json has unknown keys."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what the engine chooses.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+def device_name(device: str | None, cuda: bool) -> str:
+    """The device that --device and --cuda ask for together."""
+    if cuda and device not in (None, "cuda"):
+        raise InvalidRequest(f"--cuda and --device {device} contradict each other")
+    return "cuda" if cuda else device or "cpu"
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """The options that were given: the model's own defaults fill the gaps."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def log_to_stderr() -> None:
+    """Show what the engine chooses, for --verbose."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+
+def load_model(model: str, **options: Any) -> inferno.LLM:
+    """The model, loaded under a progress bar; options are those of LLM."""
+    with loading_bar() as progress:
+        return inferno.LLM(model, progress=progress, **options)

@@ -1,0 +1,70 @@
+"""The models that are on this machine: the embedded ones and those in the Hugging Face cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import scan_cache_dir
+from huggingface_hub.errors import CacheNotFound
+
+from inferno.demo import MODEL_FOLDERS
+from inferno.errors import ModelError
+from inferno.json_file import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A complete model; its architecture is the class that config.json names."""
+
+    name: str
+    folder: Path
+    num_bytes: int
+    architecture: str
+
+
+def local_models() -> list[LocalModel]:
+    """All complete models, the embedded ones first; whether they can be run is not looked at."""
+    folders = [*MODEL_FOLDERS.items(), *sorted(_cached())]
+    models = [_read(name, folder) for name, folder in folders]
+    return [model for model in models if model is not None]
+
+
+def _cached() -> Iterator[tuple[str, Path]]:
+    """Name and folder of each model in the cache, as of its last revision."""
+    try:
+        repos = scan_cache_dir().repos
+    except (CacheNotFound, OSError):
+        return
+    for repo in repos:
+        revisions = sorted(repo.revisions, key=lambda one: ("main" in one.refs, one.last_modified))
+        if repo.repo_type == "model" and revisions:
+            yield repo.repo_id, revisions[-1].snapshot_path
+
+
+def _read(name: str, folder: Path) -> LocalModel | None:
+    """The model in a folder; None where a file is missing or damaged."""
+    try:
+        weights = _weights(folder)
+        config = read_json(folder / "config.json", error=ModelError)
+        num_bytes = sum(path.stat().st_size for path in weights)
+    except (ModelError, OSError):
+        return None
+    if not weights or not (folder / "tokenizer.json").exists():
+        return None
+    match config.get("architectures"):
+        case [str(architecture), *_]:
+            return LocalModel(name, folder, num_bytes, architecture[:64])
+    return None
+
+
+def _weights(folder: Path) -> list[Path]:
+    single = folder / "model.safetensors"
+    if single.exists():
+        return [single]
+    index = read_json(folder / "model.safetensors.index.json", error=ModelError)
+    match index.get("weight_map"):
+        case dict(files) if all(isinstance(name, str) for name in files.values()):
+            return [folder / Path(name).name for name in sorted(set(files.values()))]
+    return []

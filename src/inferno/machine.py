@@ -1,0 +1,147 @@
+"""What the operating system says of this machine and of our share of it: cores and memory.
+
+Functions take `root`, where proc/ and sys/ are. What can't be found out is None.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+_NO_LIMIT = 2**62  # a control group of the first version says "none" with a number about as large
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """A processor's name, and the features that the kernel lists for it."""
+
+    name: str | None
+    features: frozenset[str]
+
+
+def parse_cpuinfo(text: str) -> Cpu:
+    """The first processor of /proc/cpuinfo, whose keys differ between x86 and Arm."""
+    first: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            first.setdefault(key.strip().lower(), value.strip())
+    name = first.get("model name") or first.get("cpu model") or first.get("model")
+    if name is None and "cpu part" in first:
+        name = f"Arm, implementer {first.get('cpu implementer')}, part {first['cpu part']}"
+    features = first.get("flags") or first.get("features") or ""
+    return Cpu(name=name, features=frozenset(features.split()))
+
+
+def read_cpu(root: Path = ROOT) -> Cpu:
+    """This machine's processor; without a name or features where there is no /proc/cpuinfo."""
+    return parse_cpuinfo(_read(root / "proc/cpuinfo"))
+
+
+def allowed_cpus() -> frozenset[int]:
+    """Hardware threads that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def count_cores(cpus: frozenset[int], root: Path = ROOT) -> int | None:
+    """Physical cores behind these hardware threads."""
+    # Hardware threads of one core have the same list of siblings.
+    siblings = {_read(_topology(root, cpu)) for cpu in cpus}
+    return None if "" in siblings else len(siblings)
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """CPUs' worth of time that the control groups grant, or None without a limit."""
+    granted = [_granted(folder) for folder in _cgroup_folders("cpu", root)]
+    return min((quota for quota in granted if quota is not None), default=None)
+
+
+def num_usable_cores(root: Path = ROOT) -> int:
+    """Physical cores that this process may keep busy, by affinity and by quota."""
+    allowed = allowed_cpus()
+    cores = count_cores(allowed, root) or len(allowed)
+    quota = cpu_quota(root)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def total_memory(root: Path = ROOT) -> int | None:
+    """Bytes of memory in the machine."""
+    return _meminfo(root, "MemTotal")
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Bytes that the control groups grant, or None without a limit."""
+    limits = [limit for limit, _ in _memory_of_groups(root)]
+    return min(limits, default=None)
+
+
+def available_memory(root: Path = ROOT) -> int | None:
+    """Bytes that can be allocated now: the least of what the kernel and each group leave."""
+    known = [_meminfo(root, "MemAvailable"), *(left for _, left in _memory_of_groups(root))]
+    return min((left for left in known if left is not None), default=None)
+
+
+def _topology(root: Path, cpu: int) -> Path:
+    return root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+
+
+def _granted(folder: Path) -> float | None:
+    second = re.fullmatch(r"(\d+) ([1-9]\d*)", _read(folder / "cpu.max"))  # else "max PERIOD"
+    if second:
+        return int(second[1]) / int(second[2])
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period else None  # a quota of -1 is none
+
+
+def _memory_of_groups(root: Path) -> Iterator[tuple[int, int]]:
+    """(limit, what is left of it) of each group that has a limit.
+
+    Cached files count as free: they make way.
+    """
+    for folder in _cgroup_folders("memory", root):
+        for limit_file, usage_file, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        ):
+            limit, usage = _number(folder / limit_file), _number(folder / usage_file)
+            if limit is None or usage is None or limit >= _NO_LIMIT:
+                continue
+            counters = dict(re.findall(r"^(\w+) (\d+)$", _read(folder / "memory.stat"), re.M))
+            cached = (counters.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
+            yield limit, max(0, limit - usage + sum(map(int, cached)))
+
+
+def _cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
+    """Folders of our control group and of all around it; in a container only the top may exist."""
+    top = root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers and controller not in controllers.split(","):
+            continue
+        group = Path(path.strip("/"))
+        for relative in dict.fromkeys((group, *group.parents)):
+            yield (top / controller if controllers else top) / relative
+
+
+def _meminfo(root: Path, key: str) -> int | None:
+    found = re.search(rf"^{key}:\s*(\d+) kB$", _read(root / "proc/meminfo"), re.M)
+    return int(found[1]) * 1024 if found else None
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""

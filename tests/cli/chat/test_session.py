@@ -1,0 +1,146 @@
+"""A conversation without a terminal: turns, the prefix cache, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from inferno import LLM, SamplingParams
+from inferno.cli.chat.session import Session
+from inferno.errors import InvalidRequest, NeverFits
+from tests.tiny import save_tiny_model
+
+# Printable tokens only: bytes that are no text can't come back in the next prompt as they were.
+TEXT_IDS = range(6, 100)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True, allowed_token_ids=TEXT_IDS)
+BLOCK = 16
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    folder = tmp_path_factory.mktemp("model")
+    save_tiny_model(folder)
+    with LLM(folder, threads=1, max_num_seqs=1) as llm:
+        yield llm
+
+
+@pytest.fixture
+def session(llm: LLM) -> Session:
+    return Session(llm, "tiny", GREEDY)
+
+
+def ask(session: Session, question: str) -> str:
+    return "".join(session.ask(question))
+
+
+def test_each_turn_continues_the_conversation(session: Session) -> None:
+    first, second = ask(session, "hello"), ask(session, "again")
+    assert [turn.answer for turn in session.turns] == [first, second]
+    assert session.messages == [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": "again"},
+        {"role": "assistant", "content": second},
+    ]
+    expected = session.llm.encode_chat([*session.messages[:3]])
+    assert session.turns[1].num_prompt_tokens == len(expected)
+
+
+def test_the_system_prompt_comes_first(session: Session) -> None:
+    session.system = "be kind"
+    ask(session, "hello")
+    assert session.messages[0] == {"role": "system", "content": "be kind"}
+    assert session.turns[0].num_prompt_tokens == len(session.llm.encode_chat(session.messages[:2]))
+
+
+@pytest.mark.parametrize("model", ["tiny", "demo"])
+def test_a_turn_computes_only_what_is_new(llm: LLM, model: str) -> None:
+    greedy = SamplingParams(temperature=0.0, max_tokens=40)
+    with LLM("demo", threads=1, max_num_seqs=1) as demo:
+        session = Session(llm, "tiny", GREEDY) if model == "tiny" else Session(demo, "demo", greedy)
+        ask(session, "What is 2 + 3? Please say it slowly.")
+        for question in ("Are you quite sure?", "Thank you!"):
+            before = session.num_context_tokens
+            ask(session, question)
+            completion = session.turns[-1].completion
+            assert completion is not None
+            # An output's last token is computed only when something follows it.
+            full_blocks = (before - 1) // BLOCK * BLOCK
+            assert full_blocks > 0
+            assert completion.usage.cached_tokens >= full_blocks
+
+
+def test_an_odd_spelling_is_found_in_the_cache_as_well() -> None:
+    with LLM("demo", threads=1, max_num_seqs=1) as demo:
+        letters = [demo.tokenizer.token_to_id(letter) for letter in "abcdefghijklmnop"]
+        ids = [token_id for token_id in letters if token_id is not None]
+        params = replace(GREEDY, max_tokens=50, temperature=1.0, seed=3, allowed_token_ids=ids)
+        session = Session(demo, "demo", params)
+        text = ask(session, "hello")
+        assert len(demo.tokenizer.encode(text)) < 50  # it would spell this with longer tokens
+        before = session.num_context_tokens
+        ask(session, "again")
+        completion = session.turns[-1].completion
+        assert completion is not None
+        assert completion.usage.cached_tokens == (before - 1) // BLOCK * BLOCK
+
+
+def test_an_answer_that_is_left_stays_in_part_and_is_marked(session: Session) -> None:
+    session.params = replace(GREEDY, max_tokens=100)
+    with closing(session.ask("hello")) as pieces:
+        first = next(pieces) + next(pieces)
+    [turn] = session.turns
+    assert turn.answer == first
+    assert turn.completion is None
+    assert session.num_context_tokens == turn.num_prompt_tokens + len(turn.token_ids)
+    assert (session.totals.num_answers, session.totals.new_tokens) == (1, len(turn.token_ids))
+    assert ask(session, "go on")  # and the conversation goes on from there
+    assert session.messages[1] == {"role": "assistant", "content": first}
+
+
+def test_retry_asks_the_last_question_again(session: Session) -> None:
+    with pytest.raises(InvalidRequest):
+        session.retry()
+    first = ask(session, "hello")
+    ask(session, "again")
+    assert session.retry() == "again"
+    assert [turn.answer for turn in session.turns] == [first]
+
+
+def test_a_question_that_does_not_fit_is_kept_for_a_retry(session: Session) -> None:
+    ask(session, "x" * 150)
+    with pytest.raises(NeverFits, match=r"/trim.*/reset.*/retry"):
+        ask(session, "y" * 150)
+    assert session.has_unanswered
+    assert [turn.question for turn in session.turns] == ["x" * 150]
+    session.trim(1)
+    assert session.num_context_tokens == 0
+    assert session.retry() == "y" * 150
+    assert ask(session, "y" * 150)
+    assert not session.has_unanswered
+
+
+def test_a_question_that_never_fits_says_so(session: Session) -> None:
+    with pytest.raises(NeverFits, match="shorten"):
+        ask(session, "x" * 1000)
+    assert session.turns == []
+
+
+def test_reset_begins_anew(session: Session) -> None:
+    first = ask(session, "hello")
+    session.reset()
+    assert (session.turns, session.num_context_tokens) == ([], 0)
+    assert ask(session, "hello") == first
+
+
+def test_totals_count_every_answer(session: Session) -> None:
+    ask(session, "hello")
+    ask(session, "again")
+    usages = [turn.completion.usage for turn in session.turns if turn.completion]
+    assert session.totals.num_answers == 2
+    assert session.totals.new_tokens == 40
+    assert session.totals.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
+    assert session.totals.cached_tokens == sum(usage.cached_tokens for usage in usages) > 0

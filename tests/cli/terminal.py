@@ -1,0 +1,112 @@
+"""`inferno` in a terminal of its own: a person's keys go in, and a screen shows what comes out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+import pyte
+
+INFERNO = [sys.executable, "-m", "inferno"]
+ENTER, CTRL_C, CTRL_D, ESCAPE, UP = "\r", "\x03", "\x04", "\x1b", "\x1b[A"
+
+
+class Terminal:
+    """A program in a pseudo-terminal; leaving the context kills it.
+
+    variables   change its environment; None takes one away.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        variables: Mapping[str, str | None] | None = None,
+    ) -> None:
+        environment = {**os.environ, "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+        for name, value in (variables or {}).items():
+            environment.pop(name, None)
+            if value is not None:
+                environment[name] = value
+        self._screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=1.0)
+        self._stream = pyte.ByteStream(self._screen)
+        self._pid, self._fd = pty.fork()
+        if not self._pid:
+            os.execve(INFERNO[0], [*INFERNO, *arguments], environment)
+        self.resize(columns, rows)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._fd)
+
+    def type(self, keys: str) -> None:
+        """Press keys, one after the other."""
+        os.write(self._fd, keys.encode())
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the window larger or smaller; the system tells the program."""
+        self._screen.resize(rows, columns)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def wait_for(self, text: str, *, seconds: float = 60.0) -> None:
+        """Go on until the text is to be seen, words wrapped or not."""
+        deadline = time.monotonic() + seconds
+        while text not in " ".join(self.text.split()):
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
+            assert self.read(0.1), f"it ended without {text!r}:\n{self.text}"
+
+    def wait_for_end(self, *, seconds: float = 60.0) -> int:
+        """Go on until the program ends; returns its exit code."""
+        deadline = time.monotonic() + seconds
+        while self.read(0.1):
+            assert time.monotonic() < deadline, f"it goes on after:\n{self.text}"
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    @property
+    def text(self) -> str:
+        """Everything from the first line on, lines that scrolled off included."""
+        above = [
+            "".join(line[column].data for column in range(self._screen.columns))
+            for line in self._screen.history.top
+        ]
+        lines = [*above, *self._screen.display]
+        return "\n".join(line.rstrip() for line in lines).rstrip()
+
+    @property
+    def is_echoing(self) -> bool:
+        """Whether the terminal shows what is typed, as it must when a program has ended."""
+        return bool(termios.tcgetattr(self._fd)[3] & termios.ECHO)
+
+    def read(self, seconds: float) -> bool:
+        """Take in what comes within the time; False at the program's end."""
+        ready, _, _ = select.select([self._fd], [], [], seconds)
+        if ready:
+            try:
+                content = os.read(self._fd, 65536)
+            except OSError:  # on Linux, the other side is closed
+                return False
+            self._stream.feed(content)
+            return bool(content)
+        return True

@@ -1,0 +1,286 @@
+"""`inferno doctor` on this machine, on invented ones, and on ones where nothing can be read."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from inferno import ops
+from inferno.cli import doctor_facts
+from inferno.cli.app import app
+from inferno.cli.doctor import describe
+from inferno.cli.doctor_facts import gather_facts, known_features, probe_torch
+from inferno.cli.doctor_problems import find_problems
+from inferno.engine import probe
+from tests.docs.pages import rows, section
+
+INFERNO = [sys.executable, "-m", "inferno"]
+
+
+# A machine with one GPU and no problem.
+HEALTHY = """{
+    "versions": {
+        "inferno": "1.0", "python": "3.12.0", "torch": "2.9", "numpy": "2", "tokenizers": "0.22",
+        "huggingface_hub": "1", "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
+        "transformers": null
+    },
+    "system": {
+        "os": "Linux", "release": "6.1", "machine": "x86_64", "libc": "glibc 2.36",
+        "nvidia_driver": "550.54.14"
+    },
+    "cpu": {
+        "model": "Xeon", "cores": 16, "hardware_threads": 32,
+        "allowed_cores": 8, "allowed_hardware_threads": 16, "quota": null,
+        "features": {"avx2": true, "amx": false}, "vector_code": "AVX2"
+    },
+    "threads": {"inferno": 8, "torch": 8, "environment": {}},
+    "memory": {"total_bytes": 64e9, "available_bytes": 60e9, "limit_bytes": null},
+    "torch_error": null,
+    "cuda_build": "12.8",
+    "devices": [
+        {
+            "name": "cpu", "model": null, "total_bytes": null, "available_bytes": 60e9,
+            "capability": null, "error": null
+        },
+        {
+            "name": "cuda:0", "model": "H100", "total_bytes": 80e9, "available_bytes": 79e9,
+            "capability": "9.0", "error": null
+        }
+    ],
+    "ops": {"cpu": {"linear": "reference"}, "cuda": {"linear": "triton"}},
+    "models": {
+        "embedded": ["demo"], "cache": "/cache", "cache_is_writable": true,
+        "cache_free_bytes": 90e9, "is_offline": false
+    },
+    "terminal": {
+        "is_terminal": true, "encoding": "UTF-8", "columns": 80, "term": "xterm",
+        "has_colour": true
+    }
+}"""
+
+
+@pytest.fixture
+def healthy() -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(HEALTHY)
+    return facts
+
+
+def changed(facts: dict[str, Any], path: str, value: object) -> dict[str, Any]:
+    """A copy in which one value, named from the outside in, is another."""
+    result = copy.deepcopy(facts)
+    inner: Any = result
+    *parents, last = path.split(".")
+    for key in parents:
+        inner = inner[int(key)] if key.isdecimal() else inner[key]
+    inner[last] = value
+    return result
+
+
+def keys(value: object) -> object:
+    """The shape of an object: names all the way down, where names are fixed."""
+    if not isinstance(value, dict):
+        return None
+    free = ("environment", "features", "ops")
+    return {name: None if name in free else keys(inner) for name, inner in value.items()}
+
+
+def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
+    assert find_problems(healthy) == []
+    text = "\n".join(describe(healthy, []))
+    for said in (
+        "Xeon",
+        "16 cores, 32 threads",
+        "8 cores, 16 threads",
+        "H100",
+        "80.0 GB",
+        "9.0",
+        "triton",
+    ):
+        assert said in text
+    assert text.endswith("problems  none")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said", "is_fatal"),
+    [
+        ("versions.jinja2", None, "missing packages: jinja2", True),
+        ("torch_error", "ImportError: no libc10", "no libc10", True),
+        ("models.embedded", [], "embedded", False),
+        ("cuda_build", None, "this PyTorch has no CUDA", False),
+        ("devices", [], "finds no GPU", False),
+        ("devices.1.error", "out of memory", "cuda:0 does not answer: out of memory", False),
+        ("cpu.features", {"avx2": False}, "AVX2", False),
+        ("threads.environment", {"OMP_NUM_THREADS": "9"}, "OMP_NUM_THREADS=9", False),
+        ("threads.environment", {"OMP_NUM_THREADS": "64,2"}, "more than the 8 cores", False),
+        ("threads.environment", {"OMP_THREAD_LIMIT": "2"}, "OMP_THREAD_LIMIT", False),
+        ("threads.environment", {"OMP_PROC_BIND": "close"}, "OMP_PROC_BIND", False),
+        ("memory.limit_bytes", 2 * 10**9, "grants 2.0 of the machine's 64.0 GB", False),
+        ("memory.available_bytes", 10**8, "only 0.1 GB", False),
+        ("models.cache_is_writable", False, "/cache is not writable", False),
+        ("models.cache_free_bytes", 10**9, "1.0 GB left", False),
+        ("models.cache_free_bytes", 0, "0.0 GB left", False),
+        ("terminal.encoding", "ascii", "ascii", False),
+        ("terminal.encoding", "no-such", "no-such", False),
+    ],
+)
+def test_each_problem_is_found_and_has_a_cure(
+    healthy: dict[str, Any], path: str, value: object, said: str, is_fatal: bool
+) -> None:
+    facts = changed(healthy, path, value)
+    [problem] = find_problems(facts)
+    assert said in problem.what
+    assert problem.cure
+    assert problem.is_fatal == is_fatal
+    shown = " ".join(" ".join(describe(facts, [problem])).split())
+    assert f"{problem.what} -> {problem.cure}" in shown
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("threads.environment", {"OMP_NUM_THREADS": "8", "OMP_PROC_BIND": "false"}),
+        ("threads.environment", {"OMP_NUM_THREADS": "", "OMP_THREAD_LIMIT": "x"}),
+        ("memory.limit_bytes", 64 * 10**9),
+        ("cpu.features", None),
+        ("terminal.encoding", None),
+        ("terminal.encoding", "utf8"),
+        ("models.cache_free_bytes", None),
+    ],
+)
+def test_what_is_usual_or_unknown_is_no_problem(
+    healthy: dict[str, Any], path: str, value: object
+) -> None:
+    assert find_problems(changed(healthy, path, value)) == []
+
+
+def test_where_nothing_can_be_read_all_is_unknown(
+    healthy: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_facts, "probe_torch", lambda _: {"error": "killed"})
+    facts = gather_facts(tmp_path)
+    assert keys(facts) == keys(healthy)
+    assert facts["cpu"]["model"] is None
+    assert facts["memory"] == {"total_bytes": None, "available_bytes": None, "limit_bytes": None}
+    text = "\n".join(describe(facts, find_problems(facts)))
+    assert "unknown, of which unknown can be allocated" in text
+    assert "FATAL: PyTorch does not work: killed" in text
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("raise ImportError('no libc10.so')", "ImportError: no libc10.so"),
+        ("import os; os.kill(os.getpid(), 4)", "exit code -4"),
+        ("print('hello')", "exit code 0"),
+        ("print('{}'); print([])", "no sensible answer"),
+        ("import time; time.sleep(60)", "no answer within 1 seconds"),
+    ],
+)
+def test_a_probe_that_fails_is_an_error_and_no_crash(program: str, said: str) -> None:
+    assert said in probe_torch([sys.executable, "-c", program], seconds=1)["error"]
+
+
+def test_a_probe_that_cannot_start_is_an_error() -> None:
+    assert "could not be started" in probe_torch(["/no/such/python"])["error"]
+
+
+def test_features_go_by_their_usual_names() -> None:
+    intel = known_features(frozenset({"avx2", "amx_tile"}), "x86_64")
+    assert intel is not None
+    assert (intel["avx2"], intel["amx"], intel["avx512f"]) == (True, True, False)
+    assert known_features(frozenset({"asimd"}), "aarch64") == {
+        "neon": True,
+        "dotprod": False,
+        "i8mm": False,
+        "bf16": False,
+        "sve": False,
+    }
+    assert known_features(frozenset(), "x86_64") is None
+
+
+def test_ops_are_named_by_who_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kernels:
+        """A backend of its own for `linear` alone."""
+
+        __name__ = "inferno.ops.cpu"
+
+        def __getattr__(self, name: str) -> object:
+            return object() if name == "linear" else getattr(ops.reference, name)
+
+    monkeypatch.setitem(ops.BACKENDS, "cpu", Kernels())
+    found = probe.serving("cpu")
+    assert found["linear"] == "cpu"
+    assert found["attention"] == "reference"
+    assert set(found) == {name for name in ops.__all__ if name[0].islower()}
+
+
+def run(
+    *arguments: str, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*INFERNO, "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_report_on_this_machine_fits_a_screen() -> None:
+    result = run()
+    assert result.returncode == 0, result.stdout
+    assert result.stderr == ""
+    assert "\x1b" not in result.stdout
+    assert len(result.stdout.splitlines()) <= 40
+    assert max(map(len, result.stdout.splitlines())) <= 90
+
+
+def test_json_is_one_object_with_fixed_names(tmp_path: Path, healthy: dict[str, Any]) -> None:
+    (tmp_path / "torch.py").write_text("raise SystemExit('a file of the working folder was run')")
+    result = run("--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    found = json.loads(result.stdout)
+    assert isinstance(found.pop("problems"), list)
+    assert keys(found) == keys(healthy)
+    assert found["devices"][0].keys() == healthy["devices"][0].keys()
+
+
+def test_no_home_and_a_broken_pytorch_end_in_a_report(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libc10.so: no such file')")
+    (tmp_path / "file").touch()
+    result = run(
+        PYTHONPATH=str(tmp_path),
+        HOME="/no/such/home",
+        HF_HUB_CACHE=str(tmp_path / "file" / "hub"),
+        PYTHONIOENCODING="latin-1",
+    )
+    assert result.returncode == 1
+    assert result.stderr == ""
+    assert "FATAL: PyTorch does not work: ImportError: libc10.so" in result.stdout
+    assert "lacks most characters" in result.stdout
+    assert "is not writable" in " ".join(result.stdout.split())
+
+
+def test_the_page_has_every_key(healthy: dict[str, Any]) -> None:
+    table = rows(section("docs/doctor.md", "## The keys of --json"))
+    documented = {name for row in table for name in re.findall(r"`([\w.]+)`", row[0])}
+    inner = {
+        f"{name}.{key}"
+        for name, value in healthy.items()
+        for key in (value if isinstance(value, dict) and name not in ("versions", "ops") else ())
+    }
+    outer = {name for name in healthy if not any(key.startswith(f"{name}.") for key in inner)}
+    assert documented == inner | outer | {"problems"}
+
+
+def test_doctor_is_a_command_with_help() -> None:
+    assert "--json" in CliRunner().invoke(app, ["doctor", "--help"]).stdout
