@@ -14,6 +14,7 @@ from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
+from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import edit_config, expected_logits, save_tiny
 
 TOLERANCE = 2e-4
@@ -29,6 +30,22 @@ QWEN_WINDOW: dict[str, Any] = {
     "use_sliding_window": True,
     "sliding_window": 7,
     "max_window_layers": 1,
+}
+
+QWEN_MOE: dict[str, Any] = {
+    "head_dim": 16,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+}
+# With weights this small, a limit of 7 would never clamp.
+GPT_OSS: dict[str, Any] = {
+    "head_dim": 16,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 3,
+    "sliding_window": 7,
+    "swiglu_limit": 0.8,
+    "rope_parameters": {**YARN, "truncate": False, "rope_theta": 5e4},
 }
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -70,7 +87,42 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
+    "qwen3_moe": ("qwen3_moe", QWEN_MOE),
+    "qwen3_moe, weights sum to one": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+    "qwen3_moe, one network in layer 0": ("qwen3_moe", {**QWEN_MOE, "mlp_only_layers": [0]}),
+    "qwen3_moe, experts in layer 1": ("qwen3_moe", {**QWEN_MOE, "decoder_sparse_step": 2}),
+    "qwen3_moe, biases": ("qwen3_moe", {**QWEN_MOE, "attention_bias": True}),
+    "mixtral": ("mixtral", {"num_local_experts": 5}),
+    "mixtral, window": ("mixtral", {"sliding_window": 9, "num_experts_per_tok": 1}),
+    "gpt_oss": ("gpt_oss", GPT_OSS),
+    "gpt_oss, the real positions": (
+        "gpt_oss",
+        {key: value for key, value in GPT_OSS.items() if key != "rope_parameters"},
+    ),
+    "gpt_oss, all experts": ("gpt_oss", {**GPT_OSS, "num_experts_per_tok": 6}),
+    "gpt_oss, no biases": ("gpt_oss", {**GPT_OSS, "attention_bias": False}),
+    "gpt_oss, layer types": (
+        "gpt_oss",
+        {
+            **GPT_OSS,
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+            "num_attention_heads": 6,
+            "swiglu_alpha": 1.1,
+        },
+    ),
+    "gpt_oss, mxfp4": ("gpt_oss mxfp4", GPT_OSS),
+    "gpt_oss, mxfp4, the real activation": (
+        "gpt_oss mxfp4",
+        {**GPT_OSS, "swiglu_limit": 7.0, "hidden_size": 96, "intermediate_size": 32},
+    ),
 }
+
+
+def _save(folder: Path, variant: str) -> Any:
+    model_type, config = VARIANTS[variant]
+    if model_type == "gpt_oss mxfp4":
+        return save_tiny_mxfp4(folder, **config)
+    return save_tiny(folder, model_type, **config)
 
 
 def _generate(
@@ -109,11 +161,42 @@ def _assert_equal_to_transformers(folder: Path, model: Any, **options: Any) -> N
 @pytest.mark.parametrize("attention", ["naive", "flash"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_transformers(tmp_path: Path, variant: str, attention: str) -> None:
-    model_type, config = VARIANTS[variant]
-    model = save_tiny(tmp_path, model_type, **config)
+    model = _save(tmp_path, variant)
     _assert_equal_to_transformers(
         tmp_path, model, attention=attention, max_num_batched_tokens=23, num_blocks=64, block_size=4
     )
+
+
+def _random_mixture(family: str, rng: random.Random) -> dict[str, Any]:
+    """Sizes that no other variant has; multiples of 32 where MXFP4 needs them."""
+    num_experts, num_kv_heads = rng.randrange(1, 12), rng.randrange(1, 4)
+    own = {"sliding_window": rng.randrange(1, 30), "swiglu_limit": rng.choice([0.5, 7.0])}
+    if family == "qwen3_moe":
+        own = {"moe_intermediate_size": 4 * rng.randrange(1, 13)}  # what transformers can group
+    return {
+        **own,
+        "hidden_size": 32 * rng.randrange(1, 4),
+        "intermediate_size": 32 * rng.randrange(1, 4),
+        "num_hidden_layers": rng.randrange(1, 5),
+        "num_key_value_heads": num_kv_heads,
+        "num_attention_heads": num_kv_heads * rng.randrange(1, 4),
+        "head_dim": 2 * rng.randrange(3, 12),
+        "num_local_experts": num_experts,
+        "num_experts_per_tok": rng.randrange(1, num_experts + 1),
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("family", ["gpt_oss", "gpt_oss mxfp4", "qwen3_moe"])
+def test_mixtures_of_random_sizes_equal_transformers(
+    tmp_path: Path, family: str, seed: int
+) -> None:
+    config = _random_mixture(family, random.Random(seed))
+    is_packed = family == "gpt_oss mxfp4"
+    model = (
+        save_tiny_mxfp4(tmp_path, **config) if is_packed else save_tiny(tmp_path, family, **config)
+    )
+    _assert_equal_to_transformers(tmp_path, model, max_num_batched_tokens=23, block_size=4)
 
 
 @pytest.mark.parametrize("num_batched_tokens", [1, 7, 512])
@@ -134,8 +217,11 @@ def test_sharded_checkpoints_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_checkpoints_are_converted(tmp_path: Path, dtype: torch.dtype) -> None:
-    model = save_tiny(tmp_path, "qwen2", dtype=dtype)
+@pytest.mark.parametrize(("family", "config"), [("qwen2", {}), ("gpt_oss", GPT_OSS)])
+def test_half_precision_checkpoints_are_converted(
+    tmp_path: Path, family: str, config: dict[str, Any], dtype: torch.dtype
+) -> None:
+    model = save_tiny(tmp_path, family, dtype=dtype, **config)
     _assert_equal_to_transformers(tmp_path, model)
 
 

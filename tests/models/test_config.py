@@ -20,20 +20,13 @@ LLAMA: dict[str, Any] = {
     "intermediate_size": 96,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
+    "num_key_value_heads": 2,
     "max_position_embeddings": 128,
 }
 
 
 def llama(**changes: Any) -> dict[str, Any]:
     return {**LLAMA, **changes}
-
-
-def test_absent_keys_take_the_defaults_of_transformers() -> None:
-    config = read_model_config(LLAMA)
-    assert (config.num_kv_heads, config.head_dim, config.rms_norm_eps) == (4, 16, 1e-6)
-    assert config.rope == RopeConfig(10000.0)
-    assert not config.tie_word_embeddings
-    assert config.windows == (None, None)
 
 
 @pytest.mark.parametrize("name", ["Qwen3-0.6B", "Qwen3-8B", "TinyLlama-1.1B-Chat-v1.0"])
@@ -130,6 +123,10 @@ def test_harmless_keys_of_published_checkpoints_are_accepted(changes: dict[str, 
             "sliding_window",
         ),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        (
+            {"architectures": ["Qwen2ForCausalLM"], "layer_types": ["full_attention"] * 3},
+            "layer_types",
+        ),
         ({"rope_scaling": {"rope_type": "yarn", "mscale": -0.5}}, "mscale"),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type"),
         ({"rope_scaling": {"type": "longrope"}}, "type"),
@@ -176,25 +173,6 @@ def test_an_unknown_architecture_is_told_the_known_ones() -> None:
         find_model({"architectures": ["GPT9ForCausalLM"]})
     assert "GPT9ForCausalLM" in str(problem.value)
     assert all(name in str(problem.value) for name in ARCHITECTURES)
-
-
-def test_qwen_windows_follow_layer_types() -> None:
-    sizes = {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 4}
-    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
-    assert read_model_config({**sizes, **windows}).windows == (None, None, 8, 8)
-    kinds = ["sliding_attention", "full_attention"] * 2
-    assert read_model_config({**sizes, **windows, "layer_types": kinds}).windows == (8, None) * 2
-    assert (
-        read_model_config({**sizes, **windows, "use_sliding_window": False}).windows == (None,) * 4
-    )
-    with pytest.raises(ConfigError, match="layer_types"):
-        read_model_config({**sizes, **windows, "layer_types": kinds[:3]})
-
-
-def test_mistral_without_the_key_has_the_window_of_its_first_release() -> None:
-    sizes = {**LLAMA, "architectures": ["MistralForCausalLM"]}
-    assert read_model_config(sizes).windows == (4096, 4096)
-    assert read_model_config({**sizes, "sliding_window": None}).windows == (None, None)
 
 
 def test_a_reader_remembers_what_was_read() -> None:

@@ -99,6 +99,20 @@ def test_a_part_of_a_larger_tensor_is_filled_and_nothing_else(tmp_path: Path) ->
     assert whole.sum(1).tolist() == [0, 3, 3, 0]
 
 
+@pytest.mark.parametrize("target", [torch.float32, torch.bfloat16], ids=str)
+def test_some_rows_are_read_and_no_others(
+    target: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_module, "CHUNK_BYTES", 8)
+    tensor = torch.arange(42, dtype=torch.float32).view(7, 2, 3)
+    save_file({"before": torch.ones(5), "w": tensor}, tmp_path / SINGLE)
+    with open_checkpoint(tmp_path) as checkpoint:
+        for first, stop in [(0, 7), (0, 1), (3, 5), (6, 7), (7, 7)]:
+            out = torch.empty(stop - first, 2, 3, dtype=target)
+            checkpoint.read_rows_into("w", first, out)
+            assert torch.equal(out, tensor[first:stop].to(target))
+
+
 @pytest.mark.parametrize("stored", ["F8_E4M3", "BOOL", "I8"])
 def test_a_type_that_does_not_convert_is_refused(stored: str, tmp_path: Path) -> None:
     content = tensor_file({"w": entry(stored, [2], [0, 2])}, bytes(2))

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from inferno.errors import NotEnoughMemory
+from inferno.layers.moe import MXFP4StackedLinear
+from inferno.ops.packed import unpack
 from inferno.weights import allocate
 from inferno.weights.dummy import fill_dummy
 from tests.weights.files import parameters
@@ -67,6 +69,22 @@ def test_matrices_differ_and_have_full_rank() -> None:
     for name in ("up", "gate", "embed"):
         assert torch.linalg.matrix_rank(weights[f"{name}.weight"]) == 256
     assert len(torch.unique(weights["embed.weight"], dim=0)) == 20_000
+
+
+def test_packed_weights_have_about_the_same_deviation() -> None:
+    with torch.device("meta"):
+        model = nn.ModuleDict({"up": MXFP4StackedLinear(5, 640, 1000, bias=True)})
+    fill_dummy(model, device=CPU, dtype=torch.bfloat16)
+    (packed,) = model.children()
+    assert isinstance(packed, MXFP4StackedLinear)
+    weights = unpack(packed.weight, torch.float32)
+    assert weights.shape == (5, 1000, 640)
+    assert 0.015 < weights.std() < 0.025
+    assert abs(weights.mean()) < 1e-4
+    assert all(torch.linalg.matrix_rank(weight) == 640 for weight in weights[:2])
+    assert not torch.equal(weights[0], weights[1])
+    assert packed.bias is not None
+    assert packed.bias.dtype == torch.bfloat16
 
 
 def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

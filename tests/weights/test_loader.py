@@ -14,9 +14,11 @@ from inferno.errors import CheckpointError, NotEnoughMemory, WeightsMismatch
 from inferno.weights import allocate
 from inferno.weights.checkpoint import open_checkpoint
 from inferno.weights.loader import load_weights
+from inferno.weights.pieces import side_by_side
 from tests.weights.files import SINGLE, entry, parameters, tensor_file, write_single
 
-FUSED = {"qkv_proj": (("q_proj", 4), ("k_proj", 2), ("v_proj", 2))}
+QKV_ROWS = (("q_proj", 4), ("k_proj", 2), ("v_proj", 2))
+FUSED = {"qkv_proj": side_by_side(*QKV_ROWS)}
 TIED = {"lm_head.weight": "embed.weight"}
 CPU = torch.device("cpu")
 
@@ -50,7 +52,7 @@ def weights() -> dict[str, Tensor]:
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (5, 3)}
     for layer in ("layers.0", "layers.1"):
         shapes[f"{layer}.norm.weight"] = (3,)
-        for name, rows in FUSED["qkv_proj"]:
+        for name, rows in QKV_ROWS:
             shapes |= {f"{layer}.{name}.weight": (rows, 3), f"{layer}.{name}.bias": (rows,)}
     return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
@@ -60,16 +62,13 @@ def load(
     tensors: dict[str, Tensor],
     *,
     tied: dict[str, str] | None = None,
-    ignored: tuple[str, ...] = (),
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """The parameters of Model after loading it from a file of these tensors."""
     save_file(tensors, folder / SINGLE)
     model = meta_model()
     with open_checkpoint(folder) as checkpoint:
-        load_weights(
-            model, checkpoint, fused=FUSED, tied=tied, ignored=ignored, device=CPU, dtype=dtype
-        )
+        load_weights(model, checkpoint, fused=FUSED, tied=tied, device=CPU, dtype=dtype)
     return parameters(model)
 
 
@@ -128,17 +127,17 @@ def test_an_eight_bit_float_is_refused_by_name(tmp_path: Path) -> None:
         load_weights(model, checkpoint, fused={}, device=CPU, dtype=torch.float32)
 
 
-def test_known_leftovers_and_those_the_model_ignores_are_no_difference(tmp_path: Path) -> None:
+def test_buffers_of_old_checkpoints_may_be_left_over_and_nothing_else(tmp_path: Path) -> None:
     leftovers = {
         "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(2),
+        "model.layers.0.self_attn.rotary_emb.cos_cached": torch.zeros(2),
+        "model.layers.0.self_attn.rotary_emb.sin_cached": torch.zeros(2),
         "h.0.attn.masked_bias": torch.zeros(()),
-        "vision.tower.weight": torch.zeros(2),
     }
-    assert load(tmp_path, {**weights(), **leftovers}, ignored=(r"vision\..*",))
-    with pytest.raises(WeightsMismatch, match=r"1 unused:\n  'vision\.tower\.weight'"):
-        load(tmp_path, {**weights(), **leftovers})
-    with pytest.raises(WeightsMismatch, match="1 unused:"):
-        load(tmp_path, {**weights(), "x.rotary_emb.inv_freq.weight": torch.zeros(2)})
+    assert load(tmp_path, {**weights(), **leftovers})
+    for name in ("vision.tower.weight", "x.rotary_emb.inv_freq.weight"):
+        with pytest.raises(WeightsMismatch, match=f"1 unused:\n  '{re.escape(name)}'"):
+            load(tmp_path, {**weights(), **leftovers, name: torch.zeros(2)})
 
 
 @pytest.mark.parametrize("present", [True, False])

@@ -9,13 +9,16 @@ from typing import Any, Protocol, cast
 from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.layers.decoder import CausalLM
 from inferno.models.config import INERT, ConfigReader, DecoderConfig
-from inferno.weights.loader import FusedSpec
+from inferno.weights.pieces import FusedSpec
 
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "MixtralForCausalLM": "mixtral",
+    "GptOssForCausalLM": "gpt_oss",
 }
 
 
@@ -48,19 +51,19 @@ def read_model_config(
 ) -> DecoderConfig:
     """config.json as the model's own config; every key is read, inert, or refused."""
     module = find_model(hf_config)
-    refuse_quantized(hf_config)
     reader = ConfigReader(hf_config, allow_unknown=allow_unknown)
     reader.must_be("is_encoder_decoder", False)
     config = module.read_config(reader)
+    refuse_quantized(hf_config, reader)
     reader.refuse_unread(inert=INERT)
     return config
 
 
-def refuse_quantized(hf_config: Mapping[str, Any]) -> None:
-    """Refuse checkpoints whose weights need unpacking that we don't do yet, by name."""
+def refuse_quantized(hf_config: Mapping[str, Any], reader: ConfigReader) -> None:
+    """Refuse, by name, weights that need unpacking, unless the model's file has read how."""
     for key in ("quantization_config", "compression_config"):
         section = hf_config.get(key)
-        if not section:
+        if not section or reader.has_read(key):
             continue
         method = section.get("quant_method") if isinstance(section, dict) else None
         raise ConfigError(

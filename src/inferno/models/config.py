@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferno.errors import ConfigError
+from inferno.layers.moe import MixtureConfig
 from inferno.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
 
 # Keys that change nothing about the forward pass: labels, training, the tokenizer, old generation
@@ -32,7 +33,8 @@ INERT = frozenset({
     "remove_invalid_values", "_attn_implementation", "_attn_implementation_autoset",
     "attn_implementation", "_flash_attn_2_enabled", "use_flash_attention_2", "is_llama_config",
     "transformers.js_config", "max_sequence_length", "seq_length", "neftune_noise_alpha",
-    "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference",
+    "unsloth_version", "unsloth_fixed", "keys_to_ignore_at_inference", "router_aux_loss_coef",
+    "router_jitter_noise",
 })
 # fmt: on
 _INERT_ROPE = frozenset({"finetuned"})
@@ -60,6 +62,14 @@ class ConfigReader:
         self._allow_unknown = allow_unknown
         self._path = path
         self._read: set[str] = set()
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        return self._values.get(key) is not None
+
+    def has_read(self, key: str) -> bool:
+        """Whether somebody asked for the key's value."""
+        return key in self._read
 
     def integer(
         self, key: str, default: int | _Required = REQUIRED, *, low: int = 1, high: int = _MAX_INT
@@ -116,6 +126,13 @@ class ConfigReader:
             raise self._refuse(key, value, "a list of texts")
         return tuple(value)
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers, empty where the key is missing or null."""
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(type(item) is int for item in value):
+            raise self._refuse(key, value, "a list of integers")
+        return tuple(value)
+
     def section(self, *keys: str) -> ConfigReader | None:
         """The first of these keys that holds a non-empty object, as a reader of its own."""
         found = [key for key in keys if self._get(key, None)]
@@ -162,9 +179,9 @@ class ConfigReader:
         return ConfigError(f"config.json: {self._path}{key} must be {expected}, not {shown}")
 
 
-def read_rope(config: ConfigReader, *, max_positions: int) -> RopeConfig:
+def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
     """Rotary parameters of both generations: rope_theta + rope_scaling, or rope_parameters."""
-    outer_theta = config.number("rope_theta", 10000.0, low=1.0)
+    outer_theta = config.number("rope_theta", theta, low=1.0)
     config.must_be("partial_rotary_factor", 1.0, 1)
     outer_original = config.optional_integer("original_max_position_embeddings")
     section = config.section("rope_scaling", "rope_parameters")
@@ -229,7 +246,7 @@ def _yarn_temperature(factor: float, mscale: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and switches of a dense decoder; windows[i] is layer i's window, None for none."""
+    """Sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
 
     vocab_size: int
     hidden_size: int
@@ -246,22 +263,30 @@ class DecoderConfig:
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
+    mixture: MixtureConfig | None = None
 
 
 def read_decoder(
     config: ConfigReader,
     *,
     windows: tuple[int | None, ...],
+    num_kv_heads: int | None = None,
     head_dim: int | None = None,
+    rope_theta: float = 10000.0,
+    rms_norm_eps: float = 1e-6,
     qkv_bias: bool = False,
     output_bias: bool = False,
     mlp_bias: bool = False,
 ) -> DecoderConfig:
-    """The keys that every dense decoder has; what differs by family is given by its file."""
+    """The keys that every decoder has; what differs by family is given by its file.
+
+    num_kv_heads to rms_norm_eps  what a config without the key means; None: as many as queries
+                                  have, and the width shared among them.
+    """
     config.must_be("hidden_act", "silu", "swish")
     config.must_be("activation", "swiglu")
     hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    num_kv_heads = config.integer("num_key_value_heads", num_heads)
+    num_kv_heads = config.optional_integer("num_key_value_heads", num_kv_heads) or num_heads
     head_dim = config.integer("head_dim", head_dim or max(hidden_size // num_heads, 1))
     if num_heads % num_kv_heads:
         raise ConfigError(
@@ -271,7 +296,7 @@ def read_decoder(
     if head_dim % 2:
         raise ConfigError(f"config.json: head_dim ({head_dim}) must be even for rotary embedding")
     max_positions = config.integer("max_position_embeddings")
-    rope = read_rope(config, max_positions=max_positions)
+    rope = read_rope(config, max_positions=max_positions, theta=rope_theta)
     return DecoderConfig(
         vocab_size=config.integer("vocab_size"),
         hidden_size=hidden_size,
@@ -280,7 +305,7 @@ def read_decoder(
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=config.number("rms_norm_eps", 1e-6),
+        rms_norm_eps=config.number("rms_norm_eps", rms_norm_eps),
         rope=rope,
         max_model_len=_context(rope, max_positions),
         tie_word_embeddings=config.boolean("tie_word_embeddings", False),
@@ -296,40 +321,3 @@ def _context(rope: RopeConfig, max_positions: int) -> int:
     if not isinstance(rope.scaling, YarnScaling):
         return max_positions
     return max(max_positions, int(rope.scaling.factor * rope.scaling.original_max_positions))
-
-
-def refuse_windows(config: ConfigReader) -> None:
-    """For families without them: keys that switch windows on must not."""
-    config.must_be("use_sliding_window", False)
-    kinds = config.texts("layer_types") or ()
-    if set(kinds) - {"full_attention"}:
-        raise ConfigError(
-            "config.json: layer_types must be full_attention throughout: this model has no windows"
-        )
-
-
-def num_layers(config: ConfigReader) -> int:
-    """The number of layers; more than a few hundred is a damaged file, not a model."""
-    return config.integer("num_hidden_layers", high=1024)
-
-
-def read_layer_windows(config: ConfigReader) -> tuple[int | None, ...]:
-    """Windows by layer as Qwen writes them: layer_types, or all from max_window_layers on."""
-    count = num_layers(config)
-    first = config.integer("max_window_layers", 28, low=0)
-    window = config.optional_integer("sliding_window", 4096)
-    window = window if config.boolean("use_sliding_window", False) else None
-    kinds = config.texts("layer_types")
-    if kinds is None:
-        return tuple(window if layer >= first else None for layer in range(count))
-    if len(kinds) != count or not set(kinds) <= {"full_attention", "sliding_attention"}:
-        raise ConfigError(
-            f"config.json: layer_types must name full_attention or sliding_attention for each of "
-            f"{count} layers"
-        )
-    if window is None and "sliding_attention" in kinds:
-        raise ConfigError(
-            "config.json: layer_types has sliding_attention, but sliding_window is null or "
-            "use_sliding_window false"
-        )
-    return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -6,7 +6,7 @@ heads, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
@@ -15,15 +15,10 @@ from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer
 from inferno.layers.linear import Linear
 from inferno.layers.mlp import SwiGLU
 from inferno.layers.rope import RotaryEmbedding
-from inferno.models.config import (
-    ConfigReader,
-    DecoderConfig,
-    num_layers,
-    read_decoder,
-    refuse_windows,
-)
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
+from inferno.models.windows import num_layers, refuse_windows
 from inferno.ops import Batch, LayerKV
-from inferno.weights.loader import FusedSpec
+from inferno.weights.pieces import FusedSpec, side_by_side
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
@@ -67,17 +62,21 @@ def build(config: DecoderConfig) -> CausalLM:
     return assemble(config, Attention)
 
 
-def assemble(config: DecoderConfig, attention: type[nn.Module]) -> CausalLM:
-    """A dense decoder around a class of attention."""
+def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
+    """The same in every layer."""
+    return SwiGLU(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+
+
+def assemble(
+    config: DecoderConfig,
+    attention: type[nn.Module],
+    mlp: Callable[[DecoderConfig, int], nn.Module] = feed_forward,
+) -> CausalLM:
+    """A decoder around a class of attention, and a feed-forward network by layer."""
     size, eps = config.hidden_size, config.rms_norm_eps
     layers = [
-        DecoderLayer(
-            attention(config),
-            SwiGLU(size, config.intermediate_size, bias=config.mlp_bias),
-            size=size,
-            eps=eps,
-        )
-        for _ in range(config.num_layers)
+        DecoderLayer(attention(config), mlp(config, layer), size=size, eps=eps)
+        for layer in range(config.num_layers)
     ]
     rotary = RotaryEmbedding(config.rope, config.head_dim)
     decoder = Decoder(layers, rotary, vocab_size=config.vocab_size, size=size, eps=eps)
@@ -87,12 +86,12 @@ def assemble(config: DecoderConfig, attention: type[nn.Module]) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Which checkpoint tensors lie side by side in one of ours, and how many rows each has."""
+    """Which tensors of the checkpoint lie side by side in one of ours."""
     q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     ffn_rows = config.intermediate_size
     return {
-        "qkv_proj": (("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows)),
-        "gate_up_proj": (("gate_proj", ffn_rows), ("up_proj", ffn_rows)),
+        "qkv_proj": side_by_side(("q_proj", q_rows), ("k_proj", kv_rows), ("v_proj", kv_rows)),
+        "mlp.gate_up_proj": side_by_side(("mlp.gate_proj", ffn_rows), ("mlp.up_proj", ffn_rows)),
     }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from inferno.models.config import ConfigReader, DecoderConfig, num_layers, read_decoder
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.llama import SPLIT_AXES, build, fused_weights
+from inferno.models.windows import num_layers
 
 __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A MistralForCausalLM config.json; a missing sliding_window means 4096, null means none."""
+    """A MistralForCausalLM config.json: missing keys mean the first release's, null means none."""
     config.must_be("attention_bias", False)
     window = config.optional_integer("sliding_window", 4096)
-    return read_decoder(config, windows=(window,) * num_layers(config))
+    return read_decoder(config, windows=(window,) * num_layers(config), num_kv_heads=8)

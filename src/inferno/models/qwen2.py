@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from inferno.models.config import ConfigReader, DecoderConfig, read_decoder, read_layer_windows
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.llama import SPLIT_AXES, build, fused_weights
+from inferno.models.windows import read_layer_windows
 
 __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen2ForCausalLM config.json."""
+    """A Qwen2ForCausalLM config.json; num_key_value_heads is 32 where it isn't given."""
     config.must_be("use_mrope", False)
     config.must_be("attention_bias", True, False)  # q, k and v have biases whatever it says
-    return read_decoder(config, windows=read_layer_windows(config), qkv_bias=True)
+    windows = read_layer_windows(config)
+    return read_decoder(config, windows=windows, num_kv_heads=32, qkv_bias=True)

@@ -12,19 +12,25 @@ from inferno import ops
 from inferno.layers.decoder import CausalLM
 from inferno.layers.linear import Linear
 from inferno.layers.norm import RMSNorm
-from inferno.models.config import ConfigReader, DecoderConfig, read_decoder, read_layer_windows
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.llama import SPLIT_AXES, assemble, fused_weights
+from inferno.models.windows import read_layer_windows
 from inferno.ops import Batch, LayerKV
 
 __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen3ForCausalLM config.json; head_dim is 128 where it isn't given."""
+    """A Qwen3ForCausalLM config.json; without the keys, 32 key heads, and heads of 128."""
     windows = read_layer_windows(config)
     has_bias = config.boolean("attention_bias", False)
     return read_decoder(
-        config, windows=windows, head_dim=128, qkv_bias=has_bias, output_bias=has_bias
+        config,
+        windows=windows,
+        num_kv_heads=32,
+        head_dim=128,
+        qkv_bias=has_bias,
+        output_bias=has_bias,
     )
 
 

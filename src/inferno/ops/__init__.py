@@ -1,7 +1,8 @@
 """The contract: every op's signature, shapes and meaning; a tensor's device decides the backend.
 
 Shape letters: T tokens of all requests in one row, E model width, I input and O output features,
-F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary.
+F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
+A experts that a token chooses.
 
 The ops stand where kernels want to be fused. `reference` is the specification, in plain torch.
 Where `out` is given the result is written there and returned.
@@ -14,23 +15,31 @@ from types import ModuleType
 from torch import Tensor
 
 from inferno.ops import reference
+from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
+from inferno.ops.packed import MXFP4Weight
 
 __all__ = [
+    "Activation",
     "AttentionKind",
     "Batch",
+    "ClampedSwiGLU",
     "GroupTables",
     "LayerKV",
+    "MXFP4Weight",
+    "PlainSwiGLU",
     "add_rms_norm",
     "attention",
     "embedding",
+    "experts",
     "linear",
     "rms_norm",
     "rotate_and_store",
+    "route",
     "silu_mul",
 ]
 
-_BACKENDS: dict[str, ModuleType] = {"cpu": reference, "cuda": reference, "mps": reference}
+BACKENDS: dict[str, ModuleType] = {"cpu": reference, "cuda": reference, "mps": reference}
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor) -> Tensor:
@@ -115,5 +124,51 @@ def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
     return result
 
 
+def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
+    """Each token's experts by rank, and their weights: ([T, A] int64, [T, A] float32).
+
+    The highest logits are chosen; of equal ones, the expert of lower index. Weights are the softmax
+    over the chosen logits where renormalized, else those of the softmax over all; in float32.
+    """
+    result: tuple[Tensor, Tensor] = _backend(logits_TX).route(
+        logits_TX, num_chosen, renormalize=renormalize
+    )
+    return result
+
+
+def experts(
+    x_TE: Tensor,
+    experts_TA: Tensor,
+    weights_TA: Tensor,
+    gate_up_XFE: Tensor | MXFP4Weight,
+    down_XEF: Tensor | MXFP4Weight,
+    *,
+    activation: Activation,
+    gate_up_bias_XF: Tensor | None = None,
+    down_bias_XE: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The weighted sum of each token's experts, which are feed-forward networks: [T, E] -> [T, E].
+
+    gate_up_XFE   [X, 2F, E]: F rows of gates, then F rows of ups.
+    down_XEF      [X, E, F].
+    An expert is computed for its tokens together, one without tokens not at all; products are
+    rounded to x's dtype. Each token's sum is made in float32, from rank 0 on. A packed weight is
+    unpacked a tile at a time, never as a whole. Stages: multiply, activate, multiply, combine.
+    """
+    result: Tensor = _backend(x_TE).experts(
+        x_TE,
+        experts_TA,
+        weights_TA,
+        gate_up_XFE,
+        down_XEF,
+        activation=activation,
+        gate_up_bias_XF=gate_up_bias_XF,
+        down_bias_XE=down_bias_XE,
+        out=out,
+    )
+    return result
+
+
 def _backend(x: Tensor) -> ModuleType:
-    return _BACKENDS[x.device.type]
+    return BACKENDS[x.device.type]

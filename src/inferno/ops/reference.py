@@ -7,16 +7,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.moe import experts, route
 from inferno.ops.paged_attention import attention
 
 __all__ = [
     "add_rms_norm",
     "attention",
     "embedding",
+    "experts",
     "linear",
     "rms_norm",
     "rotate",
     "rotate_and_store",
+    "route",
     "silu_mul",
     "store",
 ]

@@ -18,13 +18,25 @@ def check_fits(model: nn.Module, device: torch.device, dtype: torch.dtype) -> No
 
 
 def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """The bytes that the parameters take in `dtype`."""
-    return sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    """The bytes that the parameters take, floats in `dtype`."""
+    return sum(
+        parameter.numel() * kept_dtype(parameter, dtype).itemsize
+        for parameter in model.parameters()
+    )
+
+
+def kept_dtype(parameter: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """What a parameter is kept in: floats in `dtype`, packed bits as they are."""
+    return dtype if parameter.is_floating_point() else parameter.dtype
 
 
 def allocate(model: nn.Module, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Replace parameter `name` by one of the same shape in new memory, not yet filled."""
-    shape = model.get_parameter(name).shape
+    """Replace parameter `name` by one of the same shape in new memory, not yet filled.
+
+    Floats become `dtype`; packed bits stay what they are.
+    """
+    parameter = model.get_parameter(name)
+    shape, dtype = parameter.shape, kept_dtype(parameter, dtype)
     try:
         memory = torch.empty(shape, device=device, dtype=dtype)
     except RuntimeError:  # what torch raises when an allocator fails, on any device
@@ -38,7 +50,7 @@ def allocate(model: nn.Module, name: str, device: torch.device, dtype: torch.dty
 def _not_enough(
     needed: int, available: str, device: torch.device, dtype: torch.dtype
 ) -> NotEnoughMemory:
-    cure = "use --dtype bfloat16, which takes half" if dtype.itemsize > 2 else "use a smaller model"
+    cure = "use --dtype bfloat16, which takes less" if dtype.itemsize > 2 else "use a smaller model"
     return NotEnoughMemory(
         f"the weights need {_gib(needed)} on {device} as {dtype}, and {available}; {cure}"
     )

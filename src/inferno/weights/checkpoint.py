@@ -73,16 +73,27 @@ class Checkpoint:
         """
         info = self.tensors[name]
         assert tuple(out.shape) == info.shape
+        self._read(info, out)
+
+    def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
+        """As `read_into`, but only the stored rows from `first` on, as many as `out` has."""
+        info = self.tensors[name]
+        assert tuple(out.shape[1:]) == info.shape[1:]
+        assert first + out.shape[0] <= info.shape[0]
+        self._read(info, out, skipped=first * out.shape[1:].numel())
+
+    def _read(self, info: TensorInfo, out: Tensor, skipped: int = 0) -> None:
+        """Fill `out` with the stored elements that follow the `skipped` first ones."""
         assert out.is_cpu
         assert out.is_contiguous()
         file = self._files[info.file]
         if out.dtype == info.dtype:
-            file.read_into(_bytes_of(out), info.start)
+            file.read_into(_bytes_of(out), info.start + skipped * out.dtype.itemsize)
         elif info.dtype in FLOATS and out.dtype in FLOATS:
-            _read_converted(file, info, out)
+            _read_converted(file, info, out, skipped)
         else:
             raise CheckpointError(
-                f"{info.file}: tensor {quoted(name)} is {info.dtype}, which can't be read as "
+                f"{info.file}: tensor {quoted(info.name)} is {info.dtype}, which can't be read as "
                 f"{out.dtype}; float32, float16 and bfloat16 weights can"
             )
         file.check_unchanged()
@@ -244,7 +255,7 @@ def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
     )
 
 
-def _read_converted(file: _WeightsFile, info: TensorInfo, out: Tensor) -> None:
+def _read_converted(file: _WeightsFile, info: TensorInfo, out: Tensor, skipped: int) -> None:
     """Read through a buffer of at most CHUNK_BYTES."""
     assert isinstance(info.dtype, torch.dtype)
     itemsize = info.dtype.itemsize
@@ -254,7 +265,7 @@ def _read_converted(file: _WeightsFile, info: TensorInfo, out: Tensor) -> None:
     for first in range(0, flat.numel(), length):
         piece = flat[first : first + length]
         raw = chunk[: piece.numel()]
-        file.read_into(_bytes_of(raw), info.start + first * itemsize)
+        file.read_into(_bytes_of(raw), info.start + (skipped + first) * itemsize)
         piece.copy_(raw)
 
 

@@ -13,6 +13,7 @@ _SMALLEST = 1e-4
 # A prime number of values: rows of any usual length then start at different places of the pool,
 # so that matrices keep their rank.
 _POOL_SIZE = 2**22 - 3
+_MXFP4_SCALE = 120  # 2^-7: all elements equally often have a deviation of 2.9
 
 
 def fill_dummy(
@@ -22,22 +23,31 @@ def fill_dummy(
 
     The weights of norms are ones; everything else is normal with mean 0 and a standard deviation
     of 0.02, taken in turn from one pool of four million values that `seed` determines, which is
-    two orders of magnitude faster than drawing every weight. Raises NotEnoughMemory.
+    two orders of magnitude faster than drawing every weight. MXFP4 weights are random elements
+    under one scale, with about that deviation. Raises NotEnoughMemory.
     """
     check_fits(model, device, dtype)
     pool = _pool(seed).to(device=device, dtype=dtype)
+    bits = torch.randint(256, (_POOL_SIZE,), dtype=torch.uint8, generator=_generator(seed))
+    bits = bits.to(device)
     position = 0
     for name in [name for name, _ in model.named_parameters()]:
         parameter = allocate(model, name, device, dtype)
         if name.endswith("norm.weight"):
             parameter.fill_(1)
+        elif name.endswith(".scales"):
+            parameter.fill_(_MXFP4_SCALE)
         else:
-            position = _copy_cyclic(pool, position, parameter.view(-1))
+            source = pool if parameter.is_floating_point() else bits
+            position = _copy_cyclic(source, position, parameter.view(-1))
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
 
 
 def _pool(seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    pool = torch.randn(_POOL_SIZE, generator=generator) * STANDARD_DEVIATION
+    pool = torch.randn(_POOL_SIZE, generator=_generator(seed)) * STANDARD_DEVIATION
     return torch.where(pool.abs() < _SMALLEST, _SMALLEST, pool)
 
 

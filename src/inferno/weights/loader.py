@@ -1,10 +1,11 @@
-"""Fill a model's parameters from a checkpoint, once every name and shape is known to agree."""
+"""Fill a model's parameters from a checkpoint, once all names, shapes and types agree."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +13,13 @@ from torch import Tensor, nn
 from inferno.errors import WeightsMismatch
 from inferno.untrusted_json import quoted
 from inferno.weights.allocate import allocate, check_fits, num_bytes
-from inferno.weights.checkpoint import FLOATS, Checkpoint
-
-# A segment of a parameter's path, and the checkpoint's segments with their rows that are
-# concatenated to make it: {"qkv_proj": (("q_proj", 2048), ("k_proj", 256), ("v_proj", 256))}.
-FusedSpec = Mapping[str, tuple[tuple[str, int], ...]]
+from inferno.weights.checkpoint import CHUNK_BYTES, FLOATS, Checkpoint
+from inferno.weights.pieces import FusedSpec, find_pieces
 
 # Buffers that old versions of transformers saved and that are computed, not loaded.
-HARMLESS = (
-    r".*\.rotary_emb\.inv_freq",
-    r".*\.rotary_emb\.(cos|sin)_cached",
-    r".*\.attn\.masked_bias",
-)
+HARMLESS = re.compile(r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.masked_bias)")
 
+PACKED = frozenset({torch.uint8})
 _MAX_LISTED = 10
 
 
@@ -36,41 +31,43 @@ def load_weights(
     device: torch.device,
     dtype: torch.dtype,
     tied: Mapping[str, str] | None = None,
-    ignored: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by the checkpoint's tensors.
 
-    fused     what the model holds in one parameter and the checkpoint in several.
+    fused     what the model holds otherwise than the checkpoint: several tensors as one
+              parameter, or one laid out differently.
     tied      name that the model doesn't have -> the parameter whose memory stands for it; the
               checkpoint may hold either, or both if they are equal.
-    ignored   regular expressions of whole names that may be left over, besides HARMLESS.
     progress  is told the bytes filled so far and in all.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.
     """
-    plan = _plan(model, checkpoint, fused, tied or {}, ignored)
+    plan = _plan(model, checkpoint, fused, tied or {})
     check_fits(model, device, dtype)
     done, total = 0, num_bytes(model, dtype)
     for name, sources in plan.items():
         parameter = allocate(model, name, device, dtype)
-        first_row = 0
         for source in sources:
-            part = parameter.narrow(0, first_row, source.shape[0])
-            _fill(part, checkpoint, source.name)
-            first_row += source.shape[0]
-            done += part.numel() * dtype.itemsize
+            part = source.part(parameter)
+            _fill(part, checkpoint, source)
+            done += part.numel() * part.element_size()
             if progress:
                 progress(done, total)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A tensor of the checkpoint that fills a parameter or some rows of it."""
+    """A tensor of the checkpoint, as expected there, and the part of a parameter that it fills.
+
+    is_packed  it is bytes that mean something else, read as they are; otherwise floats.
+    """
 
     name: str
     shape: tuple[int, ...]
+    is_packed: bool
+    part: Callable[[Tensor], Tensor]
 
 
 @dataclass(slots=True)
@@ -88,15 +85,13 @@ def _plan(
     checkpoint: Checkpoint,
     fused: FusedSpec,
     tied: Mapping[str, str],
-    ignored: Iterable[str],
 ) -> dict[str, list[_Source]]:
     """For each parameter the tensors that fill it, or WeightsMismatch."""
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    plan = {name: _sources(name, shape, fused) for name, shape in shapes.items()}
+    plan = {name: _sources(name, parameter, fused) for name, parameter in model.named_parameters()}
     _use_tied_names(plan, checkpoint, tied)
-    expected = {source.name: source.shape for sources in plan.values() for source in sources}
-    may_stay = {name: shapes[target] for name, target in tied.items() if name not in expected}
-    differences = _compare(checkpoint, expected, may_stay, ignored)
+    expected = {source.name: source for sources in plan.values() for source in sources}
+    may_stay = {name: plan[target][0] for name, target in tied.items() if name not in expected}
+    differences = _compare(checkpoint, expected, may_stay)
     if message := _report(differences):
         raise WeightsMismatch(
             f"{checkpoint.folder}: the checkpoint's tensors are not the ones that the model of "
@@ -118,16 +113,14 @@ def _check_ties(checkpoint: Checkpoint, tied: Mapping[str, str]) -> None:
             )
 
 
-def _sources(name: str, shape: tuple[int, ...], fused: FusedSpec) -> list[_Source]:
-    path = name.split(".")
-    for at, segment in enumerate(path):
-        if parts := fused.get(segment):
-            assert sum(rows for _, rows in parts) == shape[0], f"rows of {name}"
-            return [
-                _Source(".".join([*path[:at], part, *path[at + 1 :]]), (rows, *shape[1:]))
-                for part, rows in parts
-            ]
-    return [_Source(name, shape)]
+def _sources(name: str, parameter: Tensor, fused: FusedSpec) -> list[_Source]:
+    is_packed = not parameter.is_floating_point()
+    sources = [
+        _Source(piece.name, piece.stored_shape(parameter), is_packed, piece.part)
+        for piece in find_pieces(name, fused)
+    ]
+    assert sum(math.prod(source.shape) for source in sources) == parameter.numel(), name
+    return sources
 
 
 def _use_tied_names(
@@ -137,33 +130,30 @@ def _use_tied_names(
     for name, target in tied.items():
         if target not in checkpoint.tensors and name in checkpoint.tensors:
             (source,) = plan[target]
-            plan[target] = [_Source(name, source.shape)]
+            plan[target] = [replace(source, name=name)]
 
 
 def _compare(
     checkpoint: Checkpoint,
-    expected: Mapping[str, tuple[int, ...]],
-    may_stay: Mapping[str, tuple[int, ...]],
-    ignored: Iterable[str],
+    expected: Mapping[str, _Source],
+    may_stay: Mapping[str, _Source],
 ) -> _Differences:
     differences = _Differences()
-    harmless = re.compile("|".join(f"(?:{pattern})" for pattern in (*HARMLESS, *ignored)))
-    for name, shape in expected.items():
+    for name, source in expected.items():
         if name not in checkpoint.tensors:
-            differences.missing.append(f"{quoted(name)}: expected {list(shape)}")
+            differences.missing.append(f"{quoted(name)}: expected {list(source.shape)}")
     known = {**may_stay, **expected}
     for name, info in checkpoint.tensors.items():
         if name not in known:
-            if not harmless.fullmatch(name):
+            if not HARMLESS.fullmatch(name):
                 differences.unused.append(f"{quoted(name)}: found {list(info.shape)}")
-        elif (shape := known[name]) != info.shape:
+        elif (shape := known[name].shape) != info.shape:
             differences.misshapen.append(
                 f"{quoted(name)}: expected {list(shape)}, found {list(info.shape)}"
             )
-        elif info.dtype not in FLOATS:
-            differences.unreadable.append(
-                f"{quoted(name)}: expected float32, float16 or bfloat16, found {info.dtype}"
-            )
+        elif info.dtype not in (PACKED if known[name].is_packed else FLOATS):
+            wanted = "uint8" if known[name].is_packed else "float32, float16 or bfloat16"
+            differences.unreadable.append(f"{quoted(name)}: expected {wanted}, found {info.dtype}")
     return differences
 
 
@@ -184,10 +174,15 @@ def _report(differences: _Differences) -> str:
     return "\n".join(lines)
 
 
-def _fill(part: Tensor, checkpoint: Checkpoint, name: str) -> None:
-    if part.device.type == "cpu":
-        checkpoint.read_into(name, part)
+def _fill(part: Tensor, checkpoint: Checkpoint, source: _Source) -> None:
+    """Read straight into place where the part lies there as it is stored, else some rows a time."""
+    if part.is_cpu and part.is_contiguous():
+        checkpoint.read_into(source.name, part.view(source.shape))
         return
-    staging = torch.empty(part.shape, dtype=part.dtype)
-    checkpoint.read_into(name, staging)
-    part.copy_(staging)
+    row_bytes = part[:1].numel() * part.element_size()
+    num_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
+    for first in range(0, len(part), num_rows):
+        rows = part[first : first + num_rows]
+        staging = torch.empty((len(rows), *source.shape[1:]), dtype=part.dtype)
+        checkpoint.read_rows_into(source.name, first, staging)
+        rows.copy_(staging.view(rows.shape))

@@ -1,0 +1,105 @@
+"""Mixture of experts: many feed-forward networks, of which each token uses a few.
+
+Shape letters: T tokens of all requests in one row, E model width, I input and O output features,
+X experts, A experts that a token chooses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.layers.linear import Linear
+from inferno.layers.parameters import empty
+from inferno.ops import Activation, MXFP4Weight
+from inferno.ops.packed import MX_BLOCK, MX_BLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureConfig:
+    """Sizes and switches of a model's mixtures of experts.
+
+    layers       whether layer i has one; where not, it has a single feed-forward network.
+    num_experts  of a layer; num_chosen: of a token.
+    size         an expert's inner width.
+    renormalize  the weights of a token's experts sum to one.
+    has_bias     of the router and of both products.
+    is_packed    the products' weights are MXFP4.
+    """
+
+    layers: tuple[bool, ...]
+    num_experts: int
+    num_chosen: int
+    size: int
+    renormalize: bool
+    activation: Activation
+    has_bias: bool = False
+    is_packed: bool = False
+
+
+class MixtureOfExperts(nn.Module):
+    """A router, and the weighted sum of the experts that it chooses (arXiv:1701.06538)."""
+
+    def __init__(self, config: MixtureConfig, size: int) -> None:
+        super().__init__()
+        self.router = Linear(size, config.num_experts, bias=config.has_bias)
+        self.experts = Experts(config, size)
+        self.num_chosen = config.num_chosen
+        self.renormalize = config.renormalize
+
+    def forward(self, x_TE: Tensor) -> Tensor:
+        logits_TX = self.router(x_TE)
+        experts_TA, weights_TA = ops.route(logits_TX, self.num_chosen, renormalize=self.renormalize)
+        output_TE: Tensor = self.experts(x_TE, experts_TA, weights_TA)
+        return output_TE
+
+
+class Experts(nn.Module):
+    """Gated feed-forward networks of equal size, their weights stacked."""
+
+    def __init__(self, config: MixtureConfig, size: int) -> None:
+        super().__init__()
+        product = MXFP4StackedLinear if config.is_packed else StackedLinear
+        count, inner_size, bias = config.num_experts, config.size, config.has_bias
+        self.gate_up_proj = product(count, size, 2 * inner_size, bias=bias)
+        self.down_proj = product(count, inner_size, size, bias=bias)
+        self.activation = config.activation
+
+    def forward(self, x_TE: Tensor, experts_TA: Tensor, weights_TA: Tensor) -> Tensor:
+        return ops.experts(
+            x_TE,
+            experts_TA,
+            weights_TA,
+            self.gate_up_proj.weight,
+            self.down_proj.weight,
+            activation=self.activation,
+            gate_up_bias_XF=self.gate_up_proj.bias,
+            down_bias_XE=self.down_proj.bias,
+        )
+
+
+class StackedLinear(nn.Module):
+    """The same product's weights in all experts: weight_XOI, and bias_XO where it has one."""
+
+    def __init__(self, count: int, in_features: int, out_features: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = empty(count, out_features, in_features)
+        self.bias = empty(count, out_features) if bias else None
+
+
+class MXFP4StackedLinear(nn.Module):
+    """A StackedLinear whose weight is packed; in_features is a multiple of 32."""
+
+    def __init__(self, count: int, in_features: int, out_features: int, *, bias: bool) -> None:
+        super().__init__()
+        shape = (count, out_features, in_features // MX_BLOCK)
+        self.blocks = empty(*shape, MX_BLOCK_BYTES, dtype=torch.uint8)
+        self.scales = empty(*shape, dtype=torch.uint8)
+        self.bias = empty(count, out_features) if bias else None
+
+    @property
+    def weight(self) -> MXFP4Weight:
+        return MXFP4Weight(self.blocks, self.scales)

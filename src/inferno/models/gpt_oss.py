@@ -1,0 +1,181 @@
+"""gpt-oss: alternating windows, attention sinks, experts in MXFP4 (arXiv:2508.10925).
+
+Shape letters: T tokens of all requests in one row, E model width, H query heads, K key/value
+heads, D head size, X experts, F inner width of an expert, G blocks of a packed row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.errors import ConfigError
+from inferno.layers.decoder import CausalLM
+from inferno.layers.linear import Linear
+from inferno.layers.moe import MixtureConfig
+from inferno.layers.parameters import empty
+from inferno.layers.rope import YarnScaling
+from inferno.models import llama
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
+from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
+from inferno.models.windows import num_layers, windows_of
+from inferno.ops import Batch, ClampedSwiGLU, LayerKV
+from inferno.ops.packed import MX_BLOCK
+from inferno.weights.pieces import FusedSpec, Piece, whole
+
+# What MXFP4 checkpoints may name as left in floats: everything but the experts.
+_NEVER_PACKED = re.compile(
+    r"(model\.)?(embed_tokens|norm|layers\.(\*|\d+)\.(self_attn|mlp\.router|\w+_layernorm)(\..+)?)"
+    r"|lm_head"
+)
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A GptOssForCausalLM config.json; without layer_types every other layer has a window."""
+    count = num_layers(config)
+    window = config.optional_integer("sliding_window", 128)
+    kinds = config.texts("layer_types")
+    alternating = ("sliding_attention", "full_attention") * count
+    has_bias = config.boolean("attention_bias", True)
+    decoder = read_decoder(
+        config,
+        windows=windows_of(kinds or alternating[:count], count, window),
+        num_kv_heads=8,
+        head_dim=64,
+        rope_theta=150000.0,
+        rms_norm_eps=1e-5,
+        qkv_bias=has_bias,
+        output_bias=has_bias,
+    )
+    _check_context(config, decoder)
+    return replace(decoder, mixture=_read_mixture(config, decoder))
+
+
+def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:
+    """The model was trained with YaRN: a config without its numbers can't be meant."""
+    initial, scaling = config.optional_integer("initial_context_length"), decoder.rope.scaling
+    if config.section("rope_scaling", "rope_parameters") is None:
+        raise ConfigError("config.json lacks rope_scaling, which this model needs")
+    if isinstance(scaling, YarnScaling) and initial not in (None, scaling.original_max_positions):
+        raise ConfigError(
+            f"config.json: initial_context_length ({initial}) and rope_scaling's "
+            f"original_max_position_embeddings ({scaling.original_max_positions}) must be equal"
+        )
+
+
+def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig:
+    num_experts = read_num_experts(config, decoder.num_layers)
+    is_packed = _read_is_packed(config)
+    for name, size in (
+        ("hidden_size", decoder.hidden_size),
+        ("intermediate_size", decoder.intermediate_size),
+    ):
+        if is_packed and size % MX_BLOCK:
+            raise ConfigError(f"config.json: {name} ({size}) must be a multiple of 32 for MXFP4")
+    return MixtureConfig(
+        layers=(True,) * decoder.num_layers,
+        num_experts=num_experts,
+        num_chosen=read_num_chosen(config, num_experts),
+        size=decoder.intermediate_size,
+        renormalize=True,
+        activation=ClampedSwiGLU(
+            alpha=config.number("swiglu_alpha", 1.702), limit=config.number("swiglu_limit", 7.0)
+        ),
+        has_bias=True,
+        is_packed=is_packed,
+    )
+
+
+def _read_is_packed(config: ConfigReader) -> bool:
+    """Whether the experts, and nothing else, are MXFP4."""
+    section = config.section("quantization_config")
+    if section is None:
+        return False
+    section.choice("quant_method", ("mxfp4",))
+    section.must_be("dequantize", False)
+    for name in section.texts("modules_to_not_convert") or ():
+        if not _NEVER_PACKED.fullmatch(name):
+            raise ConfigError(
+                f"config.json: quantization_config.modules_to_not_convert names {name[:64]!r}; "
+                f"inferno reads MXFP4 where all experts have it and nothing else"
+            )
+    section.refuse_unread(inert=frozenset())
+    return True
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rotary positions, where each head may look at a sink instead."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        self.split_heads = (heads, kv_heads, kv_heads)
+        self.head_dim = head_dim
+        self.scale = head_dim**-0.5
+        qkv_size = sum(self.split_heads) * head_dim
+        self.qkv_proj = Linear(config.hidden_size, qkv_size, bias=config.qkv_bias)
+        self.o_proj = Linear(heads * head_dim, config.hidden_size, bias=config.output_bias)
+        self.sinks = empty(heads)
+
+    def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
+        heads_THD = self.qkv_proj(x_TE).unflatten(-1, (-1, self.head_dim))
+        q_THD, k_TKD, v_TKD = heads_THD.split(self.split_heads, dim=1)
+        q_THD = ops.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv)
+        mixed_THD = ops.attention(q_THD, batch, kv, scale=self.scale, sinks_H=self.sinks)
+        output_TE: Tensor = self.o_proj(mixed_THD.flatten(1))
+        return output_TE
+
+
+def build(config: DecoderConfig) -> CausalLM:
+    """The model with unfilled parameters."""
+    return llama.assemble(config, Attention, feed_forward)
+
+
+def fused_weights(config: DecoderConfig) -> FusedSpec:
+    """Where the checkpoint has other tensors than we.
+
+    Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
+    they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].
+    """
+    gate_up, down = "experts.gate_up_proj", "experts.down_proj"
+    return {
+        "qkv_proj": llama.fused_weights(config)["qkv_proj"],
+        f"{gate_up}.weight": (Piece(gate_up, _alternating_columns, joined=(2, 3)),),
+        f"{gate_up}.blocks": (Piece(f"{gate_up}_blocks", _alternating_rows, joined=(1, 2)),),
+        f"{gate_up}.scales": (Piece(f"{gate_up}_scales", _alternating_rows, joined=(1, 2)),),
+        f"{gate_up}.bias": (Piece(f"{gate_up}_bias", _alternating_rows, joined=(1, 2)),),
+        f"{down}.weight": (Piece(down, _transposed),),
+        f"{down}.blocks": (Piece(f"{down}_blocks", whole),),
+        f"{down}.scales": (Piece(f"{down}_scales", whole),),
+        f"{down}.bias": (Piece(f"{down}_bias", whole),),
+    }
+
+
+def _alternating_rows(gate_up: Tensor) -> Tensor:
+    """[X, 2F, ...] -> [X, F, 2, ...]."""
+    return gate_up.view(len(gate_up), 2, -1, *gate_up.shape[2:]).transpose(1, 2)
+
+
+def _alternating_columns(gate_up_XFE: Tensor) -> Tensor:
+    """[X, 2F, E] -> [X, E, F, 2]."""
+    return _alternating_rows(gate_up_XFE).permute(0, 3, 1, 2)
+
+
+def _transposed(down_XEF: Tensor) -> Tensor:
+    """[X, E, F] -> [X, F, E]."""
+    return down_XEF.transpose(1, 2)
+
+
+# Experts are shared out whole; routers are replicated.
+SPLIT_AXES: Mapping[str, int] = {
+    "embed_tokens": 0,
+    "qkv_proj": 0,
+    "o_proj": 1,
+    "sinks": 0,
+    "experts": 0,
+    "lm_head": 0,
+}

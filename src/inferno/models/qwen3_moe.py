@@ -1,0 +1,71 @@
+"""Qwen3 with mixtures of experts, such as 30B-A3B: Qwen3's attention (arXiv:2505.09388)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from inferno.layers.decoder import CausalLM
+from inferno.layers.moe import MixtureConfig
+from inferno.models import llama, qwen3
+from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
+from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
+from inferno.models.windows import num_layers, read_layer_windows, refuse_windows
+from inferno.ops import PlainSwiGLU
+from inferno.weights.pieces import FusedSpec, side_by_side, stacked
+
+
+def read_config(config: ConfigReader) -> DecoderConfig:
+    """A Qwen3MoeForCausalLM config.json; windows, which no published model has, are refused."""
+    refuse_windows(config)
+    has_bias = config.boolean("attention_bias", False)
+    decoder = read_decoder(
+        config,
+        windows=read_layer_windows(config),
+        num_kv_heads=4,
+        qkv_bias=has_bias,
+        output_bias=has_bias,
+    )
+    return replace(decoder, mixture=_read_mixture(config))
+
+
+def _read_mixture(config: ConfigReader) -> MixtureConfig:
+    """Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers."""
+    count = num_layers(config)
+    step, dense = config.integer("decoder_sparse_step", 1), config.integers("mlp_only_layers")
+    num_experts = read_num_experts(config, count)
+    return MixtureConfig(
+        layers=tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(count)),
+        num_experts=num_experts,
+        num_chosen=read_num_chosen(config, num_experts),
+        size=config.integer("moe_intermediate_size"),
+        renormalize=config.boolean("norm_topk_prob", False),
+        activation=PlainSwiGLU(),
+    )
+
+
+def build(config: DecoderConfig) -> CausalLM:
+    """The model with unfilled parameters."""
+    return llama.assemble(config, qwen3.Attention, feed_forward)
+
+
+def fused_weights(config: DecoderConfig) -> FusedSpec:
+    """Where the checkpoint has other tensors than we: each expert's products are its own there."""
+    assert config.mixture is not None
+    count, ffn_rows = config.mixture.num_experts, config.mixture.size
+    return {
+        **qwen3.fused_weights(config),
+        "mlp.router": side_by_side(("mlp.gate", count)),
+        "experts.gate_up_proj.weight": stacked(
+            count,
+            ("experts.{}.gate_proj.weight", ffn_rows),
+            ("experts.{}.up_proj.weight", ffn_rows),
+        ),
+        "experts.down_proj.weight": stacked(
+            count, ("experts.{}.down_proj.weight", config.hidden_size)
+        ),
+    }
+
+
+# Experts are shared out whole; routers are replicated.
+SPLIT_AXES: Mapping[str, int] = {**qwen3.SPLIT_AXES, "experts": 0}
