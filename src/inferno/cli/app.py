@@ -10,6 +10,7 @@ from inferno import __version__
 from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
 from inferno.cli.play import play
+from inferno.cli.verify import verify
 
 app = typer.Typer(
     name="inferno",
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(play)
 app.command()(doctor)
+app.command()(verify)
 
 
 def _show_version(is_asked: bool) -> None:

@@ -1,0 +1,139 @@
+"""`inferno verify`: prove, checkpoint by checkpoint, that a model's forward pass is right."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inferno import verify as verification
+from inferno.cli.manners import one_line_errors
+from inferno.cli.model_options import (
+    AllowUnknownConfig,
+    ComputeDType,
+    Cuda,
+    Debug,
+    Device,
+    DType,
+    Revision,
+    Threads,
+    device_name,
+)
+from inferno.cli.terminal import print_text, terminal_size
+from inferno.errors import InvalidRequest
+from inferno.hub.find import find_model_folder
+from inferno.verify.options import VerifyOptions
+from inferno.verify.report import as_json as report_as_json
+from inferno.verify.report import as_table
+
+
+def verify(
+    model: Annotated[
+        str, typer.Argument(help="A model's folder, a Hugging Face id, or demo (embedded).")
+    ],
+    against: Annotated[
+        str,
+        typer.Option(
+            help="The oracle: reference, transformers, cpu, or a file written with --save."
+        ),
+    ] = "reference",
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The text.", show_default="a fixed one")
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="Layers to look into; -1 is the last.", show_default="0,1,-1"),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="Largest error, as a share of a tensor's largest value.",
+            show_default="by dtype and depth",
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write what was observed, for --against elsewhere.")
+    ] = None,
+    quality: Annotated[
+        Path | None, typer.Option(help="Compare perplexity on this text file as well.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="With --quality: largest mean KL divergence, in nats.")
+    ] = None,
+    invariance: Annotated[
+        int, typer.Option(help="Compare that many random schedules as well.")
+    ] = 0,
+    quantize: Annotated[str | None, typer.Option(help="Not there yet.", hidden=True)] = None,
+    revision: Revision = None,
+    device: Device = None,
+    cuda: Cuda = False,
+    threads: Threads = None,
+    dtype: ComputeDType = DType.auto,
+    allow_unknown_config: AllowUnknownConfig = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, every number.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Compare a model's forward pass with an independent one, step by step.
+
+    The exit code is 0 if every checkpoint passes, 1 if one fails.
+    """
+    with one_line_errors(debug=debug):
+        if quantize is not None:
+            raise InvalidRequest(
+                "--quantize comes with packed weights, which inferno doesn't have yet",
+                param="quantize",
+            )
+        options = VerifyOptions(
+            model=find_model_folder(model, revision),
+            name=model,
+            against=against,
+            device=device_name(device, cuda),
+            dtype=dtype,
+            threads=threads,
+            prompt=prompt,
+            layers=_read_layers(layers),
+            tolerance=tolerance,
+            save=save,
+            quality=quality,
+            threshold=threshold,
+            invariance=invariance,
+            allow_unknown_config=allow_unknown_config,
+        )
+        with _telling() as tell:
+            report = verification.verify(options, tell)
+        if as_json:
+            print_text(json.dumps(report_as_json(report), indent=2) + "\n")
+        else:
+            is_terminal = sys.stdout is not None and sys.stdout.isatty()
+            width = terminal_size().columns
+            print_text(as_table(report, width=width, is_terminal=is_terminal))
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _read_layers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise InvalidRequest(
+            f"--layers must be numbers such as 0,1,-1, not {text[:80]!r}", param="layers"
+        ) from None
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is being done, gone when done; none when piped."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("verifying") as status:
+        yield status.update

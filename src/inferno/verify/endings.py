@@ -1,0 +1,166 @@
+"""The checkpoints of the whole model's outcome: logits, tokens, probabilities, text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inferno.verify.compare import measure
+from inferno.verify.outcome import Row
+from inferno.verify.taps import Taps
+
+Decode = Callable[[Sequence[int]], str]
+
+NUM_SELECTED = 20
+_MOST_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What the engine generated after so many prompt tokens, and why it gave up, if it did."""
+
+    num_prompt: int
+    new_ids: Sequence[int]
+    error: str | None = None
+
+
+def ending_rows(
+    found: Taps,
+    expected: Taps,
+    generated: Generated,
+    tolerances: Mapping[str, float],
+    decode: Decode,
+) -> Iterator[Row]:
+    """Checkpoints 8 to 12; the tolerances are those of `hidden` and `logits`."""
+    logits, truth, allowed = found["logits"], expected["logits"], tolerances["logits"]
+    yield _full_logits(found, expected, tolerances)
+    yield _selected_logits(logits[-1], truth[-1], allowed)
+    yield _argmax(logits, truth, allowed)
+    yield _softmax(logits, truth, allowed)
+    yield _end_to_end(generated, logits, truth, allowed, decode)
+
+
+def _full_logits(found: Taps, expected: Taps, tolerances: Mapping[str, float]) -> Row:
+    words = {"hidden": "the last norm's output", "logits": "logits"}
+    measures = [
+        measure(tap, name, found[tap], expected[tap], tolerances[tap])
+        for tap, name in words.items()
+    ]
+    compared = f"the last norm's output, and logits of all {len(expected['logits'])} positions"
+    return Row(number="8", title="full logits", compared=compared, measures=tuple(measures))
+
+
+def _selected_logits(logits: Tensor, truth: Tensor, allowed: float) -> Row:
+    top = truth.topk(min(NUM_SELECTED, len(truth))).indices
+    ours = set(logits.topk(len(top)).indices.tolist())
+    shared = len(ours.intersection(top.tolist()))
+    return Row(
+        number="9",
+        title="selected logits",
+        compared=f"the last position's {len(top)} largest",
+        measures=(measure("logits", "the largest logits", logits[top], truth[top], allowed),),
+        findings=(f"{shared} of {len(top)} largest are the same tokens",),
+    )
+
+
+def _argmax(logits: Tensor, truth: Tensor, allowed: float) -> Row:
+    ours, theirs = logits.argmax(-1), truth.argmax(-1)
+    differing = (ours != theirs).nonzero().flatten().tolist()
+    gaps = {p: float(truth[p, theirs[p]] - truth[p, ours[p]]) for p in differing}
+    ties = [p for p, gap in gaps.items() if gap <= 2 * allowed]
+    problems = [
+        f"position {p}: token {int(ours[p])} instead of {int(theirs[p])}, whose logit is "
+        f"{gaps[p]:.2g} higher"
+        for p in differing
+        if p not in ties
+    ]
+    findings = [f"{len(truth) - len(differing)} of {len(truth)} positions agree"]
+    if ties:
+        findings.append(f"{len(ties)} differ by less than rounding explains")
+    return Row(
+        number="10",
+        title="argmax",
+        compared="the likeliest token after every position",
+        findings=tuple(findings),
+        problems=tuple(problems[:_MOST_TOLD]),
+    )
+
+
+def _softmax(logits: Tensor, truth: Tensor, allowed: float) -> Row:
+    ours, theirs = (x.double().log_softmax(-1) for x in (logits, truth))
+    divergence = (theirs.exp() * (theirs - ours)).sum(-1).abs()
+    # Logits that are off by d change a probability by at most d / 2, and move it by at most d² / 2
+    # nats from the truth (Hoeffding's lemma); what is added is float64's own rounding.
+    return Row(
+        number="11",
+        title="softmax",
+        compared="probabilities of every token, and their KL divergence in nats",
+        measures=(
+            measure("logits", "probabilities", ours.exp(), theirs.exp(), allowed / 2 + 1e-12),
+            measure(
+                "logits",
+                "KL divergence",
+                divergence,
+                torch.zeros_like(divergence),
+                allowed**2 / 2 + 1e-12,
+            ),
+        ),
+    )
+
+
+def _end_to_end(
+    generated: Generated, logits: Tensor, truth: Tensor, allowed: float, decode: Decode
+) -> Row:
+    new_ids, first = generated.new_ids, generated.num_prompt - 1
+    predicting = slice(first, first + len(new_ids))
+    theirs = truth[predicting].argmax(-1).tolist()
+    gave_up = [] if generated.error is None else [generated.error]
+    problems = (
+        _sampling_problems(new_ids, logits[predicting])
+        or _divergence(new_ids, theirs, truth[predicting], allowed)
+        or gave_up
+    )
+    return Row(
+        number="12",
+        title="end to end",
+        compared="the text that the engine generates greedily, token by token",
+        findings=_text_findings(new_ids, theirs, decode),
+        problems=tuple(problems),
+    )
+
+
+def _text_findings(
+    new_ids: Sequence[int], theirs: Sequence[int], decode: Decode
+) -> tuple[str, ...]:
+    num_equal = next(
+        (i for i, (a, b) in enumerate(zip(new_ids, theirs, strict=True)) if a != b), len(new_ids)
+    )
+    return (f"{num_equal} of {len(new_ids)} tokens equal: {decode(new_ids)!r}",)
+
+
+def _sampling_problems(new_ids: Sequence[int], logits: Tensor) -> list[str]:
+    """Greedy tokens must be those with the engine's own largest logits."""
+    return [
+        f"new token {i} is {token}, which is not the likeliest by the engine's own logits"
+        for i, (token, row) in enumerate(zip(new_ids, logits, strict=True))
+        if row[token] < row.max()
+    ][:1]
+
+
+def _divergence(
+    new_ids: Sequence[int], theirs: Sequence[int], truth: Tensor, allowed: float
+) -> list[str]:
+    """The first token that differs, unless rounding explains it; what follows has another past."""
+    for i, (ours, best) in enumerate(zip(new_ids, theirs, strict=True)):
+        if ours == best:
+            continue
+        gap = float(truth[i, best] - truth[i, ours])
+        if gap > 2 * allowed:
+            return [
+                f"new token {i} is {ours}, where the oracle has {best}: their logits are "
+                f"{gap:.2g} apart"
+            ]
+    return []

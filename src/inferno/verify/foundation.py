@@ -1,0 +1,167 @@
+"""Checkpoint 0: config, weights in memory and tokenizer, before anything is computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from inferno.models.config import DecoderConfig
+from inferno.verify.options import Tell
+from inferno.verify.outcome import Row
+from inferno.verify.plain_config import PlainConfig
+from inferno.verify.plain_weights import PlainWeights
+from inferno.weights.pieces import FusedSpec, find_pieces
+
+_MOST_TOLD = 3
+
+
+def config_digest(hf_config: Mapping[str, Any]) -> str:
+    """SHA-256 of config.json's content, whatever its layout."""
+    return hashlib.sha256(json.dumps(hf_config, sort_keys=True).encode()).hexdigest()
+
+
+def weights_digest(weights: PlainWeights, tell: Tell) -> str:
+    """SHA-256 over every tensor's name, type, shape and bytes."""
+    total = hashlib.sha256()
+    for index, name in enumerate(weights.names, start=1):
+        tell(f"hashing tensor {index} of {len(weights.names)}")
+        total.update(weights.digest(name).encode())
+    return total.hexdigest()
+
+
+def config_problems(config: DecoderConfig, plain: PlainConfig) -> list[str]:
+    """Where two readings of config.json differ."""
+    ours = {
+        "num_hidden_layers": config.num_layers,
+        "hidden_size": config.hidden_size,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_theta": config.rope.theta,
+        "windows by layer": config.windows,
+        "tie_word_embeddings": config.tie_word_embeddings,
+    }
+    theirs = {
+        "num_hidden_layers": plain.num_layers,
+        "hidden_size": plain.hidden_size,
+        "num_attention_heads": plain.num_heads,
+        "num_key_value_heads": plain.num_kv_heads,
+        "head_dim": plain.head_dim,
+        "rms_norm_eps": plain.eps,
+        "rope_theta": plain.rope["rope_theta"],
+        "windows by layer": plain.windows,
+        "tie_word_embeddings": plain.tied,
+    }
+    return [
+        f"config.json: the model takes {key} to be {ours[key]}, and it is {theirs[key]}"
+        for key in ours
+        if ours[key] != theirs[key]
+    ]
+
+
+def weight_problems(
+    model: nn.Module, weights: PlainWeights, fused: FusedSpec, tell: Tell
+) -> list[str]:
+    """Parameters that do not hold, bit for bit, what the checkpoint says, rounded to their type.
+
+    Which tensor belongs where is taken from the model's file: if it is mistaken in that, later
+    checkpoints tell.
+    """
+    problems = []
+    parameters = dict(model.named_parameters())
+    for index, (name, parameter) in enumerate(parameters.items(), start=1):
+        tell(f"comparing weight {index} of {len(parameters)} with its file")
+        for piece in find_pieces(name, fused):
+            source = piece.name
+            if source == "model.embed_tokens.weight" and source not in weights:
+                source = "lm_head.weight"  # a tied checkpoint may hold it under this name
+            if problem := _difference(source, piece.part(parameter), weights):
+                problems.append(problem)
+    return problems
+
+
+def _difference(source: str, part: Tensor, weights: PlainWeights) -> str | None:
+    if source not in weights:
+        return f"{source} is a weight of the model and in no file of the checkpoint"
+    stored = weights[source]
+    expected, found = stored.to(part.dtype).flatten(), part.cpu().flatten()
+    if expected.shape != found.shape:
+        return f"{source} has {found.numel()} values in memory, and {expected.numel()} in its file"
+    differing = (found != expected).sum()
+    if not differing:
+        return None
+    return (
+        f"{source} in memory is not what its file holds: {int(differing)} of {found.numel()} "
+        f"values differ"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """What checkpoint 0 looks at.
+
+    encoded, expected_encoded  the fixed text's ids by us and by the oracle; None: no tokenizer.
+    digests, expected_digests  SHA-256 of config and weights; those of a saved run, if there is one.
+    """
+
+    config: DecoderConfig
+    plain: PlainConfig
+    model: nn.Module
+    weights: PlainWeights
+    fused: FusedSpec
+    encoded: Sequence[int] | None
+    expected_encoded: Sequence[int] | None
+    digests: Mapping[str, str]
+    expected_digests: Mapping[str, str]
+
+
+def foundation_row(given: Foundation, tell: Tell) -> Row:
+    """Checkpoint 0."""
+    problems = [
+        *_digest_problems(given.digests, given.expected_digests),
+        *config_problems(given.config, given.plain),
+        *weight_problems(given.model, given.weights, given.fused, tell),
+        *_tokenizer_problems(given),
+    ]
+    return Row(
+        number="0",
+        title="foundation",
+        compared="config.json, weights in memory with their files, the tokenizer on a fixed text",
+        findings=tuple(_findings(given)),
+        problems=tuple(problems[:_MOST_TOLD]),
+    )
+
+
+def _digest_problems(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[str]:
+    for what, digest in theirs.items():
+        if ours[what] != digest:
+            here = ours[what][:12]
+            yield f"the saved run had another {what}: SHA-256 {digest[:12]}, here {here}"
+
+
+def _tokenizer_problems(given: Foundation) -> Iterator[str]:
+    ours, theirs = given.encoded, given.expected_encoded
+    if ours is not None and theirs is not None and list(ours) != list(theirs):
+        yield f"the tokenizer gives {list(ours)[:8]}..., the oracle's {list(theirs)[:8]}..."
+
+
+def _findings(given: Foundation) -> Iterator[str]:
+    hashes = ", ".join(f"{what} {digest[:12]}" for what, digest in given.digests.items())
+    count = len(given.weights.names)
+    yield f"{count} tensors, SHA-256 of {hashes}"
+    if given.encoded is None:
+        yield "no tokenizer.json: token ids are made up"
+    elif given.expected_encoded is None:
+        yield "the oracle has no tokenizer to compare"
+    else:
+        yield (
+            f"tokenizer: {len(given.encoded)} ids equal"
+            if not any(_tokenizer_problems(given))
+            else "tokenizer: ids differ"
+        )

@@ -1,0 +1,158 @@
+"""What a recorded run has in it, as the tensors that `taps` names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inferno.ops import Batch, reference
+from inferno.verify.kv_ledger import KVLedger
+from inferno.verify.plain_maths import attention_scores
+from inferno.verify.recorder import Call
+from inferno.verify.taps import Taps, at
+
+_LAYERS = "model.layers."
+
+
+@dataclass(slots=True)
+class Observer:
+    """Gathers one request's tensors, step after step. `layers`: those whose insides are kept."""
+
+    layers: frozenset[int]
+    num_layers: int
+    ledger: KVLedger = field(default_factory=KVLedger)
+    _parts: dict[str, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    _whole: dict[str, Tensor] = field(default_factory=dict)
+
+    def taps(self) -> Taps:
+        """Everything seen so far, a row per position."""
+        rows = {
+            name: torch.cat(parts) for name, parts in self._parts.items() if "scores" not in name
+        }
+        scores = {n: _stack(parts) for n, parts in self._parts.items() if n.endswith("scores")}
+        return {**rows, **scores, **self._whole, **self.ledger.taps()}
+
+    def wants(self, op: str, where: str) -> bool:
+        """Of every layer the residual stream and the choice of experts; of the asked ones all."""
+        if op in ("add_rms_norm", "embedding", "route"):
+            return True
+        return _layer_of(where) in self.layers
+
+    def see_module(self, name: str, inputs: Any, output: Any) -> None:
+        """A module has computed: attention's, the feed-forward's and the model's outputs count."""
+        layer = _layer_of(name)
+        if name == "":
+            self._add("hidden", output)
+        elif name == "model.rotary":
+            self._add("cos_sin", output)
+        elif layer in self.layers and name == f"{_LAYERS}{layer}.self_attn":
+            self._add(at(layer, "attn_out"), output)
+        elif layer in self.layers and name == f"{_LAYERS}{layer}.mlp":
+            self._add(at(layer, "ffn_out"), output)
+
+    def see_call(self, call: Call) -> None:
+        """An op was called."""
+        match call.op:
+            case "embedding":
+                self._add("embed", call.result)
+            case "add_rms_norm":
+                self._see_norm(call)
+            case "rotate_and_store":
+                self._see_rotation(_layer_of(call.where), call)
+            case "attention":
+                self._see_attention(_layer_of(call.where), call)
+            case "silu_mul":
+                self._add(at(_layer_of(call.where), "ffn_hidden"), call.result)
+            case "route":
+                self._see_route(_layer_of(call.where), call)
+
+    def _see_norm(self, call: Call) -> None:
+        normed, residual = call.result
+        if call.weight == "model.norm.weight":
+            self._add(at(self.num_layers - 1, "residual"), residual)
+            return
+        layer = _layer_of(call.weight)
+        is_first = call.weight.endswith("input_layernorm.weight")
+        if is_first and layer > 0:
+            self._add(at(layer - 1, "residual"), residual)
+        if layer in self.layers:
+            self._add(at(layer, "attn_norm" if is_first else "ffn_norm"), normed)
+
+    def _see_rotation(self, layer: int, call: Call) -> None:
+        given = call.arguments
+        q, k = given["q_THD"], given["k_TKD"]
+        self._add_all(layer, q=q, k=k, v=given["v_TKD"], q_rot=call.result)
+        self._add_all(layer, q_in=_normed(q, given, "q_norm_D"), k_in=_normed(k, given, "k_norm_D"))
+        written = self.ledger.write(layer, given["batch"], given["kv"])
+        self._add_all(layer, k_rot=written)
+
+    def _see_attention(self, layer: int, call: Call) -> None:
+        given = call.arguments
+        batch: Batch = given["batch"]
+        window = batch.groups[given["kv"].group].window
+        first, keys = self.ledger.read(layer, batch, given["kv"])
+        q = _plain(given["q_THD"])
+        length = batch.context_lens[0]
+        scores = torch.full((q.shape[1], len(q), length), -torch.inf)
+        seen = attention_scores(
+            q.float(),
+            keys.float(),
+            scale=given["scale"],
+            is_visible=_visible(batch, first, window),
+        )
+        scores[..., first:] = seen
+        self._add_all(layer, scores=scores, mixed=call.result.flatten(1))
+        if (sinks := given.get("sinks_H")) is not None:
+            self._whole[at(layer, "sinks")] = _plain(sinks)
+
+    def _see_route(self, layer: int, call: Call) -> None:
+        experts, weights = map(_plain, call.result)
+        num_tokens, num_experts = call.arguments["logits_TX"].shape
+        dense = torch.zeros(num_tokens, num_experts).scatter(1, experts, weights.float())
+        self._add_all(layer, router=call.arguments["logits_TX"], experts=dense)
+
+    def _add_all(self, layer: int, **tensors: Tensor) -> None:
+        for name, tensor in tensors.items():
+            self._add(at(layer, name), tensor)
+
+    def _add(self, name: str, tensor: Tensor) -> None:
+        self._parts[name].append(_plain(tensor))
+
+
+def _normed(x: Tensor, given: dict[str, Any], weight: str) -> Tensor:
+    """The first stage of rotate_and_store, replayed."""
+    return x if given.get(weight) is None else reference.rms_norm(x, given[weight], given["eps"])
+
+
+def _visible(batch: Batch, first: int, window: int | None) -> Tensor:
+    """[T, L] bool: which of the keys from position `first` on each query of the step sees."""
+    keys = torch.arange(first, batch.context_lens[0])
+    queries = torch.arange(batch.context_lens[0] - batch.query_lens[0], batch.context_lens[0])
+    back = queries[:, None] - keys
+    return (back >= 0) & (back < (window or batch.context_lens[0]))
+
+
+def _stack(parts: Iterable[Tensor]) -> Tensor:
+    """Scores of all steps; the keys that an early step did not have are hidden from it."""
+    pieces = list(parts)
+    length = pieces[-1].shape[-1]
+    padded = [
+        torch.nn.functional.pad(piece, (0, length - piece.shape[-1]), value=-torch.inf)
+        for piece in pieces
+    ]
+    return torch.cat(padded, dim=1)
+
+
+def _layer_of(name: str) -> int:
+    """The number of the layer that a module or a weight belongs to; -1 for those of none."""
+    number, _, _ = name.removeprefix(_LAYERS).partition(".")
+    return int(number) if name.startswith(_LAYERS) else -1
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)

@@ -1,0 +1,74 @@
+"""What is verified, against what, and how strictly: plain frozen data, checked when built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferno.errors import InvalidRequest
+
+ORACLES = ("reference", "transformers", "cpu")
+MOST_SCHEDULES = 1000
+
+Tell = Callable[[str], None]  # says what is being done, for those who wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """Bad values raise InvalidRequest.
+
+    model       the checkpoint's folder; name: what the user calls it.
+    against     reference, transformers, cpu, or the path of a file that `save` wrote.
+    layers      whose insides are compared; negative ones count from the last. None: the first two
+                and the last.
+    tolerance   the largest error allowed, as a share of a tensor's largest value; None: by dtype.
+    save        where to write what was observed.
+    quality     a text file on which perplexity is compared; threshold: the KL divergence allowed.
+    invariance  how many random schedules to try.
+    """
+
+    model: Path
+    name: str = ""
+    against: str = "reference"
+    device: str = "cpu"
+    dtype: str = "auto"
+    threads: int | None = None
+    prompt: str | None = None
+    layers: tuple[int, ...] | None = None
+    tolerance: float | None = None
+    save: Path | None = None
+    quality: Path | None = None
+    threshold: float | None = None
+    invariance: int = 0
+    allow_unknown_config: bool = False
+
+    def __post_init__(self) -> None:
+        if self.against == "llama.cpp":
+            raise InvalidRequest(
+                "--against llama.cpp comes with GGUF files, which inferno doesn't read yet; "
+                f"choose one of {', '.join(ORACLES)}, or a file written with --save",
+                param="against",
+            )
+        for name, value in (("tolerance", self.tolerance), ("threshold", self.threshold)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise _refuse(name, value, "a finite number from 0 up")
+        if self.threshold is not None and self.quality is None:
+            raise InvalidRequest("--threshold goes with --quality", param="threshold")
+        if self.quality is not None and self.saved_oracle is not None:
+            raise InvalidRequest(
+                "--quality needs an oracle that can run another text; a saved file can't",
+                param="quality",
+            )
+        if not 0 <= self.invariance <= MOST_SCHEDULES:
+            raise _refuse("invariance", self.invariance, f"an integer from 0 to {MOST_SCHEDULES}")
+
+    @property
+    def saved_oracle(self) -> Path | None:
+        """The file to compare with, if it is one."""
+        return None if self.against in ORACLES else Path(self.against)
+
+
+def _refuse(name: str, value: object, expected: str) -> InvalidRequest:
+    return InvalidRequest(f"{name} must be {expected}, not {value!r}", param=name)

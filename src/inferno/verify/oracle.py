@@ -1,0 +1,33 @@
+"""What an oracle is: somebody else who runs the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from inferno.verify.taps import Taps
+
+# By layer, [T, X] bool: the experts that each token uses. In 16 bits a near tie may fall either
+# way, and all that follows with it, so there the oracle takes the engine's choice, and whether that
+# was within rounding is a question of its own. Empty: each chooses for itself.
+Choices = Mapping[int, Tensor]
+
+
+class Oracle(Protocol):
+    """name: who it is, in the words of the report."""
+
+    name: str
+
+    def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
+        """Every tensor that it knows of, of the whole model and of these layers.
+
+        An oracle that can follows the choices of experts that it is given.
+        """
+
+    def logits(self, texts: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """Float32 logits [T, V] of each text."""
+
+    def encode(self, text: str) -> list[int] | None:
+        """The text's token ids, or None from an oracle without a tokenizer."""

@@ -1,0 +1,48 @@
+"""The oracle that was asked for, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import InvalidRequest
+from inferno.options import EngineOptions
+from inferno.verify.options import Tell, VerifyOptions
+from inferno.verify.oracle import Oracle
+from inferno.verify.oracle_device import DeviceOracle
+from inferno.verify.oracle_reference import ReferenceOracle
+from inferno.verify.plain_config import PlainConfig, read_plain_config
+from inferno.verify.saved import load
+from inferno.weights.checkpoint import Checkpoint
+
+
+def choose_oracle(
+    options: VerifyOptions,
+    engine: EngineOptions,
+    hf_config: dict[str, Any],
+    checkpoint: Checkpoint,
+    tell: Tell,
+) -> Oracle:
+    """Raises InvalidRequest where transformers is not installed, CheckpointError for a bad file."""
+    if options.saved_oracle is not None:
+        return load(options.saved_oracle)
+    match options.against:
+        case "transformers":
+            return _transformers(options.model, read_plain_config(hf_config))
+        case "cpu":
+            return DeviceOracle(replace(engine, device="cpu", dtype="float32"), hf_config)
+    return ReferenceOracle(options.model, hf_config, checkpoint, tell)
+
+
+def _transformers(folder: Path, config: PlainConfig) -> Oracle:
+    # Imported here because it is an extra, and takes seconds.
+    try:
+        from inferno.verify.oracle_transformers import TransformersOracle  # noqa: PLC0415
+    except ImportError as problem:
+        raise InvalidRequest(
+            f"--against transformers needs what pip install 'inferno-engine[verify]' installs "
+            f"({problem}); or leave --against out",
+            param="against",
+        ) from None
+    return TransformersOracle(folder, config)

@@ -1,0 +1,134 @@
+"""Mixtures of experts by their definition: who is chosen, what each computes, MXFP4 unpacked.
+
+T tokens, X experts, E model width, F inner width of an expert.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inferno.verify.plain_config import PlainConfig
+from inferno.verify.plain_maths import linear, swiglu
+
+Weights = Mapping[str, Tensor]  # of one layer, by what follows `model.layers.N.`
+Gate = Callable[[Tensor, Tensor], Tensor]
+Unpack = Callable[[Tensor, Tensor], Tensor]
+
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_ROUTERS = ("mlp.gate", "mlp.router", "block_sparse_moe.gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One expert's matrices [out, in] and biases; gate and up are apart."""
+
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+    gate_bias: Tensor | None = None
+    up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
+
+
+def has_experts(weights: Weights) -> bool:
+    return any(f"{router}.weight" in weights for router in _ROUTERS)
+
+
+def router_logits(x_TE: Tensor, weights: Weights) -> Tensor:
+    """[T, X]."""
+    name = next(router for router in _ROUTERS if f"{router}.weight" in weights)
+    return linear(x_TE, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+
+def choose(
+    logits_TX: Tensor, num_chosen: int, *, renormalize: bool, among: Tensor | None = None
+) -> Tensor:
+    """[T, X]: each token's weight for its experts, 0 for the others.
+
+    among  [T, X] bool: whom to choose from, where somebody else's choice is to be followed.
+    """
+    probabilities = logits_TX.float().softmax(-1)
+    eligible = probabilities if among is None else probabilities.masked_fill(~among, -1.0)
+    chosen = eligible.topk(num_chosen)
+    values = chosen.values.clamp(min=0)
+    if renormalize:
+        values = values / values.sum(-1, keepdim=True)
+    return torch.zeros_like(probabilities).scatter(1, chosen.indices, values)
+
+
+def combine(
+    x_TE: Tensor, weights_TX: Tensor, weights: Weights, gate: Gate, unpack: Unpack
+) -> Tensor:
+    """The weighted sum of each token's experts: [T, E]."""
+    total = torch.zeros_like(x_TE, dtype=torch.float32)
+    for index in weights_TX.any(0).nonzero().flatten().tolist():
+        output = run_expert(x_TE, find_expert(weights, index, unpack), gate)
+        total += output.float() * weights_TX[:, index, None]
+    return total.to(x_TE.dtype)
+
+
+def run_expert(x_TE: Tensor, expert: Expert, gate: Gate) -> Tensor:
+    gates = linear(x_TE, expert.gate.to(x_TE.dtype), expert.gate_bias)
+    ups = linear(x_TE, expert.up.to(x_TE.dtype), expert.up_bias)
+    return linear(gate(gates, ups), expert.down.to(x_TE.dtype), expert.down_bias)
+
+
+def activation(config: PlainConfig) -> Gate:
+    """How gate and up meet: SwiGLU, or gpt-oss's clamped one."""
+    if config.swiglu_limit is None:
+        return swiglu
+    return clamped_swiglu(config.swiglu_alpha, config.swiglu_limit)
+
+
+def clamped_swiglu(alpha: float, limit: float, *, plus: float = 1.0) -> Gate:
+    """(up + 1) * gate * sigmoid(alpha * gate) of clamped values (arXiv:2508.10925)."""
+
+    def gated(gate: Tensor, up: Tensor) -> Tensor:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+        return (up + plus) * gate * torch.sigmoid(alpha * gate)
+
+    return gated
+
+
+def find_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
+    """An expert's tensors, in each of the layouts that checkpoints have."""
+    if "mlp.experts.down_proj_bias" in weights:
+        return _stacked_expert(weights, index, unpack)
+    if f"mlp.experts.{index}.gate_proj.weight" in weights:
+        prefix, names = f"mlp.experts.{index}", ("gate_proj", "up_proj", "down_proj")
+    else:
+        prefix, names = f"block_sparse_moe.experts.{index}", ("w1", "w3", "w2")
+    gate, up, down = (weights[f"{prefix}.{name}.weight"] for name in names)
+    return Expert(gate, up, down)
+
+
+def _stacked_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
+    """gpt-oss: experts in one tensor, gate and up in turns; floats are stored transposed."""
+    matrices = []
+    for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"):
+        if name in weights:
+            matrices.append(weights[name][index].T)
+        else:
+            blocks, scales = weights[f"{name}_blocks"][index], weights[f"{name}_scales"][index]
+            matrices.append(unpack(blocks, scales))
+    bias, down_bias = (weights[f"mlp.experts.{n}_proj_bias"][index] for n in ("gate_up", "down"))
+    gate_up, down = matrices
+    return Expert(gate_up[::2], gate_up[1::2], down, bias[::2], bias[1::2], down_bias)
+
+
+def unpack_mxfp4(blocks: Tensor, scales: Tensor) -> Tensor:
+    """OCP MX v1.0: 4-bit floats, low half of a byte first; 32 of them share a power of two."""
+    return unpack_nibbles(blocks & 15, blocks >> 4, scales)
+
+
+def unpack_nibbles(first: Tensor, second: Tensor, scales: Tensor) -> Tensor:
+    """[O, G, 16] twice and [O, G] -> [O, 32 G]."""
+    table = torch.tensor([*_E2M1, *(-value for value in _E2M1)])
+    values = table[torch.stack((first, second), dim=-1).flatten(-2).long()]
+    powers = torch.exp2(scales.float() - 127).masked_fill(scales == 255, math.nan)
+    return (values * powers[..., None]).flatten(-2)

@@ -1,0 +1,58 @@
+"""A checkpoint's tensors by their Hugging Face names, read when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from inferno.weights.checkpoint import FLOATS, Checkpoint
+
+
+class PlainWeights:
+    """Reads from an open checkpoint into the CPU's memory: floats as `dtype`, others as stored."""
+
+    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+        self._checkpoint = checkpoint
+        self._dtype = dtype
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._checkpoint.tensors
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._checkpoint.tensors)
+
+    def __getitem__(self, name: str) -> Tensor:
+        info = self._checkpoint.tensors[name]
+        assert isinstance(info.dtype, torch.dtype), f"{name} is of a type that can't be read"
+        dtype = self._dtype if info.dtype in FLOATS else info.dtype
+        tensor = torch.empty(info.shape, dtype=dtype)
+        self._checkpoint.read_into(name, tensor)
+        return tensor
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of a tensor's name, type, shape and stored bytes."""
+        info = self._checkpoint.tensors[name]
+        content = hashlib.sha256(f"{name} {info.dtype} {info.shape} ".encode())
+        if isinstance(info.dtype, torch.dtype):
+            stored = torch.empty(info.shape, dtype=info.dtype)
+            self._checkpoint.read_into(name, stored)
+            content.update(stored.view(-1).view(torch.uint8).numpy().data)
+        return content.hexdigest()
+
+    def layer(self, index: int) -> dict[str, Tensor]:
+        """All tensors of a layer, by what follows `model.layers.N.`."""
+        prefix = f"model.layers.{index}."
+        names = [name for name in self._checkpoint.tensors if name.startswith(prefix)]
+        return {name.removeprefix(prefix): self[name] for name in names}
+
+    def embedding(self) -> Tensor:
+        """The embedding table, which a tied checkpoint may hold under the head's name."""
+        name = "model.embed_tokens.weight"
+        return self[name if name in self else "lm_head.weight"]
+
+    def head(self, *, tied: bool) -> Tensor:
+        """The matrix that makes logits."""
+        return self.embedding() if tied else self["lm_head.weight"]

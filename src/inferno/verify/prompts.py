@@ -1,0 +1,81 @@
+"""The text that a model is verified on: the user's, or a fixed one that is long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferno.errors import InvalidRequest
+from inferno.text.tokenizer import Tokenizer
+
+NUM_NEW = 16
+MOST_TOKENS = 1024  # scores of a layer take heads * tokens² numbers, logits tokens * vocabulary
+_LEAST_TOKENS = 48
+_PAST_WINDOW = 24
+_LONGEST_WINDOW = 512
+_TEXT = (
+    "Once upon a time there was a little dog named Max. He lived in a small house by the river, "
+    "and every morning he ran 3 miles to the old bridge. One day, the bridge was gone! Max sat "
+    'down and thought: "What shall I do?" '
+)
+# What tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
+TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x**2  # café 你好 🙂"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """text is None where the ids were made up, as there is no tokenizer."""
+
+    text: str | None
+    token_ids: tuple[int, ...]
+
+
+def choose_prompt(
+    text: str | None,
+    tokenizer: Tokenizer | None,
+    *,
+    windows: Sequence[int | None],
+    vocab_size: int,
+    max_model_len: int,
+) -> Prompt:
+    """The ids to compute; InvalidRequest for a text that can't be encoded or is too long."""
+    most = min(MOST_TOKENS, max_model_len) - NUM_NEW
+    if text is not None:
+        return _given(text, tokenizer, most)
+    length = min(_needed(windows), most)
+    if tokenizer is None:
+        return Prompt(text=None, token_ids=_made_up(length, vocab_size))
+    copies = 1
+    while len(ids := tokenizer.encode(_TEXT * copies)) < length:
+        copies *= 2
+    return Prompt(text=_TEXT * copies, token_ids=tuple(ids[:length]))
+
+
+def unreached(windows: Sequence[int | None], num_tokens: int) -> tuple[int, ...]:
+    """Windows that so many tokens don't reach beyond, so that they hide nothing."""
+    return tuple(sorted({window for window in windows if window and window >= num_tokens}))
+
+
+def _needed(windows: Sequence[int | None]) -> int:
+    """Tokens that reach beyond every window that is not too long for it."""
+    short = [window for window in windows if window and window <= _LONGEST_WINDOW]
+    return max([_LEAST_TOKENS, *(window + _PAST_WINDOW for window in short)])
+
+
+def _given(text: str, tokenizer: Tokenizer | None, most: int) -> Prompt:
+    if tokenizer is None:
+        raise InvalidRequest(
+            "--prompt needs a tokenizer.json in the model's folder; without it ids are made up",
+            param="prompt",
+        )
+    ids = tuple(tokenizer.encode(text))
+    if not 1 <= len(ids) <= most:
+        raise InvalidRequest(
+            f"--prompt has {len(ids)} tokens, expected 1 to {most}", param="prompt"
+        )
+    return Prompt(text=text, token_ids=ids)
+
+
+def _made_up(length: int, vocab_size: int) -> tuple[int, ...]:
+    """Ids that look like no pattern and are the same everywhere."""
+    return tuple((7919 * i * i + 104729 * i + 13) % vocab_size for i in range(length))
