@@ -1,30 +1,31 @@
-"""From documents to batches: encode, pack several into a row, keep them from seeing each other."""
+"""From documents to batches: encode them, and put documents of like length side by side."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from demo_corpus import Document
 from tokenizers import Tokenizer
 from torch import Tensor
 
-BATCH_TOKENS = 2048  # small: tensors of a few megabytes, which the allocator reuses
-ROW_LENGTHS = (256, 512)  # most documents fit the first, all fit the second
-_IGNORED = -100  # the label that cross-entropy leaves out
-_FULL_ENOUGH = 12  # no document is shorter
-_MAX_OPEN_ROWS = 64
+BATCH_TOKENS = 2048
+LONGEST_ROW = 1024
+IGNORED = -100  # the label that cross-entropy leaves out
+_POOL_BATCHES = 64
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of packed documents: `ids` and `labels` [B,T]; `mask` [B,1,T,T], true where to look."""
+    """Documents of like length, a row each: `ids` and `labels` [B,T], padded on the right.
+
+    Attention is causal, so no document sees another or the padding, and no mask is needed.
+    """
 
     ids: Tensor
     labels: Tensor
-    mask: Tensor
 
 
 @dataclass(frozen=True)
@@ -33,86 +34,59 @@ class _Encoded:
     is_learned: list[bool]
 
 
-@dataclass
-class _Row:
-    length: int
-    documents: list[_Encoded] = field(default_factory=list)
-
-    @property
-    def room(self) -> int:
-        return self.length - sum(len(document.ids) for document in self.documents)
-
-
-def make_batches(
-    documents: Iterator[Document], tokenizer: Tokenizer, num_batches: int, rng: random.Random
-) -> list[Batch]:
-    """Draw as many documents as it takes to fill `num_batches` batches, in random order."""
-    encoded = _draw(documents, tokenizer, num_tokens=num_batches * BATCH_TOKENS)
-    rows = _pack(encoded)
-    rng.shuffle(rows)
-    batches = []
-    for length in ROW_LENGTHS:
-        same = [row for row in rows if row.length == length]
-        size = BATCH_TOKENS // length
-        batches += [_collate(same[i : i + size]) for i in range(0, len(same) - size + 1, size)]
-    rng.shuffle(batches)
-    return batches[:num_batches]
-
-
-def _draw(
-    documents: Iterator[Document], tokenizer: Tokenizer, num_tokens: int
-) -> Iterator[_Encoded]:
-    """Encode documents until they have `num_tokens` and a little more, for rows that stay open."""
-    drawn = 0
-    while drawn < num_tokens * 1.01 + 8 * BATCH_TOKENS:
-        encoded = _encode(next(documents), tokenizer)
-        drawn += len(encoded.ids)
-        yield encoded
+def draw_batches(
+    documents: Iterator[Document], tokenizer: Tokenizer, rng: random.Random
+) -> Iterator[Batch]:
+    """Batches without end; a pool of documents is sorted by length and cut, then shuffled."""
+    while True:
+        pool: list[_Encoded] = []
+        num_tokens = 0
+        while num_tokens < _POOL_BATCHES * BATCH_TOKENS:
+            pool.append(_encode(next(documents), tokenizer))
+            num_tokens += len(pool[-1].ids)
+        pool.sort(key=lambda document: len(document.ids))
+        batches = list(_cut(pool))
+        rng.shuffle(batches)
+        yield from map(_collate, batches)
 
 
 def _encode(document: Document, tokenizer: Tokenizer) -> _Encoded:
+    """The longest beginning of a document that ends with an answer and fits the longest row."""
     ids: list[int] = []
     is_learned: list[bool] = []
+    end = 0
     for piece in document:
         piece_ids = tokenizer.encode(piece.text, add_special_tokens=False).ids
         ids += piece_ids
         is_learned += [piece.is_learned] * len(piece_ids)
-    return _Encoded(ids, is_learned)
+        if len(ids) > LONGEST_ROW:
+            break
+        if piece.is_learned:
+            end = len(ids)
+    return _Encoded(ids[:end], is_learned[:end])
 
 
-def _pack(documents: Iterator[_Encoded]) -> list[_Row]:
-    """First fit: each document goes whole into the first open row that has room for it."""
-    done: list[_Row] = []
-    open_rows: list[_Row] = []
-    for document in documents:
-        row = next((row for row in open_rows if row.room >= len(document.ids)), None)
-        if row is None:
-            row = _Row(next(n for n in ROW_LENGTHS if n >= len(document.ids)))
-            open_rows.append(row)
-        row.documents.append(document)
-        if row.room < _FULL_ENOUGH or len(open_rows) > _MAX_OPEN_ROWS:
-            fullest = min(open_rows, key=lambda row: row.room)
-            open_rows.remove(fullest)
-            done.append(fullest)
-    return done + open_rows
+def _cut(pool: Sequence[_Encoded]) -> Iterator[list[_Encoded]]:
+    """Neighbours of the sorted pool, as many as fit a batch at the length of the longest."""
+    rows: list[_Encoded] = []
+    for document in pool:
+        if rows and (len(rows) + 1) * len(document.ids) > BATCH_TOKENS:
+            yield rows
+            rows = []
+        rows.append(document)
+    if rows:
+        yield rows
 
 
-def _collate(rows: Sequence[_Row]) -> Batch:
-    """One tensor row per row; a label is the next token of the same document, if it is learned."""
-    shape = (len(rows), rows[0].length)
+def _collate(rows: Sequence[_Encoded]) -> Batch:
+    """One tensor row per document; a label is the next token, if it is learned."""
+    shape = (len(rows), max(len(document.ids) for document in rows))
     ids = torch.zeros(shape, dtype=torch.long)
-    labels = torch.full(shape, _IGNORED)
-    owner = torch.full(shape, -1)
-    for i, row in enumerate(rows):
-        start = 0
-        for number, document in enumerate(row.documents):
-            end = start + len(document.ids)
-            tokens = torch.tensor(document.ids)
-            learned = torch.tensor(document.is_learned)
-            ids[i, start:end] = tokens
-            labels[i, start : end - 1] = tokens[1:].masked_fill(~learned[1:], _IGNORED)
-            owner[i, start:end] = number
-            start = end
-    same_document = owner[:, :, None] == owner[:, None, :]
-    causal = torch.ones(shape[1], shape[1], dtype=torch.bool).tril()
-    return Batch(ids, labels, (same_document & causal)[:, None])
+    labels = torch.full(shape, IGNORED)
+    for i, document in enumerate(rows):
+        end = len(document.ids)
+        tokens = torch.tensor(document.ids)
+        learned = torch.tensor(document.is_learned)
+        ids[i, :end] = tokens
+        labels[i, : end - 1] = tokens[1:].masked_fill(~learned[1:], IGNORED)
+    return Batch(ids, labels)

@@ -1,15 +1,29 @@
-"""The corpus of the embedded model: endless documents, drawn from grammars."""
+"""The corpus of the embedded models: endless documents, drawn from grammars."""
 
 from __future__ import annotations
 
 import random
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from demo_chats import KINDS, ONCE_A_CHAT, SYSTEM_PROMPTS, Exchange, Kind
+from demo_about import about_inferno
+from demo_exchange import Exchange, typed
+from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact
 from demo_grammar import expand
 from demo_stories import tell
+from demo_story_talk import short_story, story_talk
+from demo_sums import (
+    comparison,
+    counting,
+    one_digit,
+    sum_in_a_row,
+    three_numbers,
+    two_digits,
+    word_problem,
+)
+from demo_talk import jokes, small_talk
+from demo_turns import ask_back, echo, not_told, personal
+from demo_unknown import unknown, unknown_in_a_row
 
 BOS, END = "<|bos|>", "<|end|>"
 SYSTEM, USER, ASSISTANT = "<|system|>", "<|user|>", "<|assistant|>"
@@ -26,8 +40,46 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 
-_HELD_OUT_ONE_IN = 20
-_SHARE_OF_STORIES = 0.33
+Kind = Callable[[random.Random], list[Exchange]]
+
+# How often each kind of exchange is drawn.
+KINDS: dict[Kind, float] = {
+    small_talk: 0.10,
+    jokes: 0.01,
+    about_inferno: 0.06,
+    unknown: 0.09,
+    unknown_in_a_row: 0.01,
+    echo: 0.04,
+    simple_fact: 0.24,
+    single_fact: 0.06,
+    facts_in_a_row: 0.06,
+    neighbours: 0.03,
+    one_digit: 0.10,
+    two_digits: 0.10,
+    three_numbers: 0.01,
+    sum_in_a_row: 0.015,
+    word_problem: 0.025,
+    comparison: 0.03,
+    counting: 0.01,
+    not_told: 0.01,
+    story_talk: 0.035,
+    short_story: 0.005,
+}
+_INTERLUDES: tuple[Kind, ...] = (small_talk, simple_fact, one_digit, single_fact, unknown)
+_SYSTEM_PROMPTS = (
+    "You are a helpful assistant.",
+    "You are a [friendly|kind|polite|helpful|small] [assistant|helper|chat bot|model].",
+    "[Answer|Reply|Please answer] [shortly|politely|briefly|in one sentence|in simple English].",
+    "You are [inferno's demo model|demo, a small language model].",
+    "You are a helpful assistant. [Answer|Reply] [shortly|politely|in one sentence].",
+    "Be [kind|brief|helpful|polite].",
+)
+_SHARE_OF_PLAIN_STORIES = 0.05
+_SHARE_OF_PERSONAL_CHATS = 0.12
+_ROUNDS = (1, 1, 1, 2, 2, 3, 4, 6)
+_MANY_ROUNDS = (10, 15, 20, 30)
+_MAX_QUOTED = 100
+_MAX_CHARACTERS = 3200  # more never fits the longest row
 
 
 class Piece(NamedTuple):
@@ -43,66 +95,84 @@ Document = tuple[Piece, ...]
 def documents(rng: random.Random, *, held_out: bool = False) -> Iterator[Document]:
     """Draw documents without end: plain stories and chats.
 
-    A combination (a question in one wording; a plot with its hero and item) belongs to one side
-    of the split for good, so no held-out question or story is ever trained on.
+    A question in one wording and a plot with its hero and item belong to one side of the split
+    for good, so no held-out question or story is ever trained on.
     """
     while True:
-        if rng.random() < _SHARE_OF_STORIES:
+        if rng.random() < _SHARE_OF_PLAIN_STORIES:
             yield _plain_story(rng, held_out)
         else:
-            yield _chat(rng, held_out)
+            system = _system(rng)
+            yield _as_document(system, _chat(rng, held_out, is_brief="one sentence" in system))
 
 
 def _plain_story(rng: random.Random, held_out: bool) -> Document:
     while True:
-        story = tell(rng)
-        if _is_held_out(story.key) == held_out:
+        story = tell(rng, is_plain=True)
+        if story.is_held_out == held_out:
             return Piece(BOS, False), Piece(story.text + END, True)
 
 
-def _chat(rng: random.Random, held_out: bool) -> Document:
-    """One exchange or several; when held out, the last one decides and the others may be known."""
-    kinds = _kinds(rng)
-    pieces = [Piece(BOS + _system(rng), False)]
-    for i, kind in enumerate(kinds):
-        wants_held_out = held_out and i == len(kinds) - 1
-        for exchange in _exchanges(kind, rng, wants_held_out):
-            pieces.append(Piece(f"{USER}{_typed(exchange.question, rng)}{END}{ASSISTANT}", False))
-            pieces.append(Piece(exchange.answer + END, True))
+def _as_document(system: str, exchanges: list[Exchange]) -> Document:
+    """A chat as a document; what would be far too long for a row is left out at once."""
+    pieces = [Piece(BOS + system, False)]
+    length = len(system)
+    for exchange in exchanges:
+        length += len(exchange.question) + len(exchange.answer) + 10
+        if length > _MAX_CHARACTERS:
+            break
+        pieces.append(Piece(f"{USER}{exchange.question}{END}{ASSISTANT}", False))
+        pieces.append(Piece(exchange.answer + END, True))
     return tuple(pieces)
 
 
-def _kinds(rng: random.Random) -> list[Kind]:
-    """What a chat is about, round by round: a name is told once, and one long story is enough."""
-    drawn = rng.choices(tuple(KINDS), tuple(KINDS.values()), k=rng.choice((1, 1, 1, 2, 3, 4, 6)))
-    return [
-        kind for i, kind in enumerate(drawn) if kind not in ONCE_A_CHAT or kind not in drawn[:i]
-    ]
+def _chat(rng: random.Random, held_out: bool, is_brief: bool) -> list[Exchange]:
+    """Some rounds, each of a kind; when held out, the last one decides, others may be known."""
+    chance = rng.random()
+    if chance < _SHARE_OF_PERSONAL_CHATS and not held_out:
+        return _typed(personal(rng, tuple(_known(kind) for kind in _INTERLUDES)), rng)
+    num_rounds = rng.choice(_MANY_ROUNDS if chance > 0.97 else _ROUNDS)
+    exchanges: list[Exchange] = []
+    for kind in rng.choices(tuple(KINDS), tuple(KINDS.values()), k=num_rounds):
+        if is_brief and kind is story_talk:
+            exchanges += short_story(rng, is_asked=False)
+        else:
+            exchanges += _typed(_known(kind)(rng), rng)
+        if rng.random() < 0.08 and len(exchanges[-1].question + exchanges[-1].answer) < _MAX_QUOTED:
+            exchanges += ask_back(rng, exchanges)
+    if held_out:
+        exchanges += _typed(_unknown_to_training(rng), rng)
+    return exchanges
 
 
-def _exchanges(kind: Kind, rng: random.Random, held_out: bool) -> list[Exchange]:
-    """Exchanges of one kind on the side of the split that is asked for, if the kind is split."""
+def _known(kind: Kind) -> Kind:
+    """The same kind, but only exchanges that may be trained on."""
+
+    def draw(rng: random.Random) -> list[Exchange]:
+        while True:
+            exchanges = kind(rng)
+            if not any(exchange.is_held_out for exchange in exchanges):
+                return exchanges
+
+    return draw
+
+
+def _unknown_to_training(rng: random.Random) -> list[Exchange]:
+    """A round that ends with what was held out: a question, or a story."""
     while True:
+        [kind] = rng.choices(tuple(KINDS), tuple(KINDS.values()))
+        if kind is story_talk:
+            return story_talk(rng, is_held_out=True)
         exchanges = kind(rng)
-        keys = [exchange.key for exchange in exchanges if exchange.key is not None]
-        if not keys or any(map(_is_held_out, keys)) == held_out:
+        if exchanges[-1].is_held_out:
             return exchanges
+
+
+def _typed(exchanges: list[Exchange], rng: random.Random) -> list[Exchange]:
+    return [exchange._replace(question=typed(exchange.question, rng)) for exchange in exchanges]
 
 
 def _system(rng: random.Random) -> str:
     if rng.random() < 0.85:
         return ""
-    return f"{SYSTEM}{expand(rng.choice(SYSTEM_PROMPTS), rng, {})}{END}"
-
-
-def _typed(question: str, rng: random.Random) -> str:
-    """The question as people type it: sometimes in small letters, sometimes with no full stop."""
-    if rng.random() < 0.2:
-        question = question.lower()
-    if rng.random() < 0.25:
-        question = question.rstrip(".?!") or question
-    return question
-
-
-def _is_held_out(key: str) -> bool:
-    return zlib.crc32(key.encode()) % _HELD_OUT_ONE_IN == 0
+    return f"{SYSTEM}{expand(rng.choice(_SYSTEM_PROMPTS), rng, {})}{END}"

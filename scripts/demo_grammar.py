@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 _INNERMOST_CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _VOWELS = frozenset("aeiou")
+_SOUNDS_LIKE_A_CONSONANT = ("uni", "use", "ukulele", "one", "euro")
+_SOUNDS_LIKE_A_VOWEL = ("hour", "honest", "heir", "x-ray")
 
 
 def expand(template: str, rng: random.Random, slots: Mapping[str, str]) -> str:
@@ -18,8 +20,12 @@ def expand(template: str, rng: random.Random, slots: Mapping[str, str]) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Put "a" or "an" before a noun; the vocabulary has no silent h and no "uni-" words."""
-    return f"{'an' if noun[0].lower() in _VOWELS else 'a'} {noun}"
+    """Put "a" or "an" before a noun, by how it sounds."""
+    start = noun.lower()
+    if start.startswith(_SOUNDS_LIKE_A_CONSONANT):
+        return f"a {noun}"
+    is_vowel = start[0] in _VOWELS or start.startswith(_SOUNDS_LIKE_A_VOWEL)
+    return f"{'an' if is_vowel else 'a'} {noun}"
 
 
 def sentence_case(text: str) -> str:

@@ -6,21 +6,35 @@ import random
 from dataclasses import dataclass
 
 from demo_grammar import expand, with_article, words
-from demo_plots import PLOTS, Plot
+from demo_names import boy, girl, pet
+from demo_plot import Plot
+from demo_plots_far import FAR_PLOTS
+from demo_plots_home import HOME_PLOTS
+from demo_plots_outside import OUTSIDE_PLOTS
+from demo_split import is_held_out
+from demo_unknown import nonsense
 
-GIRLS = words(
-    "Anna Lily Mia Emma Sara Nora Lucy Ella Ruby Rosa Clara Zoe Mary Alice Grace Ivy Maya Eva Tina "
-    "Hanna Julia Lena Kate Olivia"
+PLOTS: tuple[Plot, ...] = (*HOME_PLOTS, *OUTSIDE_PLOTS, *FAR_PLOTS)
+ANIMALS = words(
+    "cat dog fox rabbit bear mouse owl hedgehog duck dragon squirrel frog penguin lion tiger "
+    "elephant horse cow pig sheep goat wolf monkey giraffe zebra turtle snail bee butterfly spider "
+    "fish whale dolphin bird parrot crow swan hamster pony unicorn dinosaur kitten puppy panda "
+    "koala kangaroo crocodile snake camel deer donkey mole otter seal shark ant ladybird bat "
+    "raven goose hen rooster beaver badger lamb piglet octopus crab worm lizard rat eagle robin"
 )
-BOYS = words(
-    "Tom Ben Max Leo Sam Jack Tim Oscar Felix Paul Noah Adam Luke Peter Henry Theo Finn Emil Hugo "
-    "Daniel Oliver David Jonas Robin"
+WOMEN = words(
+    "girl princess queen witch fairy mermaid woman grandmother waitress girl girl girl sister"
 )
-SHE_ANIMALS = words("Daisy Bella Luna Molly Poppy Hazel Willow Penny Coco Dotty")
-HE_ANIMALS = words("Rusty Bruno Pip Milo Toby Fluff Teddy Biscuit Barney Ollie")
-ANIMALS = words("cat dog fox rabbit bear mouse owl hedgehog duck dragon squirrel frog penguin")
+MEN = words("boy prince king wizard man grandfather knight boy boy boy monk brother")
+ANYBODY = words(
+    "pirate robot farmer baker giant monster astronaut teacher doctor cook sailor painter ghost "
+    "child alien clown elf dwarf troll singer hunter miller gardener scientist detective ninja "
+    "tree cloud star teapot car train boat tractor cactus pumpkin snowman computer clock shoe "
+    "spoon chair flower leaf stone balloon lamp umbrella toaster book pencil bicycle rocket"
+)
 ADJECTIVES = words(
-    "little young small kind brave curious clever cheerful shy gentle funny quiet friendly"
+    "little young small kind brave curious clever cheerful shy gentle funny quiet friendly lazy "
+    "sleepy lonely happy tiny hungry strong old proud polite"
 )
 
 OPENINGS = (
@@ -29,9 +43,15 @@ OPENINGS = (
     "Once upon a time, {a_hero} named {hero} lived {home}.",
     "Once upon a time, {home}, there lived {a_hero} named {hero}.",
     "There once was {a_hero} named {hero}. {He} lived {home}.",
-    "{hero} was {a_hero}. {He} lived {home}.",
     "Long ago, {a_hero} named {hero} lived {home}.",
     "This is the story of {hero}, {a_hero} who lived {home}.",
+)
+PLAIN_OPENINGS = (
+    "{hero} was {a_hero}. {He} lived {home}.",
+    "One day, {a_hero} named {hero} woke up early. {He} lived {home}.",
+    "{A_hero} named {hero} lived {home}.",
+    "The sun was [shining|warm|bright]. {hero}, {a_hero}, came out of {his} home.",
+    "In a [land|country] far away, there was {a_hero} named {hero}. {He} lived {home}.",
 )
 HOMES = (
     "in a [small|little|cosy|white|yellow] house [near the forest|by the river|on a hill|in the "
@@ -48,8 +68,7 @@ HERO_TRAITS = (
 FRIENDSHIPS = (
     "{His} best friend was {a_friend} named {friend}.",
     "{He} had a good friend, {a_friend} named {friend}.",
-    "{He} and {his} friend {friend} [did everything together|played together every day].",
-    "Every day {he} [played|went for a walk|had fun] with {his} friend {friend}.",
+    "{His} friend was {a_friend} named {friend}. They [did everything|played] together.",
 )
 DAYS = (
     "One [sunny|bright|warm|quiet|cool|fine|windy] [morning|afternoon|day],",
@@ -65,14 +84,21 @@ ENDINGS = (
     "The end.",
     "They [laughed|sang|talked] until [bedtime|the sun went down|the stars came out].",
 )
+SHORT = (
+    "Once upon a time, {a_hero} named {hero} met {a_friend} named {friend}, and they "
+    "became friends.",
+    "Once upon a time, {a_hero} named {hero} got lost, but {friend} brought {him} home.",
+    "Once upon a time, {a_hero} named {hero} learned to sing and made {his} friend {friend} happy.",
+)
 
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody in a story: a name, what they are, and their pronouns."""
+    """Somebody in a story: a name, what they are, what they are like, and their pronouns."""
 
     name: str
     kind: str
+    adjective: str
     is_female: bool
 
     @property
@@ -83,23 +109,30 @@ class Person:
 
 @dataclass(frozen=True)
 class Story:
-    """A story's text, what it is about, and the combination that it stands for."""
+    """A story's text, who it is about, and what happens."""
 
     text: str
     hero: Person
+    friend: Person
     plot: Plot
-    key: str
+    item: str
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether this plot with this hero and this item is never trained on."""
+        return is_held_out(f"{self.plot.topic}/{self.hero.kind}/{self.item}")
 
 
-def tell(rng: random.Random) -> Story:
-    """Tell one story; `key` names its plot, hero and item: whole combinations can be held out."""
+def tell(rng: random.Random, *, is_plain: bool = False, is_short: bool = False) -> Story:
+    """Tell one story; a plain one may begin in more ways, a short one has one sentence."""
     hero = person(rng)
     friend = _somebody_else(hero, rng)
     plot = rng.choice(PLOTS)
     item = expand(rng.choice(plot.items), rng, {})
     slots = _slots(hero, friend, item, rng)
+    openings = OPENINGS + PLAIN_OPENINGS if is_plain else OPENINGS
     parts = [
-        rng.choice(OPENINGS),
+        rng.choice(openings),
         rng.choice(HERO_TRAITS),
         rng.choice(FRIENDSHIPS),
         f"{rng.choice(DAYS)} {rng.choice(plot.setup)}",
@@ -109,43 +142,50 @@ def tell(rng: random.Random) -> Story:
         rng.choice(plot.lesson),
         rng.choice(ENDINGS),
     ]
+    parts = [rng.choice(SHORT)] if is_short else parts
     text = " ".join(expand(part, rng, slots) for part in parts)
-    return Story(text, hero, plot, key=f"{plot.topic}/{hero.name}/{item}")
+    return Story(text, hero, friend, plot, item)
 
 
 def person(rng: random.Random) -> Person:
-    """Invent somebody: a girl, a boy, or an animal that talks."""
+    """Invent somebody: a person, an animal that talks, or a thing that does."""
     is_female = rng.random() < 0.5
-    if rng.random() < 0.6:
-        return Person(
-            rng.choice(GIRLS if is_female else BOYS), "girl" if is_female else "boy", is_female
-        )
-    return Person(
-        rng.choice(SHE_ANIMALS if is_female else HE_ANIMALS), rng.choice(ANIMALS), is_female
-    )
+    adjective = rng.choice(ADJECTIVES)
+    chance = rng.random()
+    if chance < 0.3:
+        kind = rng.choice(WOMEN if is_female else MEN)
+    elif chance < 0.95:
+        kind = rng.choice(ANIMALS if chance < 0.75 else ANYBODY)
+    else:
+        kind = nonsense(rng)  # so that any word in a request is copied
+    is_animal = kind in ANIMALS or rng.random() < 0.2
+    name = pet(rng, is_female) if is_animal else (girl if is_female else boy)(rng)
+    return Person(name, kind, adjective, is_female)
 
 
 def _somebody_else(hero: Person, rng: random.Random) -> Person:
     """A friend of another name and another kind, so that no sentence is about two foxes."""
     while True:
         friend = person(rng)
-        if friend.name != hero.name and (friend.kind != hero.kind or hero.kind in ("girl", "boy")):
+        if friend.name != hero.name and friend.kind != hero.kind:
             return friend
 
 
 def _slots(hero: Person, friend: Person, item: str, rng: random.Random) -> dict[str, str]:
     he, him, his = hero.pronouns
     friend_he, friend_him, friend_his = friend.pronouns
+    a_hero = with_article(f"{hero.adjective} {hero.kind}")
     return {
         "hero": hero.name,
-        "a_hero": with_article(f"{rng.choice(ADJECTIVES)} {hero.kind}"),
+        "a_hero": a_hero,
+        "A_hero": a_hero[0].upper() + a_hero[1:],
         "he": he,
         "him": him,
         "his": his,
         "He": he.title(),
         "His": his.title(),
         "friend": friend.name,
-        "a_friend": with_article(f"{rng.choice(ADJECTIVES)} {friend.kind}"),
+        "a_friend": with_article(f"{friend.adjective} {friend.kind}"),
         "friend_he": friend_he,
         "friend_him": friend_him,
         "friend_his": friend_his,

@@ -233,7 +233,7 @@ def play(*arguments: str, home: Path, columns: int = 80, rows: int = 24) -> Term
 def test_a_conversation_with_demo(tmp_path: Path) -> None:
     (tmp_path / "history").write_text('"/set seed 9"\n')
     with play("demo", home=tmp_path) as terminal:
-        terminal.wait_for("context 512 tokens /help lists the commands")
+        terminal.wait_for("context 1024 tokens /help lists the commands")
         _read_for(terminal, seconds=1.0)
         terminal.type(UP + ENTER)
         terminal.wait_for("seed is set")

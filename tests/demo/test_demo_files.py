@@ -1,4 +1,4 @@
-"""The embedded model's folder is complete, small, consistent, and says sensible things."""
+"""The embedded models' folders are complete, small and consistent."""
 
 from __future__ import annotations
 
@@ -9,42 +9,67 @@ from typing import Any
 
 import jinja2
 import pytest
-import torch
 from safetensors import safe_open
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 import inferno.demo
-from inferno.demo import MODEL_FOLDER
+from inferno.demo import MODEL_FOLDERS
+from inferno.hub.find import find_model_folder
 
+MODELS = ["demo", "demo-draft"]
+MAX_BYTES = {"demo": 12_000_000, "demo-draft": 1_200_000}
 SPECIAL_TOKENS = ["<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
-def _json(name: str) -> Any:
-    return json.loads((MODEL_FOLDER / name).read_text(encoding="utf-8"))
+def _json(model: str, name: str) -> Any:
+    return json.loads((MODEL_FOLDERS[model] / name).read_text(encoding="utf-8"))
 
 
 def _tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(MODEL_FOLDER / "tokenizer.json"))
+    return Tokenizer.from_file(str(MODEL_FOLDERS["demo"] / "tokenizer.json"))
 
 
+def test_the_embedded_models_are_found_by_name() -> None:
+    assert list(MODEL_FOLDERS) == MODELS
+    for model in MODELS:
+        assert find_model_folder(model) == MODEL_FOLDERS[model]
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "name",
     [
         "README.md",
         "config.json",
         "generation_config.json",
+        "loss.json",
+        "loss.svg",
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
     ],
 )
-def test_every_file_is_there(name: str) -> None:
-    assert (MODEL_FOLDER / name).stat().st_size > 0
+def test_every_file_is_there(model: str, name: str) -> None:
+    assert (MODEL_FOLDERS[model] / name).stat().st_size > 0
 
 
-def test_the_folder_is_small_enough_to_ship() -> None:
-    assert sum(path.stat().st_size for path in MODEL_FOLDER.iterdir()) <= 6_000_000
+@pytest.mark.parametrize("model", MODELS)
+def test_a_folder_holds_nothing_else_and_is_small_enough_to_ship(model: str) -> None:
+    files = list(MODEL_FOLDERS[model].iterdir())
+    assert len(files) == 8
+    assert sum(path.stat().st_size for path in files) <= MAX_BYTES[model]
+
+
+def test_the_draft_is_about_ten_times_smaller() -> None:
+    sizes = [(MODEL_FOLDERS[model] / "model.safetensors").stat().st_size for model in MODELS]
+    assert 8 < sizes[0] / sizes[1] < 13
+
+
+def test_both_models_share_the_tokenizer() -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        one, other = ((MODEL_FOLDERS[model] / name).read_bytes() for model in MODELS)
+        assert one == other
 
 
 def test_finding_the_folder_imports_no_torch() -> None:
@@ -57,11 +82,13 @@ def test_finding_the_folder_imports_no_torch() -> None:
     assert imported <= {"__future__", "pathlib"}
 
 
-def test_weights_have_the_shapes_of_the_config() -> None:
-    config = _json("config.json")
+@pytest.mark.parametrize("model", MODELS)
+def test_weights_have_the_shapes_of_the_config(model: str) -> None:
+    config = _json(model, "config.json")
+    heads = config["num_attention_heads"] * config["head_dim"]
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     key_value = config["num_key_value_heads"] * config["head_dim"]
-    with safe_open(MODEL_FOLDER / "model.safetensors", "pt") as weights:
+    with safe_open(MODEL_FOLDERS[model] / "model.safetensors", "pt") as weights:
         names = set(weights.keys())
         layer = {
             name.removeprefix("model.layers.0."): tuple(weights.get_slice(name).get_shape())
@@ -73,10 +100,10 @@ def test_weights_have_the_shapes_of_the_config() -> None:
     assert "lm_head.weight" not in names
     assert len(names) == 2 + config["num_hidden_layers"] * len(layer)
     assert layer == {
-        "self_attn.q_proj.weight": (hidden, hidden),
+        "self_attn.q_proj.weight": (heads, hidden),
         "self_attn.k_proj.weight": (key_value, hidden),
         "self_attn.v_proj.weight": (key_value, hidden),
-        "self_attn.o_proj.weight": (hidden, hidden),
+        "self_attn.o_proj.weight": (hidden, heads),
         "mlp.gate_proj.weight": (inner, hidden),
         "mlp.up_proj.weight": (inner, hidden),
         "mlp.down_proj.weight": (hidden, inner),
@@ -85,9 +112,12 @@ def test_weights_have_the_shapes_of_the_config() -> None:
     }
 
 
-def test_config_and_tokenizer_agree() -> None:
-    config, tokenizer = _json("config.json"), _tokenizer()
-    generation = _json("generation_config.json")
+@pytest.mark.parametrize("model", MODELS)
+def test_config_and_tokenizer_agree(model: str) -> None:
+    config, tokenizer = _json(model, "config.json"), _tokenizer()
+    generation = _json(model, "generation_config.json")
+    assert config["max_position_embeddings"] == 1024
+    assert _json(model, "tokenizer_config.json")["model_max_length"] == 1024
     assert tokenizer.get_vocab_size() == config["vocab_size"]
     assert [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
     assert (config["bos_token_id"], config["eos_token_id"]) == (0, 1)
@@ -113,7 +143,7 @@ def test_each_digit_is_a_token() -> None:
 
 
 def test_the_chat_template_marks_each_turn() -> None:
-    text = AutoTokenizer.from_pretrained(MODEL_FOLDER).apply_chat_template(
+    text = AutoTokenizer.from_pretrained(MODEL_FOLDERS["demo"]).apply_chat_template(
         [
             {"role": "system", "content": "Be kind."},
             {"role": "user", "content": " Hello "},
@@ -130,53 +160,6 @@ def test_the_chat_template_marks_each_turn() -> None:
 
 
 def test_the_chat_template_refuses_an_unknown_role() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(MODEL_FOLDER)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_FOLDERS["demo"])
     with pytest.raises(jinja2.TemplateError, match="roles are system, user and assistant"):
         tokenizer.apply_chat_template([{"role": "tool", "content": "4"}], tokenize=False)
-
-
-class Oracle:
-    """The embedded model as `transformers` runs it: greedy, to the end or 300 tokens."""
-
-    def __init__(self) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(MODEL_FOLDER)
-        self.model = AutoModelForCausalLM.from_pretrained(MODEL_FOLDER, dtype=torch.float32)
-
-    def continue_text(self, prompt: str, *, add_bos: bool = True) -> str:
-        inputs = self.tokenizer(prompt, add_special_tokens=add_bos, return_tensors="pt")
-        out = self.model.generate(inputs.input_ids, max_new_tokens=300, do_sample=False)
-        text: str = self.tokenizer.decode(out[0, inputs.input_ids.shape[1] :])
-        return text
-
-    def answer(self, question: str) -> str:
-        return self.continue_text(
-            f"<|bos|><|user|>{question}<|end|><|assistant|>", add_bos=False
-        ).removesuffix("<|end|>")
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Oracle:
-    return Oracle()
-
-
-@pytest.mark.slow
-def test_a_story_goes_on_and_ends_by_itself(oracle: Oracle) -> None:
-    story = oracle.continue_text("Once upon a time")
-    assert story.endswith((".<|end|>", '"<|end|>'))
-    assert 50 < len(story.split()) < 250
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("Hello", ("Hello!", "Hi!")),
-        ("What is inferno?", "Inferno is an engine that runs large language models"),
-        ("What is 2 + 3?", "2 + 3 = 5."),
-        ("What colour is the sky?", "The sky is blue."),
-    ],
-)
-def test_questions_that_it_was_taught_are_answered(
-    oracle: Oracle, question: str, expected: str | tuple[str, ...]
-) -> None:
-    assert oracle.answer(question).startswith(expected)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inferno.demo import MODEL_FOLDER
+from inferno.demo import MODEL_FOLDERS
 from inferno.verify.compare import largest, max_error
 from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.oracle_transformers import TransformersOracle
@@ -72,7 +72,7 @@ def test_the_reference_gives_every_tensor_that_transformers_gives(
 
 
 def test_the_embedded_model_passes() -> None:
-    report = verified(MODEL_FOLDER)
+    report = verified(MODEL_FOLDERS["demo"])
     assert_passed(report)
     assert "tokenizer" in " ".join(report.rows[0].findings)
 

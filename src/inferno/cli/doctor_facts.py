@@ -17,7 +17,7 @@ from huggingface_hub import constants
 
 import inferno
 from inferno import machine
-from inferno.demo import MODEL_FOLDER
+from inferno.demo import MODEL_FOLDERS
 
 Facts = dict[str, Any]
 
@@ -139,7 +139,11 @@ def _models(cache: Path) -> Facts:
     # The folder is made by the first download, so what counts is the nearest one that is there.
     there = next((path for path in (cache, *cache.parents) if os.path.exists(path)), Path("."))
     return {
-        "embedded": ["demo"] if os.path.exists(MODEL_FOLDER / "model.safetensors") else [],
+        "embedded": [
+            name
+            for name, folder in MODEL_FOLDERS.items()
+            if os.path.exists(folder / "model.safetensors")
+        ],
         "cache": str(cache),
         "cache_is_writable": os.access(there, os.W_OK | os.X_OK),
         "cache_free_bytes": _free_bytes(there),

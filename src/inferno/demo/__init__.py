@@ -1,7 +1,8 @@
-"""The embedded model: a tiny Llama that needs no download."""
+"""The embedded models, which need no download: a tiny Llama, and the draft of its answers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-MODEL_FOLDER = Path(__file__).parent / "files"
+_FILES = Path(__file__).parent / "files"
+MODEL_FOLDERS = {name: _FILES / name for name in ("demo", "demo-draft")}

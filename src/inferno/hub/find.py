@@ -1,23 +1,21 @@
-"""A model's name becomes a folder: a path, `demo`, or a Hugging Face id."""
+"""A model's name becomes a folder: a path, an embedded model, or a Hugging Face id."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-from inferno.demo import MODEL_FOLDER
+from inferno import hub
+from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
 
-# Weights, tokenizer, configs and templates; never code, never pickles.
-_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.jinja"]
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:
-    """The folder of a model: `demo`, a path, or an id such as Qwen/Qwen3-0.6B, fetched when needed.
+    """The folder of a model: an embedded one, a path, or an id, which is fetched when needed.
+
+    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B.
 
     Raises ModelNotFound, which says what was tried.
     """
@@ -26,8 +24,8 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
             f"revision {revision!r} goes with a Hugging Face id, not with {name!r}",
             param="revision",
         )
-    if name == "demo":
-        return MODEL_FOLDER
+    if name in MODEL_FOLDERS:
+        return MODEL_FOLDERS[name]
     path = _as_path(name)
     if (path / "config.json").exists():
         return path
@@ -42,7 +40,7 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
             f"there is no folder {name!r}; give a model's folder, an id such as "
             f"Qwen/Qwen3-0.6B, or demo"
         )
-    return _fetch(name, revision)
+    return hub.fetch_model(name, revision)
 
 
 def _as_path(name: str) -> Path:
@@ -54,14 +52,3 @@ def _as_path(name: str) -> Path:
     if not name:
         raise ModelNotFound("the model's name is empty; give a model's folder, an id, or demo")
     return path
-
-
-def _fetch(name: str, revision: str | None) -> Path:
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as problem:
-        reason = str(problem).strip().splitlines()[0][:200] if str(problem).strip() else ""
-        raise ModelNotFound(
-            f"there is no folder {name!r}, and the Hugging Face hub gave no such model ({reason}); "
-            f"check the name and the connection, or give a folder"
-        ) from None

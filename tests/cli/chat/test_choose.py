@@ -10,11 +10,11 @@ import typer
 
 from inferno.cli.chat import choose
 from inferno.cli.chat.choose import choose_model
-from inferno.demo import MODEL_FOLDER
+from inferno.demo import MODEL_FOLDERS
 from inferno.hub.local import LocalModel
 
-DEMO = LocalModel("demo", MODEL_FOLDER, 1000, "LlamaForCausalLM")
-OTHER = LocalModel("me/other", MODEL_FOLDER, 2000, "LlamaForCausalLM")
+DEMO = LocalModel("demo", MODEL_FOLDERS["demo"], 1000, "LlamaForCausalLM")
+OTHER = LocalModel("me/other", MODEL_FOLDERS["demo"], 2000, "LlamaForCausalLM")
 ODD = LocalModel("me/odd", Path("/nowhere"), 3000, "NopeForCausalLM")
 
 
@@ -38,7 +38,7 @@ def test_where_there_is_no_choice_none_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine_has(monkeypatch, DEMO, ODD)
-    assert choose_model(may_ask=True) == ("demo", str(MODEL_FOLDER))
+    assert choose_model(may_ask=True) == ("demo", str(MODEL_FOLDERS["demo"]))
     assert "demo is the only model" in capsys.readouterr().err
 
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferno.cli.chat.known_tokens import with_known_tokens
-from inferno.demo import MODEL_FOLDER
+from inferno.demo import MODEL_FOLDERS
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return load_tokenizer(MODEL_FOLDER)
+    return load_tokenizer(MODEL_FOLDERS["demo"])
 
 
 def pieces(tokenizer: Tokenizer, *texts: str) -> list[int]:

@@ -1,38 +1,13 @@
-"""The plots of the embedded model's stories, as templates: what happens, in five steps."""
+"""Plots of the embedded model's stories: at home and in the garden."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from demo_plot import COLOUR, Plot
 
-_COLOUR = "[red|blue|green|yellow|white|black|brown|orange|golden]"
-_LESSON = (
-    '"Thank you, {friend}," said {hero}. "You are a [good|true|real|wonderful] friend."',
-    '"We make a good team," said {friend}, and {hero} [laughed|nodded|smiled].',
-    "{hero} learned that [everything is easier with a friend|good friends help each other].",
-    "{hero} thanked {friend} and gave {friend_him} a big hug.",
-)
-
-
-@dataclass(frozen=True)
-class Plot:
-    """What a story is about: `topic` names it, `items` vary it, each step has several wordings.
-
-    `setup` follows "One day,"; the steps may use the slots of the two persons and of the item.
-    """
-
-    topic: str
-    items: tuple[str, ...]
-    setup: tuple[str, ...]
-    problem: tuple[str, ...]
-    attempt: tuple[str, ...]
-    resolution: tuple[str, ...]
-    lesson: tuple[str, ...] = _LESSON
-
-
-PLOTS = (
+HOME_PLOTS = (
     Plot(
         "a lost toy",
-        (f"{_COLOUR} [ball|scarf|toy car|hat|drum|kite|teddy bear|spinning top|toy boat]",),
+        (f"{COLOUR} [ball|scarf|toy car|hat|drum|kite|teddy bear|spinning top|toy boat]",),
         (
             "{hero} could not find {his} {item}.",
             "{hero} wanted to play with {his} {item}, but it was gone.",
@@ -56,6 +31,7 @@ PLOTS = (
             "At last {friend} found the {item} under [a bush|the stairs|a big leaf] and brought it "
             "back to {hero}.",
         ),
+        also=("losing something",),
     ),
     Plot(
         "a cat in a tree",
@@ -82,10 +58,11 @@ PLOTS = (
             "The {item} purred and [rubbed against {his} legs|licked {his} hand].",
             "The {item} was safe, and it [wanted to stay|followed {hero} home].",
         ),
+        also=("a kitten",),
     ),
     Plot(
         "a kite",
-        (f"{_COLOUR} kite", "[new|big|long|round] kite"),
+        (f"{COLOUR} kite", "[new|big|long|round] kite"),
         (
             "{hero} made {an_item} out of paper and string.",
             "{hero} and {friend} went to the hill to fly {an_item}.",
@@ -104,6 +81,10 @@ PLOTS = (
             "back.",
             "{friend} stood on a big stone, and {hero} stood on a box. Together they reached the "
             "{item}.",
+        ),
+        also=(
+            "the wind",
+            "flying a kite",
         ),
     ),
     Plot(
@@ -132,6 +113,11 @@ PLOTS = (
             "Soon the sun came out again, and they saw a [big|bright|beautiful] rainbow.",
             '"This is the best picnic ever," said {hero}, and they both laughed.',
         ),
+        also=(
+            "rain",
+            "a rainbow",
+            "the rain",
+        ),
     ),
     Plot(
         "a birthday",
@@ -158,6 +144,11 @@ PLOTS = (
             '"Happy birthday, {friend}!" said {hero}. {friend} [was so surprised|danced with joy].',
             "{friend} ate three pieces and said that it was the best cake in the world.",
         ),
+        also=(
+            "a cake",
+            "baking",
+            "a birthday party",
+        ),
     ),
     Plot(
         "learning something new",
@@ -181,6 +172,11 @@ PLOTS = (
         (
             "Now {hero} could {item}, and {he} was very proud.",
             '"Look at me!" cried {hero}. "I can {item}!" {friend} clapped and cheered.',
+        ),
+        also=(
+            "not giving up",
+            "learning",
+            "practice",
         ),
     ),
     Plot(
@@ -206,6 +202,11 @@ PLOTS = (
             "It tasted twice as good because they shared it.",
             '"Next time I will share with you," said {friend}. And {friend_he} did.',
         ),
+        also=(
+            "kindness",
+            "being kind",
+            "giving",
+        ),
     ),
     Plot(
         "a strange noise at night",
@@ -230,6 +231,12 @@ PLOTS = (
             "They laughed about it, and {hero} was not afraid of the dark any more.",
             '"So that was our monster," said {friend}, and they both laughed.',
         ),
+        also=(
+            "the night",
+            "fear",
+            "being afraid",
+            "a ghost",
+        ),
     ),
     Plot(
         "a race",
@@ -253,6 +260,11 @@ PLOTS = (
         (
             "Everyone cheered, and the judge gave the {item} to both of them.",
             "They did not win the {item}, but {hero} had won something better: a friend for life.",
+        ),
+        also=(
+            "winning",
+            "running",
+            "sport",
         ),
     ),
     Plot(
@@ -281,229 +293,12 @@ PLOTS = (
             "{hero} learned that good things need time.",
             "{hero} was very proud and showed the {item} to everyone.",
         ),
-    ),
-    Plot(
-        "a new friend",
-        ("[little|shy|young] [turtle|lamb|goat|pony|panda]", "[small|shy] [elephant|zebra|monkey]"),
-        (
-            "{hero} and {friend} saw {an_item} that sat all alone under a tree.",
-            "{an_item} came to live next door to {hero}.",
-        ),
-        (
-            "The {item} was new there and had nobody to play with.",
-            "The {item} looked [sad|lonely] and did not say a word.",
-        ),
-        (
-            "{hero} waved, but the {item} was too shy to wave back.",
-            '{hero} said "hello", but the {item} turned red and ran away.',
-        ),
-        (
-            '"Do you want to play with us?" asked {friend}. "Yes, please!" said the {item}.',
-            "Then {friend} brought a ball and rolled it over. The {item} smiled and rolled it "
-            "back.",
-        ),
-        (
-            "They played together until the sun went down, and nobody was lonely any more.",
-            "Now there were three of them, and every game was more fun.",
-        ),
-    ),
-    Plot(
-        "a baby bird",
-        ("[tiny|little|grey|yellow] bird",),
-        (
-            "{hero} found {an_item} on the ground. It had fallen out of its nest.",
-            "{hero} and {friend} found {an_item} under a tree.",
-        ),
-        (
-            "The {item} was cold and could not fly yet.",
-            "It was hungry and called for its mother.",
-        ),
-        (
-            "{hero} gave it some [water|bread|seeds], but the {item} was still sad.",
-            "{hero} wanted to put it back, but the nest was far too high.",
-        ),
-        (
-            "{friend} brought a ladder, and {hero} put the {item} back into its nest.",
-            "They made a warm bed in a box. Two weeks later the {item} was strong and flew away.",
-        ),
-        (
-            "The mother bird sang a [sweet|happy|beautiful] song to thank them.",
-            "Every spring the {item} came back to sing for {hero}.",
-        ),
-    ),
-    Plot(
-        "the forest",
-        ("[tall|old|hollow] tree", "[round|white|grey] stone", "[small|clear] stream"),
-        (
-            "{hero} went into the forest to look for [berries|mushrooms|flowers].",
-            "{hero} followed a [blue|white|yellow] butterfly deep into the forest.",
-        ),
-        (
-            "Soon {he} did not know the way home. Everything looked the same.",
-            "When {he} turned around, the path was gone. {hero} was lost.",
-        ),
-        (
-            "{He} walked and walked, but {he} came back to the same {item} again and again.",
-            '{hero} sat down next to {an_item} and called, "Is anybody there?" Nobody answered.',
-        ),
-        (
-            "Then {he} heard the voice of {friend}, who had followed {his} footprints.",
-            'At last {friend} came with a lamp. "I looked for you everywhere!" {friend_he} said.',
-        ),
-        (
-            "Hand in hand they walked home, where hot soup was waiting for them.",
-            '"Next time we will go together," said {hero}.',
-        ),
-    ),
-    Plot(
-        "a quarrel",
-        (f"{_COLOUR} [ball|swing|sled|bicycle|paint box]", "[big|new|little] [drum|swing|sled]"),
-        (
-            "{hero} and {friend} both wanted to play with the same {item}.",
-            "{hero} and {friend} had only one {item}, and both wanted to go first.",
-        ),
-        (
-            '"It is mine!" shouted {hero}. "No, it is mine!" shouted {friend}.',
-            "They pulled and pulled until the {item} broke.",
-        ),
-        (
-            "They were both angry and went home without a word.",
-            "{hero} played alone for the rest of the day, but it was no fun at all.",
-        ),
-        (
-            'The next day {hero} went to {friend}. "I am sorry," {he} said. "I am sorry too," said '
-            "{friend}.",
-            "In the evening somebody knocked at the door. It was {friend}, who wanted to say "
-            "sorry.",
-        ),
-        (
-            "They fixed the {item} together, and then they took turns.",
-            "From then on they took turns, and there was never a quarrel about the {item} again.",
-        ),
-    ),
-    Plot(
-        "a boat",
-        (f"{_COLOUR} boat", "[small|old|little|wooden] boat"),
-        (
-            "{hero} and {friend} went out on the lake in {an_item}.",
-            "{hero} built {an_item} and asked {friend} to sail with {him}.",
-        ),
-        (
-            "In the middle of the lake the {item} got a hole, and water came in.",
-            "Then the wind stopped, and the {item} did not move at all.",
-        ),
-        (
-            "They [paddled|pushed] with their hands, but it was too slow.",
-            '"Help!" they called, but nobody was there to hear them.',
-        ),
-        (
-            "Then a big [fish|turtle|swan] came and pushed the {item} back to the shore.",
-            "{friend} had a good idea. {Friend_he} used {friend_his} coat as a sail, and soon "
-            "they were "
-            "back on land.",
-        ),
-    ),
-    Plot(
-        "the snow",
-        ("[carrot|potato|pine cone]", "[red|small|round] [button|apple]"),
-        (
-            "{hero} woke up and saw snow everywhere. With {friend} {he} built a big snowman.",
-            "everything was white with snow. {hero} and {friend} made a snowman in the garden.",
-        ),
-        (
-            "But the snowman had no nose.",
-            "When they came back after lunch, the snowman's nose was gone.",
-        ),
-        (
-            "They tried a stick, but it was too thin, and it fell out.",
-            "They looked for a nose in the snow, but they only got cold hands.",
-        ),
-        (
-            "Then {hero} ran into the kitchen and came back with {an_item}. It was a perfect nose!",
-            "Then {friend} found {an_item} in {friend_his} pocket. Now the snowman had a nose.",
-        ),
-        (
-            "The snowman looked so funny that they laughed all day.",
-            '"Now he can smell the winter," said {hero}.',
-        ),
-    ),
-    Plot(
-        "telling the truth",
-        (f"{_COLOUR} [vase|cup|plate|bowl]", "[old|pretty] [vase|clock|lamp]"),
-        (
-            "{hero} played with a ball in the house and broke {an_item}.",
-            "{hero} ran through the kitchen. Crash! The {item} fell on the floor.",
-        ),
-        (
-            "{He} was afraid that {his} mother would be angry.",
-            "{hero} did not know what to tell {his} mother.",
-        ),
-        (
-            "{He} hid the pieces under the bed, but {he} could not stop thinking about it.",
-            '"You could say that the wind did it," said {friend}. But that was not true.',
-        ),
-        (
-            'So {he} went to {his} mother and said, "I broke the {item}. I am sorry."',
-            "In the end {hero} told {his} mother the truth, and {friend} stood next to {him}.",
-        ),
-        (
-            '{His} mother smiled and said, "Thank you for telling me the truth."',
-            "{His} mother was not angry. Together they glued the {item}.",
-        ),
-    ),
-    Plot(
-        "a treasure",
-        ("[golden|silver|shiny] [ring|coin|key|star|crown]", "[old|little] music box"),
-        (
-            "{hero} found an old map in a bottle. It showed the way to a treasure.",
-            '{friend} came with a map. "Let us find the treasure!" {friend_he} said to {hero}.',
-        ),
-        (
-            "But the way led [over a high mountain|through a dark cave|across a wide river].",
-            "But a big [dragon|bear|snake] was sleeping right in front of the treasure.",
-        ),
-        (
-            "{hero} took one step and then another. {His} heart beat like a drum.",
-            "{hero} wanted to go home, but {friend} took {his} hand.",
-        ),
-        (
-            "At last they found a wooden box. In it was {an_item}.",
-            "Very quietly they dug a deep hole, and there it was: {an_item}!",
-        ),
-        (
-            '"The best treasure is a good friend," said {hero}, and {he} gave the {item} to '
-            "{friend}.",
-            "They put the {item} on the shelf, where everyone could see it.",
-        ),
-    ),
-    Plot(
-        "a sick friend",
-        (
-            "bowl of [hot|warm|tasty] soup",
-            "[big|pretty] flower",
-            "[funny|long] letter",
-            "get-well card",
-        ),
-        (
-            "{friend} did not come out to play. {Friend_he} was sick in bed.",
-            "{hero} heard that {friend} had a bad cold.",
-        ),
-        (
-            "{hero} was worried and wanted to help.",
-            '"What can I do to make {friend_him} feel better?" thought {hero}.',
-        ),
-        (
-            "{He} tried to tell a joke, but {friend} was too tired to laugh.",
-            "{He} wanted to bring some ice cream, but it melted on the way.",
-        ),
-        (
-            "So {hero} went home and came back with a surprise: {an_item}, made just for {friend}.",
-            "Then {hero} had a better idea. {He} brought {friend_him} {an_item} and stayed all "
-            "day.",
-        ),
-        (
-            "The next morning {friend} felt much better.",
-            '"Now I feel better already," said {friend} with a smile.',
+        also=(
+            "spring",
+            "a seed",
+            "patience",
+            "flowers",
+            "a flower",
         ),
     ),
 )

@@ -1,0 +1,187 @@
+"""The exam of the embedded models: questions that were never trained on, kind by kind."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from demo_about import about_inferno
+from demo_exchange import Exchange, typed
+from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact, unseen_wordings
+from demo_grammar import with_article
+from demo_names import person_name
+from demo_speech import Said, prompt_of, speak
+from demo_stories import person
+from demo_sums import comparison, one_digit, sum_in_a_row, two_digits, word_problem
+from demo_talk import equal_answers, small_talk
+from demo_turns import ask_back, name_and_recall, not_told
+from demo_unknown import unknown
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+_NUM_SHOWN = 8  # wrong answers of each kind
+_PRONOUNS = ("He", "She", "His", "Her")
+_KNOWN_CAPITALS = frozenset(
+    ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday", "I"]
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A chat whose last question is put to the model, and what counts as right."""
+
+    before: tuple[Exchange, ...]
+    question: str
+    is_right: Callable[[Said], bool]
+    expected: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one kind of question went: shares of right answers, and of answers that ended."""
+
+    kind: str
+    num_items: int
+    greedy: float
+    sampled: float
+    ended: float
+
+
+Draw = Callable[[random.Random], list[Exchange]]
+DrawItem = Callable[[random.Random], Item]
+
+
+def examine(
+    model: LlamaForCausalLM, tokenizer: Tokenizer, *, seed: int, size: int
+) -> tuple[list[Mark], list[str]]:
+    """Put `size` questions of each kind, greedily and at the default temperature.
+
+    Returns the marks, and some wrong answers as text.
+    """
+    torch.manual_seed(seed)
+    marks, wrong = [], []
+    for kind in EXAM:
+        items = items_of(kind, seed=seed, size=size)
+        prompts = [prompt_of(item.before, item.question) for item in items]
+        greedy = speak(model, tokenizer, prompts, is_greedy=True)
+        sampled = speak(model, tokenizer, prompts, is_greedy=False)
+        is_right = [item.is_right(said) for item, said in zip(items, greedy, strict=True)]
+        is_right_sampled = [item.is_right(said) for item, said in zip(items, sampled, strict=True)]
+        has_ended = [said.has_ended for said in greedy + sampled]
+        marks.append(
+            Mark(kind, size, _share(is_right), _share(is_right_sampled), _share(has_ended))
+        )
+        wrong += [
+            f"{kind}: {item.question!r} -> {said.text!r}, expected {item.expected!r}"
+            for item, said, right in zip(items, greedy, is_right, strict=True)
+            if not right
+        ][:_NUM_SHOWN]
+    return marks, wrong
+
+
+def items_of(kind: str, *, seed: int, size: int) -> list[Item]:
+    """The same items for the same seed."""
+    rng = random.Random(f"exam {kind} {seed}")
+    return [EXAM[kind](rng) for _ in range(size)]
+
+
+def is_about(story: str, kind: str, name: str | None) -> bool:
+    """Whether the hero is what was asked for, keeps name and pronouns, and no stranger comes in."""
+    opening = re.split(r"(?<=[.!?]) ", story)[:3]
+    named = re.findall(r"(?:named|story of) (\w+)", story)
+    if kind not in opening[0] or len(named) != 2 or name not in (None, named[0]):
+        return False
+    first_words = {sentence.split()[0] for sentence in opening if sentence}
+    genders = {word in ("He", "His") for word in first_words if word in _PRONOUNS}
+    capitals = set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", story))
+    strangers = capitals - {*named, *_KNOWN_CAPITALS}
+    return story.count(named[0]) >= 2 and len(genders) <= 1 and not strangers
+
+
+def _asks(draw: Draw, *, kind: str | None = None, new: int = -1) -> DrawItem:
+    """Items of a kind in which the question at `new` was never trained on, however typed."""
+    return lambda rng: _exact(_drawn(draw, rng, kind, new), rng)
+
+
+def _drawn(draw: Draw, rng: random.Random, kind: str | None, new: int) -> list[Exchange]:
+    while True:
+        exchanges = draw(rng)
+        if exchanges[new].is_held_out and kind in (None, exchanges[new].kind):
+            return exchanges
+
+
+def _asks_as_is(draw: Draw) -> DrawItem:
+    """Items of a kind whose every question is new, or none is split."""
+    return lambda rng: _exact(draw(rng), rng)
+
+
+def _exact(exchanges: Sequence[Exchange], rng: random.Random) -> Item:
+    """An item that has one right answer, to the letter."""
+    *before, last = exchanges
+    return Item(
+        tuple(before),
+        typed(last.question, rng),
+        lambda said: said.has_ended and said.text == last.answer,
+        last.answer,
+    )
+
+
+def _story(rng: random.Random) -> Item:
+    """A request for a story about somebody, half of the time with a name that is new."""
+    hero = person(rng)
+    name = person_name(rng, held_out=True) if rng.random() < 0.5 else None
+    kind = f"{hero.adjective} {hero.kind}" if rng.random() < 0.3 else hero.kind
+    about = with_article(kind) + (f" named {name}" if name else "")
+    return Item(
+        (),
+        f"{rng.choice(('Tell', 'Write'))} me a story about {about}.",
+        lambda said: said.has_ended and is_about(said.text, kind, name),
+        about,
+    )
+
+
+def _small_talk(rng: random.Random) -> Item:
+    """What people say at the start; no wording of it is held out."""
+    [exchange] = small_talk(rng)
+    answers = equal_answers(exchange.answer)
+    return Item(
+        (),
+        typed(exchange.question, rng),
+        lambda said: said.has_ended and said.text in answers,
+        exchange.answer,
+    )
+
+
+def _question_and_back(rng: random.Random) -> list[Exchange]:
+    before = _drawn(simple_fact, rng, kind=None, new=-1)
+    return before + ask_back(rng, before)
+
+
+def _share(outcomes: Iterable[bool]) -> float:
+    counted = list(outcomes)
+    return sum(counted) / len(counted)
+
+
+EXAM: dict[str, DrawItem] = {
+    "facts in tables": _asks(simple_fact),
+    "other facts": _asks(single_fact),
+    "facts in unseen wordings": _asks_as_is(unseen_wordings),
+    "follow-ups: and of Spain?": _asks(facts_in_a_row),
+    "what comes after that?": _asks(neighbours, new=0),
+    "one-digit arithmetic": _asks(one_digit, kind="one-digit arithmetic"),
+    "division": _asks(one_digit, kind="division"),
+    "two-digit arithmetic": _asks(two_digits),
+    "running sums": _asks(sum_in_a_row, new=0),
+    "word problems": _asks(word_problem),
+    "comparisons": _asks(comparison),
+    "names never seen": _asks_as_is(name_and_recall),
+    "what was not told": _asks_as_is(not_told),
+    "what did I just ask?": _asks_as_is(_question_and_back),
+    "about inferno": _asks(about_inferno),
+    "I don't know": _asks(unknown),
+    "stories on the topic": _story,
+    "small talk (no wording held out)": _small_talk,
+}

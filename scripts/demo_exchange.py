@@ -1,0 +1,56 @@
+"""A question and its answer: what chats are made of."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from demo_grammar import words
+from demo_split import is_held_out
+
+_TELLING = frozenset(
+    words(
+        "tell please say give name mix list recite count calculate compute add subtract multiply "
+        "divide take solve i i'm my write read sing show let make help repeat draw paint translate "
+        "play call buy order book find set open close delete turn search drive explain phone"
+    )
+)
+
+
+class Exchange(NamedTuple):
+    """A question and its answer.
+
+    `kind` names it in the exam. A question that `is_split` is trained on or held out for good.
+    """
+
+    question: str
+    answer: str
+    kind: str
+    is_split: bool = False
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether the question, in these words, is never trained on."""
+        return self.is_split and is_held_out(self.question)
+
+
+def punctuate(question: str) -> str:
+    """End a question with its mark, unless it has one."""
+    if question[-1] in ".?!=":
+        return question
+    return question + ("." if question.lower().split()[0] in _TELLING else "?")
+
+
+def typed(question: str, rng: random.Random) -> str:
+    """The question as people type it: in small letters, or with no mark, or with too many."""
+    chance = rng.random()
+    if chance < 0.25:
+        question = question.lower()
+    elif chance < 0.27:
+        question = question.upper()
+    chance = rng.random()
+    if chance < 0.25:
+        question = question.rstrip(".?!") or question
+    elif chance < 0.28:
+        question = question.rstrip(".?!") + rng.choice(("??", "!", " ?", "...", ".", "?"))
+    return question

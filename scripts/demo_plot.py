@@ -1,0 +1,31 @@
+"""What a plot is: what happens in a story, in five steps, each in several wordings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COLOUR = "[red|blue|green|yellow|white|black|brown|orange|golden]"
+LESSON = (
+    '"Thank you, {friend}," said {hero}. "You are a [good|true|real|wonderful] friend."',
+    '"We make a good team," said {friend}, and {hero} [laughed|nodded|smiled].',
+    "{hero} learned that [everything is easier with a friend|good friends help each other].",
+    "{hero} thanked {friend} and gave {friend_him} a big hug.",
+)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a story is about: `topic` names it, `items` vary it, each step has several wordings.
+
+    `setup` follows "One day,"; the steps may use the slots of the two persons and of the item.
+    `also` are other names for the topic.
+    """
+
+    topic: str
+    items: tuple[str, ...]
+    setup: tuple[str, ...]
+    problem: tuple[str, ...]
+    attempt: tuple[str, ...]
+    resolution: tuple[str, ...]
+    lesson: tuple[str, ...] = LESSON
+    also: tuple[str, ...] = ()

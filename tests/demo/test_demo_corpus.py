@@ -1,0 +1,163 @@
+"""The corpus of the embedded models: what is held out stays out, and everything fits."""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from itertools import islice
+
+import pytest
+import torch
+from demo_batches import IGNORED, LONGEST_ROW, draw_batches
+from demo_corpus import Document, Piece, documents
+from demo_exam import EXAM, is_about, items_of
+from demo_names import person_name
+from demo_split import canonical
+from demo_stories import tell
+from tokenizers import Tokenizer
+
+from inferno.demo import MODEL_FOLDERS
+
+END_ID = 1
+_SPLIT_KINDS = (
+    "facts in tables",
+    "other facts",
+    "facts in unseen wordings",
+    "one-digit arithmetic",
+    "division",
+    "two-digit arithmetic",
+    "word problems",
+    "comparisons",
+    "about inferno",
+    "I don't know",
+)
+
+
+def draw(seed: str, number: int, *, held_out: bool = False) -> list[Document]:
+    return list(islice(documents(random.Random(seed), held_out=held_out), number))
+
+
+def questions(drawn: list[Document]) -> set[str]:
+    texts = ("".join(piece.text for piece in document) for document in drawn)
+    return {canonical(q) for text in texts for q in re.findall(r"<\|user\|>(.*?)<\|end\|>", text)}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(MODEL_FOLDERS["demo"] / "tokenizer.json"))
+
+
+@pytest.mark.slow
+def test_no_question_of_the_exam_is_trained_on() -> None:
+    trained_on = questions(draw("training", 20_000))
+    for kind in _SPLIT_KINDS:
+        asked = {canonical(item.question) for item in items_of(kind, seed=1, size=300)}
+        assert asked.isdisjoint(trained_on), kind
+
+
+def test_one_question_in_twenty_is_held_out_however_it_is_typed() -> None:
+    for text in ("What's 3 + 4?", "whats 3 + 4", "Is it ON fire", "Tom"):
+        assert canonical(text.upper() + " !?") == canonical(text)
+    held_out = sum(zlib.crc32(f"what is {n}".encode()) % 20 == 0 for n in range(2000))
+    assert 60 < held_out < 140
+
+
+def test_held_out_names_are_never_told() -> None:
+    told = {
+        name
+        for document in draw("names", 4000)
+        for piece in document
+        for name in re.findall(r"(?:Nice to meet you, |Your name is |named )(\w+)", piece.text)
+    }
+    rng = random.Random("new names")
+    assert len(told) > 500
+    assert told.isdisjoint(person_name(rng, held_out=True) for _ in range(500))
+
+
+def test_names_are_many_and_mostly_new() -> None:
+    rng = random.Random("many names")
+    assert len({person_name(rng) for _ in range(2000)}) > 700
+
+
+def test_equal_seeds_draw_equal_documents() -> None:
+    assert draw("a", 200) == draw("a", 200)
+    assert draw("a", 200) != draw("b", 200)
+
+
+def test_a_document_is_a_chat_or_a_story() -> None:
+    turn = r"<\|user\|>[^<]+<\|end\|><\|assistant\|>[^<]+<\|end\|>"
+    chat = re.compile(rf"<\|bos\|>(<\|system\|>[^<]+<\|end\|>)?({turn})+")
+    story = re.compile(r"<\|bos\|>[^<]{200,}<\|end\|>")
+    kinds = [0, 0]
+    for document in draw("shape", 1000):
+        text = "".join(piece.text for piece in document)
+        kinds[chat.fullmatch(text) is not None] += 1
+        assert chat.fullmatch(text) or story.fullmatch(text), text
+    assert min(kinds) > 20
+
+
+@pytest.mark.slow
+def test_documents_fit_the_longest_row_and_some_fill_it(tokenizer: Tokenizer) -> None:
+    batches = draw_batches(documents(random.Random(0)), tokenizer, random.Random(0))
+    lengths = [batch.ids.shape[1] for batch in islice(batches, 500)]
+    assert LONGEST_ROW >= max(lengths) > 900
+
+
+def test_a_chat_that_is_too_long_ends_with_an_answer(tokenizer: Tokenizer) -> None:
+    turns = [Piece(f"<|user|>Count to {n}.<|end|><|assistant|>", False) for n in range(200)]
+    answer = Piece("1, 2, 3.<|end|>", True)
+    chat = (Piece("<|bos|>", False), *(piece for turn in turns for piece in (turn, answer)))
+    batch = next(draw_batches(iter([chat] * 1000), tokenizer, random.Random(0)))
+    ids, labels = batch.ids[0].tolist(), batch.labels[0].tolist()
+    assert LONGEST_ROW - 30 < len(ids) <= LONGEST_ROW
+    assert tokenizer.decode(ids, skip_special_tokens=False).endswith("1, 2, 3.<|end|>")
+    assert labels[-2] == ids[-1] == END_ID
+
+
+def test_only_what_the_model_says_is_learned(tokenizer: Tokenizer) -> None:
+    drawn = draw("batches", 400)
+    batch = next(draw_batches(iter(drawn * 50), tokenizer, random.Random(0)))
+    said = {"".join(p.text for p in d): "".join(p.text for p in d if p.is_learned) for d in drawn}
+    for ids, labels in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True):
+        learned = [i for i, label in enumerate(labels) if label != IGNORED]
+        assert [labels[i] for i in learned] == [ids[i + 1] for i in learned]
+        end = len(ids) - ids[::-1].index(END_ID)
+        document = tokenizer.decode(ids[:end], skip_special_tokens=False)
+        heard = tokenizer.decode([labels[i] for i in learned], skip_special_tokens=False)
+        assert heard == said[document]
+
+
+def test_batches_hold_no_more_than_they_should(tokenizer: Tokenizer) -> None:
+    batches = draw_batches(documents(random.Random(0)), tokenizer, random.Random(0))
+    for batch in islice(batches, 40):
+        assert batch.ids.shape == batch.labels.shape
+        assert batch.ids.numel() <= 2048
+        assert torch.all(batch.ids[:, 0] == 0)
+
+
+def test_every_story_passes_the_exam_for_stories() -> None:
+    rng = random.Random("stories")
+    told = [tell(rng) for _ in range(500)]
+    assert all(is_about(story.text, story.hero.kind, story.hero.name) for story in told)
+
+
+_STORY = (
+    "Once upon a time, a little cat named Tom lived in a house. He liked to sing. His best friend "
+    "was an old dog named Rex. One day, Tom lost a ball, but Rex found it. Then Tom was happy."
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("cat", "pig"), ("Tom lost", "Sam lost"), ("He liked", "She liked"), ("but Rex", "but Ben")],
+)
+def test_the_exam_refuses_stories_that_mix_things_up(wrong: str, right: str) -> None:
+    assert is_about(_STORY, "cat", "Tom")
+    changed = _STORY.replace(wrong, right)
+    assert changed != _STORY
+    assert not is_about(changed, "cat", "Tom")
+
+
+def test_the_exam_asks_many_kinds() -> None:
+    assert set(_SPLIT_KINDS) < set(EXAM)

@@ -1,0 +1,167 @@
+"""The embedded models say what they should, as `transformers` runs them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from demo_batches import Batch, draw_batches
+from demo_corpus import documents
+from demo_exam import items_of
+from demo_speech import prompt_of, speak
+from demo_training import CurvePoint, Recipe, train
+from tokenizers import Tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from inferno.demo import MODEL_FOLDERS
+
+pytestmark = pytest.mark.slow
+
+# What each kind of held-out question must reach on a sample of 40, greedily.
+BARS = {
+    "facts in tables": 0.9,
+    "other facts": 0.9,
+    "one-digit arithmetic": 0.9,
+    "names never seen": 0.8,
+    "I don't know": 0.8,
+}
+PROMPTS = (
+    "Hello!",
+    "hi",
+    "What is inferno?",
+    "Tell me a joke.",
+    "Tell me a story about a dragon.",
+    "What is the weather?",
+    "qwertz uiop",
+    "12 + 30",
+    "Who are you",
+    "Why is the sky so high, and what can I do about it?",
+    "Bye!",
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.from_file(str(MODEL_FOLDERS["demo"] / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def demo() -> LlamaForCausalLM:
+    return load("demo")
+
+
+def load(name: str) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(MODEL_FOLDERS[name], dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("kind", BARS)
+def test_held_out_questions_are_answered(
+    demo: LlamaForCausalLM, tokenizer: Tokenizer, kind: str
+) -> None:
+    items = items_of(kind, seed=11, size=40)
+    prompts = [prompt_of(item.before, item.question) for item in items]
+    said = speak(demo, tokenizer, prompts, is_greedy=True)
+    right = [item.is_right(answer) for item, answer in zip(items, said, strict=True)]
+    assert sum(right) / len(right) >= BARS[kind]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("What is inferno?", "Inferno is a Python package that runs large language models"),
+        ("What is 2 + 3?", "2 + 3 = 5."),
+        pytest.param(
+            "What colour is the sky?",
+            "The sky is blue.",
+            marks=pytest.mark.xfail(
+                strict=True, reason="it answers that it doesn't know, though it was taught"
+            ),
+        ),
+        ("Who are you?", "I am demo"),
+    ],
+)
+def test_questions_that_it_was_taught_are_answered(
+    demo: LlamaForCausalLM, tokenizer: Tokenizer, question: str, expected: str
+) -> None:
+    [said] = speak(demo, tokenizer, [prompt_of((), question)], is_greedy=True)
+    assert said.text.startswith(expected)
+
+
+def test_answers_end_by_themselves(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
+    prompts = [prompt_of((), question) for question in PROMPTS]
+    for is_greedy in (True, False):
+        torch.manual_seed(0)
+        said = speak(demo, tokenizer, prompts, is_greedy=is_greedy)
+        assert [answer for answer in said if not answer.has_ended] == []
+
+
+def test_a_story_goes_on_and_ends(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
+    prompts = ["<|bos|>Once upon a time", "<|bos|>One day, a cat"]
+    for story in speak(demo, tokenizer, prompts, is_greedy=True):
+        assert story.has_ended
+        assert story.text.endswith((".", '"', "!"))
+        assert 50 < len(story.text.split()) < 250
+
+
+@torch.no_grad()
+def test_the_draft_is_accepted(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
+    """The expected acceptance at temperature 1 is the sum over the vocabulary of min(p, q)."""
+    draft = load("demo-draft")
+    accepted = []
+    drawn = documents(random.Random("acceptance of the tests"), held_out=True)
+    for document in itertools.islice(drawn, 40):
+        ids, is_said = [], []
+        for piece in document:
+            encoded = tokenizer.encode(piece.text, add_special_tokens=False).ids
+            ids += encoded
+            is_said += [piece.is_learned] * len(encoded)
+        before = [i - 1 for i, said in enumerate(is_said) if said]
+        p, q = (
+            torch.softmax(model(torch.tensor([ids])).logits[0, before].double(), -1)
+            for model in (demo, draft)
+        )
+        accepted.append(torch.minimum(p, q).sum(-1))
+    assert torch.cat(accepted).mean() >= 0.6
+
+
+def test_training_twice_gives_equal_weights(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    first, second = (_train_a_little(tokenizer, tmp_path) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_training_lowers_the_loss(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    curve: list[CurvePoint] = []
+    _train_a_little(tokenizer, tmp_path, num_steps=51, curve=curve)
+    assert [point.step for point in curve] == [25, 50, 51]
+    assert curve[1].loss < curve[0].loss - 0.5
+
+
+def _train_a_little(
+    tokenizer: Tokenizer, folder: Path, num_steps: int = 3, curve: list[CurvePoint] | None = None
+) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            tie_word_embeddings=True,
+        )
+    )
+    rng = random.Random("a little")
+    batches = (_first_rows(b) for b in draw_batches(documents(rng), tokenizer, rng))
+    recipe = Recipe(num_steps, matrix_rate=0.02, other_rate=0.01)
+    learned = train(model, batches, recipe, folder / "unfinished.safetensors")
+    if curve is not None:
+        curve += learned
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def _first_rows(batch: Batch) -> Batch:
+    return Batch(batch.ids[:8], batch.labels[:8])
