@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -25,6 +26,7 @@ from inferno.text.chat import load_chat_template
 from inferno.text.completion import Chunk, Completion
 from inferno.text.eos import eos_token_ids
 from inferno.text.generation_config import default_params
+from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from inferno.text.samples import SampleTexts
 from inferno.text.tokenizer import load_tokenizer
 
@@ -81,8 +83,11 @@ class LLM:
         defaults: dict[str, Any] = {**default_params(folder)}
         self.default_params = SamplingParams(**defaults)
         self._chat_template = load_chat_template(folder, self.tokenizer)
+        source = None if self._chat_template is None else self._chat_template.source
+        self.dialect = choose_dialect(source, self.tokenizer)
         self._client = InlineClient(build_engine(options, progress))
-        self._eos_token_ids = self._known_ids(eos_token_ids(folder, self.tokenizer))
+        declared = eos_token_ids(folder, self.tokenizer)
+        self._eos_token_ids = self._known_ids(declared | ending_ids(self.dialect, self.tokenizer))
         self._numbers = itertools.count()
         self._loop = BlockingLoop()
         weakref.finalize(self, self._loop.close)  # for those who forget to
@@ -113,13 +118,14 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         priority: int = 0,
+        dialect: Dialect = Dialect.PLAIN,
     ) -> list[Completion]:
         """Complete prompts together; n completions each, in the order of the prompts.
 
         A prompt is text or token ids. Without params the model's own defaults are taken. Raises
         InvalidRequest, NeverFits for a prompt that the engine refuses.
         """
-        completions = self.as_completed(prompts, params, priority=priority)
+        completions = self.as_completed(prompts, params, priority=priority, dialect=dialect)
         return sorted(completions, key=lambda done: (done.prompt_index, done.sample_index))
 
     def as_completed(
@@ -128,19 +134,25 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         priority: int = 0,
+        dialect: Dialect = Dialect.PLAIN,
     ) -> Generator[Completion, None, None]:
         """As `generate`, but yields each completion when it is done."""
         requests = [
-            self._sample_texts(index, prompt, params)
+            self._sample_texts(index, prompt, params, dialect)
             for index, prompt in enumerate(_as_prompts(prompts))
         ]
         return self._loop.iterate(self._complete_all(requests, priority))
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, priority: int = 0
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        dialect: Dialect = Dialect.PLAIN,
     ) -> Generator[Chunk, None, None]:
         """The completion of one prompt piece by piece; leaving the iterator aborts it."""
-        texts = self._sample_texts(0, _as_prompt(prompt), params)
+        texts = self._sample_texts(0, _as_prompt(prompt), params, dialect)
         return self._loop.iterate(self._chunks(texts, priority))
 
     def chat(
@@ -154,7 +166,7 @@ class LLM:
     ) -> list[Completion]:
         """The assistant's answer to a conversation, n times; raises TemplateError as well."""
         ids = self.encode_chat(messages, tools=tools, template_args=template_args)
-        return self.generate([ids], params, priority=priority)
+        return self.generate([ids], params, priority=priority, dialect=self.dialect)
 
     def encode_chat(
         self,
@@ -178,6 +190,11 @@ class LLM:
             continue_final_message=continue_final_message,
             kwargs=template_args or {},
         )
+
+    def takes_template_arg(self, name: str) -> bool:
+        """Whether the model's chat template looks at a value of that name in `template_args`."""
+        source = "" if self._chat_template is None else self._chat_template.source
+        return re.search(rf"\b{re.escape(name)}\b", source) is not None
 
     def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None = None) -> Tensor:
         """Float32 logits [positions, V] after each of these positions (all by default).
@@ -218,7 +235,7 @@ class LLM:
         return frozenset(i for i in token_ids if i < self._client.vocab_size)
 
     def _sample_texts(
-        self, index: int, prompt: Prompt, params: SamplingParams | None
+        self, index: int, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
     ) -> SampleTexts:
         params = self.default_params if params is None else params
         if not isinstance(params, SamplingParams):
@@ -231,6 +248,7 @@ class LLM:
             prompt_index=index,
             prompt=str(prompt) if is_text else None,
             prompt_token_ids=tuple(token_ids),
+            dialect=dialect,
         )
 
     def _encode(self, prompt: str) -> list[int]:

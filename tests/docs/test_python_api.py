@@ -51,7 +51,9 @@ def test_every_method_has_its_parameters_and_defaults(method: str) -> None:
     parameters = list(inspect.signature(getattr(LLM, method)).parameters.values())[1:]
     for parameter in parameters:
         has_default = parameter.default is not inspect.Parameter.empty
-        expected = f"{parameter.name}={parameter.default}" if has_default else parameter.name
+        default = parameter.default
+        default = f'"{default}"' if isinstance(default, str) else default
+        expected = f"{parameter.name}={default}" if has_default else parameter.name
         assert expected in shown
     assert shown.count(",") == max(0, len(parameters) - 1) + ("*" in shown)
     assert any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters) == (

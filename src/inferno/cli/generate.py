@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +24,7 @@ from inferno.cli.model_options import (
     MaxTokens,
     MinP,
     NumBlocks,
+    ReasoningEffort,
     RepetitionPenalty,
     Revision,
     Seed,
@@ -36,11 +38,13 @@ from inferno.cli.model_options import (
     given,
     load_model,
     log_to_stderr,
+    template_args,
 )
 from inferno.cli.terminal import print_text, summary_table
 from inferno.errors import InvalidRequest
 from inferno.requests import SamplingParams
 from inferno.text.completion import Completion
+from inferno.text.parsers.choose import Dialect
 
 Attention = StrEnum("Attention", ["auto", "naive", "flash"])
 LoadFormat = StrEnum("LoadFormat", ["safetensors", "dummy"])
@@ -73,6 +77,7 @@ def generate(
     repetition_penalty: RepetitionPenalty = None,
     seed: Seed = None,
     stop: Stop = None,
+    reasoning_effort: ReasoningEffort = None,
     priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Revision = None,
     device: Device = None,
@@ -98,6 +103,8 @@ def generate(
     """Complete one prompt, as a stream, or many at once."""
     with one_line_errors(debug=debug):
         where = device_name(device, cuda)
+        if reasoning_effort is not None and not chat:
+            raise InvalidRequest("--reasoning-effort goes with --chat", param="reasoning_effort")
         if verbose:
             log_to_stderr()
         prompts = _read_prompts(prompt or [], prompts_file)
@@ -127,7 +134,10 @@ def generate(
             allow_unknown_config=allow_unknown_config,
         )
         params = replace(llm.default_params, **chosen)
-        _run(llm, prompts, params, priority=priority, chat=chat, as_json=as_json)
+        chat_args = template_args(llm, reasoning_effort)
+        _run(
+            llm, prompts, params, priority=priority, chat=chat, chat_args=chat_args, as_json=as_json
+        )
         llm.close()
 
 
@@ -176,23 +186,28 @@ def _run(
     *,
     priority: int,
     chat: bool,
+    chat_args: Mapping[str, Any],
     as_json: bool,
 ) -> None:
     prompts: list[str | list[int]] = [
-        llm.encode_chat([{"role": "user", "content": text}]) if chat else text for text in texts
+        llm.encode_chat([{"role": "user", "content": text}], template_args=chat_args)
+        if chat
+        else text
+        for text in texts
     ]
+    how: dict[str, Any] = {"priority": priority, "dialect": llm.dialect if chat else Dialect.PLAIN}
     if as_json:
-        for completion in llm.as_completed(prompts, params, priority=priority):
+        for completion in llm.as_completed(prompts, params, **how):
             # In ASCII, so that no encoding spoils it and no odd line separator splits it.
             print_text(json.dumps(_as_object(completion, texts)) + "\n")
     elif len(prompts) == 1:
-        _stream(llm, prompts[0], params, priority)
+        _stream(llm, prompts[0], params, how)
     else:
-        _print_all(llm, texts, prompts, params, priority)
+        _print_all(llm, texts, prompts, params, how)
 
 
 def _as_object(completion: Completion, texts: list[str]) -> dict[str, Any]:
-    found = {
+    found: dict[str, Any] = {
         "index": completion.prompt_index,
         "prompt": texts[completion.prompt_index],
         "text": completion.text,
@@ -201,14 +216,16 @@ def _as_object(completion: Completion, texts: list[str]) -> dict[str, Any]:
         "usage": asdict(completion.usage),
         "timings": asdict(completion.timings),
     }
+    if completion.reasoning:
+        found["reasoning"] = completion.reasoning
     return found if completion.error is None else {**found, "error": completion.error}
 
 
 def _stream(
-    llm: inferno.LLM, prompt: str | list[int], params: SamplingParams, priority: int
+    llm: inferno.LLM, prompt: str | list[int], params: SamplingParams, how: Mapping[str, Any]
 ) -> None:
     last = ""
-    for chunk in llm.stream(prompt, params, priority=priority):
+    for chunk in llm.stream(prompt, params, **how):
         print_text(chunk.text)
         last = chunk.text or last
         if chunk.completion is not None:
@@ -222,10 +239,10 @@ def _print_all(
     texts: list[str],
     prompts: list[str | list[int]],
     params: SamplingParams,
-    priority: int,
+    how: Mapping[str, Any],
 ) -> None:
     finished = []
-    for completion in llm.as_completed(prompts, params, priority=priority):
+    for completion in llm.as_completed(prompts, params, **how):
         finished.append(completion)
         number = completion.prompt_index + 1
         print_text(f"=== {number}/{len(prompts)}: {_shorten(texts[completion.prompt_index])}\n")

@@ -13,6 +13,7 @@ import inferno
 from inferno.cli.terminal import loading_bar
 from inferno.errors import InvalidRequest
 
+Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 DType = StrEnum("DType", ["auto", "float32", "bfloat16", "float16"])
 
 MaxTokens = Annotated[int | None, typer.Option(help="New tokens at most.", show_default="256")]
@@ -48,6 +49,10 @@ AllowUnknownConfig = Annotated[
     bool,
     typer.Option("--allow-unknown-config", help="Go on when config.json has unknown keys."),
 ]
+ReasoningEffort = Annotated[
+    Effort | None,
+    typer.Option(help="How much a model that can reason does.", show_default="the model's"),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what the engine chooses.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
@@ -57,6 +62,19 @@ def device_name(device: str | None, cuda: bool) -> str:
     if cuda and device not in (None, "cuda"):
         raise InvalidRequest(f"--cuda and --device {device} contradict each other")
     return "cuda" if cuda else device or "cpu"
+
+
+def template_args(llm: inferno.LLM, effort: str | None) -> dict[str, Any]:
+    """What tells the model's chat template about --reasoning-effort."""
+    if effort is None:
+        return {}
+    name, value = ("enable_thinking", False) if effort == "none" else ("reasoning_effort", effort)
+    if not llm.takes_template_arg(name):
+        raise InvalidRequest(
+            f"--reasoning-effort {effort} is no choice of this model's chat template; leave it out",
+            param="reasoning_effort",
+        )
+    return {name: value}
 
 
 def given(**values: Any) -> dict[str, Any]:

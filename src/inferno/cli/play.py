@@ -17,6 +17,7 @@ from inferno.cli.model_options import (
     DType,
     MinP,
     NumBlocks,
+    ReasoningEffort,
     RepetitionPenalty,
     Revision,
     Seed,
@@ -54,6 +55,7 @@ def play(
     repetition_penalty: RepetitionPenalty = None,
     seed: Seed = None,
     stop: Stop = None,
+    reasoning_effort: ReasoningEffort = None,
     revision: Revision = None,
     device: Device = None,
     cuda: Cuda = False,
@@ -101,5 +103,5 @@ def play(
         SamplingParams(**sampling)  # refuses bad values before the model is loaded
         # Imported now: together its modules take longer than `inferno --help` may.
         start = import_module("inferno.cli.chat.start").start
-        if not start(model, options, sampling, system):
+        if not start(model, options, sampling, system, reasoning_effort):
             raise typer.Exit(1)

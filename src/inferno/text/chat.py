@@ -34,7 +34,8 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 class ChatTemplate:
     """A model's chat template; rendered in a child process, which close() ends.
 
-    templates   by name: `default`, and perhaps `tool_use` for when there are tools.
+    templates   by name: `default`, and perhaps `tool_use` for when there are tools; `source` has
+                the text of all.
     tokens      bos_token, eos_token and the like, which a template may use.
     """
 
@@ -46,6 +47,7 @@ class ChatTemplate:
         renderer: TemplateRenderer | None = None,
     ) -> None:
         self._templates = templates
+        self.source = "\n".join(templates.values())
         self._tokens = tokens
         self._tokenizer = tokenizer
         self._renderer = renderer or TemplateRenderer()

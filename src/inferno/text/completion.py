@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferno.requests import FinishReason, TokenLogprobs
+from inferno.text.parsers.answer import ToolCall
+from inferno.text.parsers.parser import Part, Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Completion:
 
     prompt_index, sample_index  which prompt of the call, which of its n samples.
     prompt          the prompt as text; None where token ids were given.
+    text            the answer; with chat, without reasoning and tool_calls, which stand apart.
     token_ids       new tokens; a stop token that ended it is the last of them, and not in `text`.
     stop_reason     the stop string or stop token that ended it, where one did.
     prompt_logprobs of the first sample only.
@@ -52,14 +55,29 @@ class Completion:
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None
     usage: Usage
     timings: Timings
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A piece of one sample's text, and the tokens since the last piece; the last has it all."""
+    """New text of one sample, and the tokens since the last chunk; the last has it all."""
 
     sample_index: int
-    text: str
+    pieces: tuple[Piece, ...]
     token_ids: tuple[int, ...]
     completion: Completion | None = None
+
+    @property
+    def text(self) -> str:
+        """What is new of the answer."""
+        return self._of(Part.CONTENT)
+
+    @property
+    def reasoning(self) -> str:
+        """What is new of the reasoning."""
+        return self._of(Part.REASONING)
+
+    def _of(self, part: Part) -> str:
+        return "".join(piece.text for piece in self.pieces if piece.part is part)

@@ -1,4 +1,4 @@
-"""The text of one sample, made of its token events: decoded, and cut at stop strings."""
+"""The text of one sample, made of its token events: parsed, and cut at stop strings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from inferno.requests import SamplingParams, TokenEvent
 from inferno.text.detokenize import IncrementalDecoder
+from inferno.text.parsers.choose import Dialect, make_parser
+from inferno.text.parsers.parser import Part, Piece
 from inferno.text.stops import StopStrings
 from inferno.text.tokenizer import Tokenizer
 
@@ -15,8 +17,13 @@ from inferno.text.tokenizer import Tokenizer
 class Delta:
     """New text, and the stop string that ends it, if one does: the request should be aborted."""
 
-    text: str
+    pieces: tuple[Piece, ...]
     stop: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The new content."""
+        return "".join(piece.text for piece in self.pieces if piece.part is Part.CONTENT)
 
 
 class OutputText:
@@ -24,17 +31,22 @@ class OutputText:
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.
-    prompt_token_ids    what the text continues, if it is to be read as a continuation.
+    dialect         how the model sets its reasoning apart; plain: all is content.
+    prompt_token_ids    what the text continues: reasoning may have begun there.
+
+    Stop strings are sought in the content alone: a model that thinks about one has not said it.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, params: SamplingParams, *, prompt_token_ids: Sequence[int] = ()
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        *,
+        dialect: Dialect = Dialect.PLAIN,
+        prompt_token_ids: Sequence[int] = (),
     ) -> None:
-        self._decoder = IncrementalDecoder(
-            tokenizer,
-            skip_special_tokens=params.skip_special_tokens,
-            prompt_token_ids=prompt_token_ids,
-        )
+        decoder = IncrementalDecoder(tokenizer, skip_special_tokens=params.skip_special_tokens)
+        self._parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
         self._stops = StopStrings(params.stops, include=params.include_stop_in_output)
         self._include_stop = params.include_stop_in_output
         self.stop_reason: str | int | None = None
@@ -46,18 +58,33 @@ class OutputText:
         only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped.
         """
         if isinstance(self.stop_reason, str):
-            return Delta("")
-        text = self._decoder.feed(self._shown(event))
+            return Delta(())
+        pieces = self._parser.feed(self._shown(event))
         if event.finish_reason is not None:
-            text += self._decoder.finish()
-        text, self.stop_reason = self._stops.feed(text)
-        if self.stop_reason is not None:
-            return Delta(text, self.stop_reason)
-        if event.finish_reason is not None:
-            text += self._stops.finish()
-            self.stop_reason = event.stop_token_id
-        return Delta(text)
+            pieces += self._parser.finish()
+        shown, stop = self._up_to_stop(pieces)
+        if stop is None and event.finish_reason is not None:
+            shown += _content(self._stops.finish())
+        if stop is not None or event.finish_reason is not None:
+            self.stop_reason = event.stop_token_id if stop is None else stop
+        return Delta(tuple(shown), stop)
+
+    def _up_to_stop(self, pieces: Sequence[Piece]) -> tuple[list[Piece], str | None]:
+        shown: list[Piece] = []
+        for piece in pieces:
+            if piece.part is not Part.CONTENT:
+                shown.append(piece)
+                continue
+            text, stop = self._stops.feed(piece.text)
+            shown += _content(text)
+            if stop is not None:
+                return shown, stop
+        return shown, None
 
     def _shown(self, event: TokenEvent) -> tuple[int, ...]:
         ends_in_stop = event.stop_token_id is not None and event.finish_reason is not None
         return event.token_ids[:-1] if ends_in_stop and not self._include_stop else event.token_ids
+
+
+def _content(text: str) -> list[Piece]:
+    return [Piece(Part.CONTENT, text)] if text else []

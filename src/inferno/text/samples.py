@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
 from inferno.text.completion import Chunk, Completion, Timings, Usage
-from inferno.text.output import OutputText
+from inferno.text.output import Delta, OutputText
+from inferno.text.parsers.answer import join_pieces
+from inferno.text.parsers.choose import Dialect
+from inferno.text.parsers.parser import Piece
 from inferno.text.tokenizer import Tokenizer
 
 
@@ -22,28 +25,34 @@ class SampleTexts:
         prompt_index: int,
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
+        dialect: Dialect = Dialect.PLAIN,
     ) -> None:
         self.params = params
         self.prompt_token_ids = prompt_token_ids
         self._prompt_index = prompt_index
         self._prompt = prompt
         self._started = time.perf_counter()
-        self._samples = [_Sample(OutputText(tokenizer, params)) for _ in range(params.n)]
+        self._samples = [
+            _Sample(
+                OutputText(tokenizer, params, dialect=dialect, prompt_token_ids=prompt_token_ids)
+            )
+            for _ in range(params.n)
+        ]
 
     def feed(self, event: TokenEvent) -> Iterator[Chunk]:
         """The text that the event adds, if any; the sample's last chunk carries its completion."""
         sample = self._samples[event.sample_index]
         if sample.is_done:
             return  # tokens that were under way when a stop string ended it
-        text, stop = sample.feed(event, time.perf_counter())
-        reason = FinishReason.STOP if stop is not None else event.finish_reason
+        delta = sample.feed(event, time.perf_counter())
+        reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
         completion = None
         if reason is not None:
-            completion = self._complete(event, sample, reason, stop)
-        if text or completion is not None:
+            completion = self._complete(event, sample, reason, delta.stop)
+        if delta.pieces or completion is not None:
             yield Chunk(
                 sample_index=event.sample_index,
-                text=text,
+                pieces=delta.pieces,
                 token_ids=sample.take_untold(),
                 completion=completion,
             )
@@ -52,13 +61,16 @@ class SampleTexts:
         self, event: TokenEvent, sample: _Sample, reason: FinishReason, stop: str | None
     ) -> Completion:
         sample.is_done = True
+        answer = join_pieces(sample.pieces)
         wants_logprobs = self.params.logprobs is not None
         return Completion(
             prompt_index=self._prompt_index,
             sample_index=event.sample_index,
             prompt=self._prompt,
             prompt_token_ids=self.prompt_token_ids,
-            text="".join(sample.pieces),
+            text=answer.content,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
             token_ids=tuple(sample.token_ids),
             finish_reason=reason,
             stop_reason=stop if stop is not None else event.stop_token_id,
@@ -87,7 +99,7 @@ class _Sample:
 
     def __init__(self, output: OutputText) -> None:
         self.output = output
-        self.pieces: list[str] = []
+        self.pieces: list[Piece] = []
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
@@ -96,7 +108,7 @@ class _Sample:
         self.first_token_at: float | None = None
         self.is_done = False
 
-    def feed(self, event: TokenEvent, now: float) -> tuple[str, str | None]:
+    def feed(self, event: TokenEvent, now: float) -> Delta:
         """New text, and the stop string that it ran into."""
         if event.token_ids and self.first_token_at is None:
             self.first_token_at = now
@@ -107,8 +119,8 @@ class _Sample:
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self.output.feed(event)
-        self.pieces.append(delta.text)
-        return delta.text, delta.stop
+        self.pieces += delta.pieces
+        return delta
 
     def take_untold(self) -> tuple[int, ...]:
         """The tokens since the last chunk: those whose text was held back come with later ones."""

@@ -144,7 +144,7 @@ def test_system_shows_sets_and_removes(session: Session, commands: Commands) -> 
 
 def test_stats_and_trim_count_turns(session: Session, commands: Commands) -> None:
     for question in ("one", "two", "three"):
-        "".join(session.ask(question))
+        "".join(chunk.text for chunk in session.ask(question))
     stats = dict(line.split(maxsplit=1) for line in commands.run("/stats").text.splitlines())
     assert stats["turns"] == "3"
     assert stats["context"] == f"{session.num_context_tokens}/256 tokens"
@@ -155,16 +155,16 @@ def test_stats_and_trim_count_turns(session: Session, commands: Commands) -> Non
 
 
 def test_retry_and_reset(session: Session, commands: Commands) -> None:
-    "".join(session.ask("one"))
+    list(session.ask("one"))
     assert commands.run("/retry").question == "one"
-    "".join(session.ask("one"))
+    list(session.ask("one"))
     commands.run("/reset")
     assert session.turns == []
 
 
 def test_save_as_json(session: Session, commands: Commands, tmp_path: Path) -> None:
     session.system = "be kind"
-    "".join(session.ask("häuser"))
+    list(session.ask("häuser"))
     session.turns[0].completion = None  # as if it had been stopped
     path = tmp_path / "talk of today.json"
     commands.run(f"/save {path}")
@@ -179,7 +179,7 @@ def test_save_as_json(session: Session, commands: Commands, tmp_path: Path) -> N
 
 
 def test_save_as_markdown(session: Session, commands: Commands, tmp_path: Path) -> None:
-    "".join(session.ask("one"))
+    list(session.ask("one"))
     path = tmp_path / "talk.md"
     commands.run(f"/save {path}")
     text = path.read_text(encoding="utf-8")

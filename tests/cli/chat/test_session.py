@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -10,7 +11,10 @@ import pytest
 
 from inferno import LLM, SamplingParams
 from inferno.cli.chat.session import Session
+from inferno.cli.chat.transcript import as_json
+from inferno.cli.model_options import template_args
 from inferno.errors import InvalidRequest, NeverFits
+from inferno.text.parsers.choose import Dialect
 from tests.tiny import save_tiny_model
 
 # Printable tokens only: bytes that are no text can't come back in the next prompt as they were.
@@ -33,7 +37,7 @@ def session(llm: LLM) -> Session:
 
 
 def ask(session: Session, question: str) -> str:
-    return "".join(session.ask(question))
+    return "".join(chunk.text for chunk in session.ask(question))
 
 
 def test_each_turn_continues_the_conversation(session: Session) -> None:
@@ -91,7 +95,7 @@ def test_an_odd_spelling_is_found_in_the_cache_as_well() -> None:
 def test_an_answer_that_is_left_stays_in_part_and_is_marked(session: Session) -> None:
     session.params = replace(GREEDY, max_tokens=100)
     with closing(session.ask("hello")) as pieces:
-        first = next(pieces) + next(pieces)
+        first = next(pieces).text + next(pieces).text
     [turn] = session.turns
     assert turn.answer == first
     assert turn.completion is None
@@ -144,3 +148,53 @@ def test_totals_count_every_answer(session: Session) -> None:
     assert session.totals.new_tokens == 40
     assert session.totals.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
     assert session.totals.cached_tokens == sum(usage.cached_tokens for usage in usages) > 0
+
+
+THINKER = """\
+{% for m in messages %}[{{ m.role }}{{ m.reasoning_content }}]{{ m.content }}{% endfor %}
+{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    """A model whose template and tokenizer know <think>."""
+    folder = tmp_path_factory.mktemp("thinker")
+    save_tiny_model(folder)
+    spec = json.loads((folder / "tokenizer.json").read_text())
+    marks = {"<think>": 98, "</think>": 99}
+    named = {token_id: name for name, token_id in marks.items()}
+    vocab = spec["model"]["vocab"]
+    spec["model"]["vocab"] = {named.get(i, token): i for token, i in vocab.items()}
+    (folder / "tokenizer.json").write_text(json.dumps(spec))
+    (folder / "chat_template.jinja").write_text(THINKER)
+    with LLM(folder, threads=1, max_num_seqs=1) as llm:
+        yield llm
+
+
+def test_reasoning_stands_apart_and_goes_back_to_the_template(thinker: LLM) -> None:
+    assert thinker.dialect is Dialect.THINK
+    opens, closes = (thinker.tokenizer.token_to_id(mark) for mark in ("<think>", "</think>"))
+    assert opens is not None and closes is not None  # noqa: PT018
+    params = replace(GREEDY, allowed_token_ids=(opens,), max_tokens=1)
+    session = Session(thinker, "thinker", params)
+    assert ask(session, "hello") == ""
+    session.turns[-1].reasoning, session.turns[-1].answer = "Hm.", "Hello!"
+    assert session.messages[-1] == {
+        "role": "assistant",
+        "content": "Hello!",
+        "reasoning_content": "Hm.",
+    }
+    assert json.loads(as_json(session))["messages"][-1]["reasoning"] == "Hm."
+
+
+def test_effort_reaches_the_template_or_is_refused(thinker: LLM, llm: LLM) -> None:
+    assert template_args(thinker, None) == {}
+    assert template_args(thinker, "none") == {"enable_thinking": False}
+    with pytest.raises(InvalidRequest, match="--reasoning-effort high is no choice"):
+        template_args(thinker, "high")
+    with pytest.raises(InvalidRequest, match="--reasoning-effort none is no choice"):
+        template_args(llm, "none")
+    quiet = Session(thinker, "thinker", GREEDY, template_args={"enable_thinking": False})
+    loud = Session(thinker, "thinker", GREEDY)
+    ask(quiet, "hello"), ask(loud, "hello")
+    assert quiet.turns[0].num_prompt_tokens > loud.turns[0].num_prompt_tokens

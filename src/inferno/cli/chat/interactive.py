@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
+from inferno.cli.chat.answer_view import AnswerView
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.history import FileHistory, history_path
 from inferno.cli.chat.markdown import printable
-from inferno.cli.chat.markdown_stream import MarkdownStream
 from inferno.cli.chat.prompt import Editor, silent_keyboard
 from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import notice, summary
@@ -17,6 +17,7 @@ from inferno.cli.chat.stop_key import StopKey, stop_key
 from inferno.cli.manners import describe
 from inferno.cli.terminal import print_text, terminal_size
 from inferno.errors import EngineDied, InfernoError
+from inferno.text.completion import Chunk
 
 _HINTS = "/help lists the commands, Ctrl+C stops an answer, Ctrl+D leaves."
 
@@ -67,12 +68,13 @@ def _answer(session: Session, question: str, key: StopKey) -> None:
     _say("\n".join(filter(None, [summary(session, turn), notice(session, turn)])), is_dim=True)
 
 
-def _stream(pieces: Generator[str, None, None], key: StopKey) -> None:
-    view = MarkdownStream(print_text, terminal_size)
+def _stream(chunks: Generator[Chunk, None, None], key: StopKey) -> None:
+    view = AnswerView(print_text, terminal_size)
     try:
-        with closing(pieces):
-            for piece in key.until_pressed(pieces):
-                view.feed(piece)
+        with closing(chunks):
+            for chunk in key.until_pressed(chunks):
+                for piece in chunk.pieces:
+                    view.feed(piece)
     finally:
         view.finish()
 

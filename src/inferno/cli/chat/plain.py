@@ -55,10 +55,10 @@ def _decode(line: bytes) -> str:
 def _answer(session: Session, question: str, number: int) -> bool:
     last = ""
     try:
-        with closing(session.ask(question)) as pieces:
-            for piece in pieces:
-                print_text(piece)
-                last = piece or last
+        with closing(session.ask(question)) as chunks:
+            for chunk in chunks:
+                print_text(chunk.text)  # the answer; reasoning is for people who watch
+                last = chunk.text or last
     except EngineDied:
         raise
     except InfernoError as problem:

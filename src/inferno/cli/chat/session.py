@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 import inferno
 from inferno.cli.chat.known_tokens import with_known_tokens
 from inferno.errors import EngineError, InvalidRequest, NeverFits
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Chunk, Completion
+from inferno.text.parsers.answer import Answer, assistant_message
 
 
 @dataclass(slots=True)
@@ -20,12 +22,14 @@ class Turn:
     question: str
     num_prompt_tokens: int
     answer: str = ""
+    reasoning: str = ""
     token_ids: list[int] = field(default_factory=list)
     completion: Completion | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Take in a piece of the answer."""
         self.answer += chunk.text
+        self.reasoning += chunk.reasoning
         self.token_ids += chunk.token_ids
         self.completion = chunk.completion
 
@@ -51,11 +55,17 @@ class Totals:
 class Session:
     """Turns, system prompt and sampling parameters of one conversation.
 
-    name        the model's, for people.
+    name            the model's, for people.
+    template_args   further values for the model's chat template.
     """
 
     def __init__(
-        self, llm: inferno.LLM, name: str, params: SamplingParams, system: str = ""
+        self,
+        llm: inferno.LLM,
+        name: str,
+        params: SamplingParams,
+        system: str = "",
+        template_args: Mapping[str, Any] | None = None,
     ) -> None:
         self.llm = llm
         self.name = name
@@ -63,15 +73,20 @@ class Session:
         self.system = system
         self.turns: list[Turn] = []
         self.totals = Totals()
+        self._template_args = dict(template_args or {})
         self._unanswered: str | None = None
         self._known: list[int] = []  # the last prompt and its answer, as the engine computed them
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """The conversation as a chat template takes it."""
         messages = [_message("system", self.system)] if self.system else []
         for turn in self.turns:
-            messages += [_message("user", turn.question), _message("assistant", turn.answer)]
+            answer = Answer(turn.reasoning, turn.answer)
+            messages += [
+                _message("user", turn.question),
+                assistant_message(answer, self.llm.dialect),
+            ]
         return messages
 
     @property
@@ -84,8 +99,8 @@ class Session:
         """Whether the last question got no answer, not even the beginning of one."""
         return self._unanswered is not None
 
-    def ask(self, question: str) -> Generator[str, None, None]:
-        """The answer, piece by piece; who leaves early stops it, and what came of it stays.
+    def ask(self, question: str) -> Generator[Chunk, None, None]:
+        """The answer, chunk by chunk; who leaves early stops it, and what came of it stays.
 
         Raises InvalidRequest, NeverFits, TemplateError and EngineError; a question without an
         answer is no part of the conversation.
@@ -102,8 +117,9 @@ class Session:
     def trim(self, num_turns: int) -> None:
         """Drop the oldest turns."""
         del self.turns[:num_turns]
-        encode = self.llm.encode_chat
-        self._known = encode(self.messages, add_generation_prompt=False) if self.turns else []
+        self._known = []
+        if self.turns:
+            self._known = self._render(self.messages, add_generation_prompt=False)
 
     def reset(self) -> None:
         """Begin a new conversation; system prompt and settings stay."""
@@ -111,14 +127,14 @@ class Session:
         self._unanswered = None
         self._known = []
 
-    def _answer(self, question: str) -> Generator[str, None, None]:
+    def _answer(self, question: str) -> Generator[Chunk, None, None]:
         prompt = self._encode(question)
         turn = Turn(question, len(prompt))
         try:
-            with closing(self.llm.stream(prompt, self.params)) as chunks:
+            with closing(self.llm.stream(prompt, self.params, dialect=self.llm.dialect)) as chunks:
                 for chunk in chunks:
                     self._take(turn, chunk)
-                    yield chunk.text
+                    yield chunk
         except NeverFits as problem:
             raise self._too_long(problem) from None
         finally:
@@ -127,8 +143,17 @@ class Session:
                 self.totals.add(turn)
 
     def _encode(self, question: str) -> list[int]:
-        rendered = self.llm.encode_chat([*self.messages, _message("user", question)])
+        rendered = self._render([*self.messages, _message("user", question)])
         return with_known_tokens(rendered, self._known, self.llm.tokenizer)
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+    ) -> list[int]:
+        return self.llm.encode_chat(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            template_args=self._template_args,
+        )
 
     def _take(self, turn: Turn, chunk: Chunk) -> None:
         if chunk.completion is not None and chunk.completion.finish_reason is FinishReason.ERROR:
@@ -148,5 +173,5 @@ class Session:
         )
 
 
-def _message(role: str, content: str) -> dict[str, str]:
+def _message(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "content": content}

@@ -14,12 +14,16 @@ from inferno.cli.chat.choose import choose_model
 from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import size
 from inferno.cli.manners import say
-from inferno.cli.model_options import load_model
+from inferno.cli.model_options import load_model, template_args
 from inferno.errors import TemplateError
 
 
 def start(
-    model: str | None, options: Mapping[str, Any], sampling: Mapping[str, Any], system: str
+    model: str | None,
+    options: Mapping[str, Any],
+    sampling: Mapping[str, Any],
+    system: str,
+    reasoning_effort: str | None,
 ) -> bool:
     """Load the model and converse until the end; False if a message could not be answered.
 
@@ -34,7 +38,7 @@ def start(
                 f"`inferno generate --model {folder} --prompt TEXT` continues a text"
             )
         params = replace(llm.default_params, **{"max_tokens": None, **sampling})
-        session = Session(llm, name, params, system)
+        session = Session(llm, name, params, system, template_args(llm, reasoning_effort))
         if has_terminal:
             interactive.converse(session, _banner(llm, name))
             return True

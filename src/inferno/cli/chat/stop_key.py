@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class StopKey:
@@ -14,7 +17,7 @@ class StopKey:
         self._is_waiting = False
         self._was_pressed = False
 
-    def until_pressed(self, pieces: Iterator[str]) -> Iterator[str]:
+    def until_pressed(self, pieces: Iterator[T]) -> Iterator[T]:
         """The pieces as they come."""
         self._was_pressed = False
         while not self._was_pressed:

@@ -53,15 +53,18 @@ def as_markdown(session: Session) -> str:
     for turn in session.turns:
         mark = " (stopped)" if turn.completion is None else ""
         parts.append(f"## User\n\n{turn.question}")
+        if turn.reasoning:
+            parts.append(f"## Reasoning\n\n{turn.reasoning}")
         parts.append(f"## Assistant{mark}\n\n{turn.answer}")
     return "\n\n".join(parts) + "\n"
 
 
 def _messages(turn: Turn) -> list[dict[str, Any]]:
     mark = {"stopped": True} if turn.completion is None else {}
+    reasoning = {"reasoning": turn.reasoning} if turn.reasoning else {}
     return [
         {"role": "user", "content": turn.question},
-        {"role": "assistant", "content": turn.answer, **mark},
+        {"role": "assistant", "content": turn.answer, **reasoning, **mark},
     ]
 
 

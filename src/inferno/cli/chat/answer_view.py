@@ -1,0 +1,48 @@
+"""An answer on a terminal, part by part: reasoning dimmed, the rest as Markdown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from inferno.cli.chat.markdown import printable
+from inferno.cli.chat.markdown_stream import MarkdownStream
+from inferno.text.parsers.parser import Part, Piece
+
+
+class AnswerView:
+    """Feed it the pieces of an answer, then finish it; `write` gets what the terminal is to do."""
+
+    def __init__(self, write: Callable[[str], None], size: Callable[[], os.terminal_size]) -> None:
+        self._write = write
+        self._size = size
+        self._markdown: MarkdownStream | None = MarkdownStream(write, size)  # shows that we wait
+        self._has_printed = False
+
+    def feed(self, piece: Piece) -> None:
+        """More of the answer; a call of a tool is shown as part of the reasoning."""
+        if piece.part is Part.CONTENT:
+            self._content().feed(piece.text)
+        else:
+            self._end_markdown()
+            self._write(f"\x1b[2m{printable(piece.text)}\x1b[0m")
+        self._has_printed = True
+
+    def finish(self) -> None:
+        """No more pieces."""
+        if self._markdown is None:
+            self._write("\n")
+        self._end_markdown()
+
+    def _content(self) -> MarkdownStream:
+        if self._markdown is None:
+            self._write("\n\n")
+            self._markdown = MarkdownStream(self._write, self._size)
+        return self._markdown
+
+    def _end_markdown(self) -> None:
+        if self._markdown is not None:
+            self._markdown.finish()
+            if self._has_printed:
+                self._write("\n")
+            self._markdown = None

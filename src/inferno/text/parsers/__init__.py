@@ -1,0 +1,1 @@
+"""Split a model's output, while it comes, into reasoning, content and tool calls."""

@@ -1,0 +1,80 @@
+"""A whole answer: put together from pieces, and as a message for the model's chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from inferno.text.parsers.choose import Dialect
+from inferno.text.parsers.harmony import SEPARATOR
+from inferno.text.parsers.parser import Part, Piece
+from inferno.untrusted_json import Malformed, parse_object
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The parts of one output."""
+
+    reasoning: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+def join_pieces(pieces: Iterable[Piece]) -> Answer:
+    """The answer that all pieces of an output make."""
+    texts: dict[Part, list[str]] = {part: [] for part in Part}
+    names: dict[int, str] = {}
+    arguments: dict[int, list[str]] = {}
+    for piece in pieces:
+        if piece.call is None:
+            texts[piece.part].append(piece.text)
+        else:
+            names[piece.call.index] = piece.call.name
+            arguments.setdefault(piece.call.index, []).append(piece.text)
+    return Answer(
+        reasoning="".join(texts[Part.REASONING]),
+        content="".join(texts[Part.CONTENT]),
+        tool_calls=tuple(
+            ToolCall(names[index], "".join(arguments[index])) for index in sorted(names)
+        ),
+    )
+
+
+def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
+    """The answer as the model's chat template takes it in a conversation that goes on.
+
+    It carries the reasoning: the template itself leaves out what the model is not to see again.
+    """
+    message: dict[str, Any] = {"role": "assistant", "content": answer.content}
+    if answer.tool_calls:
+        message["tool_calls"] = [_message_call(call) for call in answer.tool_calls]
+    match dialect:
+        case Dialect.THINK:  # a missing field would make the template look for marks in the content
+            message["reasoning_content"] = answer.reasoning
+        case Dialect.HARMONY if answer.tool_calls:  # the template refuses a content beside a call
+            texts = filter(None, (answer.reasoning, answer.content))
+            message |= {"thinking": SEPARATOR.join(texts), "content": ""}
+        case Dialect.HARMONY if answer.reasoning:
+            message["thinking"] = answer.reasoning
+    return message
+
+
+def _message_call(call: ToolCall) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+
+
+def _arguments(call: ToolCall) -> dict[str, Any] | str:
+    """An object where they are one, which templates write as JSON; else the text that it is."""
+    try:
+        return parse_object(call.arguments.encode())
+    except Malformed:
+        return call.arguments

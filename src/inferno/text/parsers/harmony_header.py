@@ -1,0 +1,95 @@
+"""Read the header of a Harmony message: who speaks, in which channel, to whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+
+
+class Mark(StrEnum):
+    """The special tokens of the format."""
+
+    START = "<|start|>"
+    CHANNEL = "<|channel|>"
+    CONSTRAIN = "<|constrain|>"
+    MESSAGE = "<|message|>"
+    END = "<|end|>"
+    CALL = "<|call|>"
+    RETURN = "<|return|>"
+
+
+# A tool's result names the tool as its role, and is to the assistant.
+_ROLE = re.compile(r"assistant|user|system|developer|tool|\S+(?= to=assistant\b)|")
+_CHANNEL = re.compile(r"\s*(analysis|commentary|final|)\s*")
+_NAMES: dict[Mark | None, re.Pattern[str]] = {Mark.START: _ROLE, Mark.CHANNEL: _CHANNEL}
+_RECIPIENT = re.compile(r"\s*to=(\S+)")
+_RECIPIENT_IN_CHANNEL = re.compile(r"(?:to=|(?=functions\.))(\S+)")  # `to=` is forgotten at times
+_NO_TOOLS = ("assistant", "user", "all")
+
+
+class Header:
+    """What stands before a message, as it grows.
+
+    first       the mark that it begins with, or the one that ended the message before, if any.
+    num_tokens  how long it is, marks included.
+    """
+
+    def __init__(self, first: Mark | None = None) -> None:
+        self._texts: list[tuple[Mark | None, str]] = [(first, "")]
+        self.num_tokens = 0
+
+    def begin(self, mark: Mark) -> None:
+        """What comes next follows this mark."""
+        self._texts.append((mark, ""))
+
+    def add(self, text: str) -> None:
+        """The text of one more token, or what was held back at a mark."""
+        mark, before = self._texts[-1]
+        self._texts[-1] = (mark, before + text)
+        self.num_tokens += 1
+
+    @property
+    def is_by_another(self) -> bool:
+        """Whether it is in the name of a user or tool: models go on without them at times."""
+        role = _beginning(_ROLE, self._after(Mark.START))
+        return role not in ("", "assistant") or self._recipient == "assistant"
+
+    @property
+    def channel(self) -> str | None:
+        """The last channel named; "" for a name that is none, None where nothing is named."""
+        name = self._after(Mark.CHANNEL)
+        return None if name is None else _beginning(_CHANNEL, name).strip()
+
+    @property
+    def tool(self) -> str | None:
+        """The tool that it is for, such as `functions.f` or `python`; None where for none."""
+        return None if self._recipient in _NO_TOOLS else self._recipient
+
+    @property
+    def rest(self) -> str:
+        """All beside the names of role and channel."""
+        return "".join(text for _, text in self._unnamed())
+
+    @property
+    def _recipient(self) -> str | None:
+        # It stands right after the role or the channel.
+        for mark, text in self._unnamed():
+            pattern = _RECIPIENT_IN_CHANNEL if mark is Mark.CHANNEL else _RECIPIENT
+            if found := pattern.match(text):
+                return found[1]
+        return None
+
+    def _after(self, mark: Mark) -> str | None:
+        return next((text for found, text in reversed(self._texts) if found is mark), None)
+
+    def _unnamed(self) -> Iterator[tuple[Mark | None, str]]:
+        """Each mark with what follows it, but for the name of a role or channel."""
+        for mark, text in self._texts:
+            name = _NAMES.get(mark)
+            yield mark, text.removeprefix(_beginning(name, text)) if name else text
+
+
+def _beginning(pattern: re.Pattern[str], text: str | None) -> str:
+    found = pattern.match(text or "")
+    return found[0] if found else ""

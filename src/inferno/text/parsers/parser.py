@@ -1,0 +1,49 @@
+"""What a parser is, and the pieces that it makes of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Part(StrEnum):
+    """What a text is within an answer."""
+
+    REASONING = "reasoning"  # what the model thinks before it answers
+    CONTENT = "content"  # the answer
+    TOOL_CALL = "tool_call"  # the arguments of a call
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Which call of an answer, counted from 0, and the function's name."""
+
+    index: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New text of one part; for a tool call also which one: its first piece announces it."""
+
+    part: Part
+    text: str
+    call: Call | None = None
+
+
+class Parser(Protocol):
+    """Token ids of one output become pieces of its parts.
+
+    The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
+    character is cut in half, and no sequence of ids is an error.
+    """
+
+    def feed(self, token_ids: Iterable[int]) -> list[Piece]:
+        """What these ids make certain."""
+        ...
+
+    def finish(self) -> list[Piece]:
+        """What was held back, as no more ids come."""
+        ...
