@@ -215,6 +215,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             num_tokens = len(self.ledger.tokens[sample])
             assert self.ledger.tokens[sample] == tokens[:num_tokens]
             return
+        if request.params.max_tokens is None:
+            tokens, reason = self.as_far_as_the_pool_goes(request, tokens, reason)
         assert (self.ledger.tokens[sample], ending.finish_reason) == (tokens, reason)
         assert ending.stop_token_id == (tokens[-1] if reason is FinishReason.STOP else None)
         if index == 0 and request.params.prompt_logprobs is not None:
@@ -222,6 +224,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert entries is not None
             found = [entry and entry.token_id for entry in entries]
             assert found == [None, *request.prompt_token_ids[1:]]
+
+    def as_far_as_the_pool_goes(
+        self, request: Request, tokens: list[int], reason: FinishReason
+    ) -> tuple[list[int], FinishReason]:
+        """The output up to the last token whose predecessors all fit into the empty pool."""
+        for num_tokens in range(1, len(tokens)):
+            num_computed = len(request.prompt_token_ids) + num_tokens
+            if self.blocks.num_peak_blocks(num_computed, self.budget) > self.blocks.pool.num_blocks:
+                return tokens[:num_tokens], FinishReason.LENGTH
+        return tokens, reason
 
 
 def _next_of(sizes: deque[int]) -> int:
