@@ -98,6 +98,22 @@ def test_a_full_disk_is_one_line(folder: Path) -> None:
     assert result.stderr == "error: standard output: No space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_on_a_full_disk_is_one_line(option: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "inferno", option],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: standard output: No space left on device\n",
+    )
+
+
 @pytest.mark.slow
 def test_leaving_in_the_middle_of_a_stream_keeps_the_exit_code(folder: Path) -> None:
     program = (

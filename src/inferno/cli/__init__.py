@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -12,8 +13,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, _leave_at_once)
     # Imported here so that an interrupt during the imports is met as well.
     from inferno.cli.app import app  # noqa: PLC0415
+    from inferno.cli.manners import describe, say  # noqa: PLC0415
 
-    app()
+    try:
+        app()
+    except OSError as problem:  # of --help and --version: commands have manners of their own
+        if "--debug" in sys.argv:
+            raise
+        say(f"error: {describe(problem)}")
+        sys.exit(1)
 
 
 def _leave_at_once(*_: object) -> None:

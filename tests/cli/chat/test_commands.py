@@ -151,7 +151,8 @@ def test_stats_and_trim_count_turns(session: Session, commands: Commands) -> Non
     assert commands.run("/trim 2").text == "turns left: 1"
     assert [turn.question for turn in session.turns] == ["three"]
     assert commands.run("/trim").text == "turns left: 0"
-    assert commands.run("/trim 999").text == "turns left: 0"
+    with pytest.raises(InvalidRequest, match="there are 0 turns"):
+        commands.run("/trim 999")
 
 
 def test_retry_and_reset(session: Session, commands: Commands) -> None:

@@ -89,13 +89,14 @@ class Commands:
         if not text:
             raise InvalidRequest(f"give a value as well: /set {name} VALUE")
         session.params = change_setting(session.params, self._defaults, name, text)
-        return Outcome(f"{name} is set")
+        return Outcome(f"{name} = {getattr(session.params, name)}")
 
     def _system(self, argument: str) -> Outcome:
         if not argument:
             return Outcome(self._session.system or "there is no system prompt")
         self._session.system = "" if argument == '""' else argument
-        return Outcome("the system prompt holds from the next message on")
+        what = "the system prompt holds" if self._session.system else "there is no system prompt"
+        return Outcome(f"{what} from the next message on")
 
     def _retry(self, argument: str) -> Outcome:
         return Outcome(question=self._session.retry())
@@ -103,7 +104,10 @@ class Commands:
     def _trim(self, argument: str) -> Outcome:
         if not re.fullmatch(r"\d{0,9}", argument):
             raise InvalidRequest(f"/trim takes a number of turns, not {argument[:40]!r}")
-        self._session.trim(int(argument or "1"))
+        num_turns, num_dropped = len(self._session.turns), int(argument or "1")
+        if num_dropped > num_turns:
+            raise InvalidRequest(f"there are {num_turns} turns; /reset begins a new conversation")
+        self._session.trim(num_dropped)
         return Outcome(f"turns left: {len(self._session.turns)}")
 
     def _reset(self, argument: str) -> Outcome:
