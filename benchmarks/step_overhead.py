@@ -1,9 +1,10 @@
-"""What does a step cost beside its own matrix products? Prints their times and the ratio.
+"""What does a step cost beside its own matrix products? Prints their times and the ratios.
 
     python benchmarks/step_overhead.py [CONFIG_FOLDER] [--layers N] [--threads N]
 
 Without a folder it takes Qwen3-0.6B's shapes. Weights are random. Steps and bare products run in
-turn, so that the ratio holds when the machine's speed drifts.
+turn, so that the ratio holds when the machine's speed drifts. The first ratio is to the products
+with weights alone, the second to those and attention's two with the keys and values of a context.
 """
 
 from __future__ import annotations
@@ -42,7 +43,17 @@ QWEN3_06B: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 # Requests, tokens of context, tokens that a step computes for each.
-CASES = [(1, 128, 1), (1, 1024, 1), (8, 128, 1), (32, 128, 1), (1, 512, 512), (4, 128, 128)]
+CASES = [
+    (1, 128, 1),
+    (1, 1024, 1),
+    (8, 128, 1),
+    (8, 512, 1),
+    (8, 1024, 1),
+    (32, 128, 1),
+    (32, 512, 1),
+    (1, 512, 512),
+    (4, 128, 128),
+]
 
 
 def main() -> None:
@@ -67,25 +78,40 @@ def main() -> None:
                 dtype=arguments.dtype,
                 threads=arguments.threads,
                 num_blocks=2048,
-                max_num_batched_tokens=2048,
+                max_num_batched_tokens=32768,
                 prefix_cache=False,
             )
         )
-    print(f"{'requests':>8} {'context':>8} {'tokens':>7} {'step ms':>9} {'products ms':>12} ratio")
+    headings = (
+        "requests",
+        "context",
+        "tokens",
+        "step ms",
+        "weights ms",
+        "ratio",
+        "all ms",
+        "ratio",
+    )
+    print(" ".join(f"{heading:>10}" for heading in headings))
+    measure(engine, 8, 64, 1, arguments.rounds)  # first calls are slow
     for num_requests, context, num_tokens in CASES:
-        step, products = measure(engine, num_requests, context, num_tokens, arguments.rounds)
+        step, weights, attention = measure(
+            engine, num_requests, context, num_tokens, arguments.rounds
+        )
+        both = weights + attention
         print(
-            f"{num_requests:8} {context:8} {num_requests * num_tokens:7} {step * 1e3:9.2f} "
-            f"{products * 1e3:12.2f} {step / products:5.2f}"
+            f"{num_requests:10} {context:10} {num_requests * num_tokens:10} {step * 1e3:10.1f} "
+            f"{weights * 1e3:10.1f} {step / weights:10.2f} {both * 1e3:10.1f} {step / both:10.2f}"
         )
 
 
 def measure(
     engine: Engine, num_requests: int, context: int, num_tokens: int, rounds: int
-) -> tuple[float, float]:
-    """Median seconds of a step, and of its bare products."""
+) -> tuple[float, float, float]:
+    """Median seconds of a step, of its products with weights, and of attention's products."""
     products = bare_products(engine, num_requests * num_tokens, num_requests)
-    pairs = []
+    attention = attention_products(engine, num_requests, context, num_tokens)
+    triples = []
     if num_tokens == 1:
         start(engine, num_requests, context, rounds + 3)
         engine.step()  # the prompts
@@ -93,11 +119,11 @@ def measure(
     for _ in range(rounds):
         if num_tokens > 1:
             start(engine, num_requests, context, 1)
-        pairs.append((seconds(engine.step), seconds(products)))
+        triples.append((seconds(engine.step), seconds(products), seconds(attention)))
     while engine.has_work:
         engine.step()
-    steps, bare = zip(*pairs, strict=True)
-    return statistics.median(steps), statistics.median(bare)
+    step, weights, scores = (statistics.median(times) for times in zip(*triples, strict=True))
+    return step, weights, scores
 
 
 def start(engine: Engine, num_requests: int, context: int, max_tokens: int) -> None:
@@ -127,6 +153,30 @@ def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[]
         if head is not None:
             result = F.linear(rows, head)
         del result
+
+    return run
+
+
+def attention_products(
+    engine: Engine, num_requests: int, context: int, num_tokens: int
+) -> Callable[[], None]:
+    """Each layer's q k and weights v of each request, over keys that lie in a row."""
+    runner = engine._executor._runner
+    num_kv_heads, head_size = runner._kv[0].keys_NSKD.shape[2:]
+    dtype = runner._kv[0].keys_NSKD.dtype
+    weights = dict(runner._model.named_parameters())
+    width = weights["model.layers.0.self_attn.o_proj.weight"].shape[1]  # of all heads together
+    rows = num_tokens * width // (num_kv_heads * head_size)
+    q_KMD = torch.randn(num_kv_heads, rows, head_size, dtype=dtype)
+    weights_KML = torch.randn(num_kv_heads, rows, context, dtype=dtype)
+    pairs = torch.randn(2, num_requests, context, num_kv_heads, head_size, dtype=dtype).unbind(1)
+
+    @torch.inference_mode()
+    def run() -> None:
+        for _ in runner._kv:
+            for k_LKD, v_LKD in pairs:
+                torch.bmm(q_KMD, k_LKD.permute(1, 2, 0))
+                torch.bmm(weights_KML, v_LKD.transpose(0, 1))
 
     return run
 
