@@ -236,7 +236,7 @@ def test_a_conversation_with_demo(tmp_path: Path) -> None:
         terminal.wait_for("context 1024 tokens /help lists the commands")
         _read_for(terminal, seconds=1.0)
         terminal.type(UP + ENTER)
-        terminal.wait_for("seed is set")
+        terminal.wait_for("seed = 9")
         terminal.type("What is 2 + 3?" + ENTER + "/stats" + ENTER)  # the second one ahead of time
         terminal.wait_for("tokens/s · first after")
         terminal.wait_for("all answers 1 with")
