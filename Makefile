@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check format setup clean
+.PHONY: demo test check format setup sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/inferno generate --prompt "Once upon a time"
@@ -25,16 +26,27 @@ format: $(VENV)/.dev-installed
 
 setup: $(VENV)/.dev-installed
 
+# The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer. The kernels are built
+# apart; -S keeps the editable installation out of the way.
+SANITIZERS := $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
+sanitize: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+		--target build/sanitize --config-settings=build-dir=build/sanitize-objects \
+		--config-settings=cmake.define.INFERNO_SANITIZE=ON .
+	PYTHONPATH=build/sanitize:$(wildcard $(VENV)/lib/python3*/site-packages) \
+		LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 \
+		$(BIN)/python -S -m pytest tests/ops/cpu
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev-installed: $(BIN)/python pyproject.toml constraints.txt
+$(VENV)/.dev-installed: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache

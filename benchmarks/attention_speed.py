@@ -89,6 +89,8 @@ def decode_step(num_requests: int, context_len: int, is_scattered: bool) -> Call
         positions_T=torch.tensor(context_lens) - 1,
         query_lens=query_lens,
         context_lens=context_lens,
+        query_starts_R=torch.arange(num_requests + 1),
+        context_lens_R=torch.tensor(context_lens),
         groups=(GroupTables(None, tables_RB, tables_RB[:, -1] * BLOCK_SIZE),),
     )
     keys, values = torch.randn(2, num_blocks + 1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_SIZE)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from inferno import ops
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.layers.linear import Linear
@@ -140,7 +140,8 @@ def start(engine: Engine, num_requests: int, context: int, max_tokens: int) -> N
 def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[], None]:
     """The step's matrix products and nothing else."""
     model = engine._executor._runner._model
-    weights = [module.weight for module in model.modules() if isinstance(module, Linear)]
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    weights = [module.weight for module in linears]
     inputs = {w.shape[1]: torch.randn(num_tokens, w.shape[1], dtype=w.dtype) for w in weights}
     head = model.model.embed_tokens.weight if model.lm_head is None else None
     rows = torch.randn(num_rows, weights[0].shape[1], dtype=weights[0].dtype)
@@ -149,9 +150,9 @@ def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[]
     def run() -> None:
         result: Tensor
         for weight in weights:
-            result = F.linear(inputs[weight.shape[1]], weight)
+            result = ops.linear(inputs[weight.shape[1]], weight)
         if head is not None:
-            result = F.linear(rows, head)
+            result = ops.linear(rows, head)
         del result
 
     return run
@@ -164,8 +165,9 @@ def attention_products(
     runner = engine._executor._runner
     num_kv_heads, head_size = runner._kv[0].keys_NSKD.shape[2:]
     dtype = runner._kv[0].keys_NSKD.dtype
-    weights = dict(runner._model.named_parameters())
-    width = weights["model.layers.0.self_attn.o_proj.weight"].shape[1]  # of all heads together
+    output = runner._model.get_submodule("model.layers.0.self_attn.o_proj")
+    assert isinstance(output, Linear)
+    width = output.weight.shape[1]  # of all heads together
     rows = num_tokens * width // (num_kv_heads * head_size)
     q_KMD = torch.randn(num_kv_heads, rows, head_size, dtype=dtype)
     weights_KML = torch.randn(num_kv_heads, rows, context, dtype=dtype)

@@ -7,6 +7,9 @@ import os
 import pytest
 import torch
 
+from inferno import ops
+from inferno.ops import reference
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
@@ -15,3 +18,12 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spinning thread pools on shared cores cost ten times what they bring."""
     monkeypatch.setattr("inferno.engine.assemble.num_usable_cores", lambda: 1)
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def reference_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are loaded in this test run on the reference.
+
+    For MXFP4 against `transformers`: the compiled kernels quantize the activations that meet it.
+    """
+    monkeypatch.setitem(ops.BACKENDS, "cpu", reference)

@@ -16,9 +16,13 @@ FILES = sorted((SOURCE / "inferno").rglob("*.py"))
 
 # A room may import from itself, from these, and from the plain-data modules below.
 MAY_IMPORT = {
-    "cli": {"llm", "server", "engine", "text", "hub", "client", "demo", "verify", "inferno"},
+    "cli": {
+        *("llm", "server", "engine", "text", "hub", "client", "demo"),
+        *("bench", "verify", "inferno"),
+    },
     "llm": {"server", "engine", "text", "hub", "client"},
     "verify": {"engine", "models", "layers", "ops", "weights", "text", "inferno"},
+    "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text"},
     "client": set(),
     "engine": {"models", "layers", "ops", "weights"},
@@ -26,7 +30,7 @@ MAY_IMPORT = {
     "layers": {"ops"},
     "weights": {"ops"},
     "hub": {"demo"},
-    "ops": set(),
+    "ops": {"_native"},
     "text": set(),
     "demo": set(),
     "inferno": {"llm"},
@@ -48,8 +52,11 @@ ONLY_IN = {
 LAZY = {
     "__init__.py",
     "cli/__init__.py",
+    "cli/play.py",
     "hub/__init__.py",
     "models/__init__.py",
+    "ops/__init__.py",
+    "verify/__init__.py",
     "verify/oracles.py",
 }
 
@@ -82,10 +89,13 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
             continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, node in tree.body) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            name = node.args[0]
+            yield str(name.value if isinstance(name, ast.Constant) else ast.unparse(name)), False
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
-                is_module = whole in MODULES
+                is_module = whole in MODULES or whole == "inferno._native"
                 yield (whole if is_module else node.module), node in tree.body
 
 

@@ -376,6 +376,7 @@ def _fields(params: SamplingParams) -> dict[str, Any]:
     return {name: getattr(params, name) for name in SamplingParams.__dataclass_fields__}
 
 
+@pytest.mark.usefixtures("reference_kernels")  # panels are filled up to 16 outputs
 def test_the_footprint_is_what_weights_and_cache_take(folder: Path) -> None:
     with LLM(folder, threads=1, num_blocks=10, block_size=8) as llm:
         found = llm.footprint
@@ -388,6 +389,7 @@ def test_the_footprint_is_what_weights_and_cache_take(folder: Path) -> None:
     assert found.kv_cache_bytes == 11 * block  # block 0 is scratch
 
 
+@pytest.mark.usefixtures("reference_kernels")  # panels are filled up to 16 outputs
 def test_tied_weights_count_once_in_the_footprint(tmp_path: Path) -> None:
     save_tiny_model(tmp_path, tie_word_embeddings=True)
     with LLM(tmp_path, threads=1) as llm:
@@ -400,3 +402,14 @@ def test_a_chat_template_is_known_to_be_there_or_not(folder: Path, tmp_path: Pat
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
     with LLM(folder, threads=1) as one, LLM(tmp_path, threads=1) as other:
         assert (one.has_chat_template, other.has_chat_template) == (True, False)
+
+
+def test_random_weights_need_no_tokenizer_but_texts_do(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with LLM(tmp_path, threads=1, load_format="dummy") as llm:
+        [done] = llm.generate([[1, 2, 3]], GREEDY)
+        assert (len(done.token_ids), done.text) == (12, "")
+        with pytest.raises(TokenizerError, match="token ids"):
+            llm.generate("a text", GREEDY)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is missing"):
+        LLM(tmp_path, threads=1)

@@ -18,7 +18,7 @@ from inferno.client.blocking import BlockingLoop
 from inferno.client.inline import InlineClient
 from inferno.engine.assemble import build_engine
 from inferno.engine.footprint import Footprint
-from inferno.errors import InvalidRequest, NeverFits, TemplateError
+from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -58,6 +58,8 @@ class LLM:
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 512,
         attention: str = "auto",
+        quantize: str = "none",
+        kv_dtype: str = "auto",
         load_format: str = "safetensors",
         prefix_cache: bool = True,
         allow_unknown_config: bool = False,
@@ -75,11 +77,13 @@ class LLM:
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             attention=attention,
+            quantize=quantize,
+            kv_dtype=kv_dtype,
             load_format=load_format,
             prefix_cache=prefix_cache,
             allow_unknown_config=allow_unknown_config,
         )
-        self.tokenizer = load_tokenizer(folder)
+        self.tokenizer = load_tokenizer(folder, is_optional=load_format == "dummy")
         defaults: dict[str, Any] = {**default_params(folder)}
         self.default_params = SamplingParams(**defaults)
         self._chat_template = load_chat_template(folder, self.tokenizer)
@@ -253,6 +257,10 @@ class LLM:
 
     def _encode(self, prompt: str) -> list[int]:
         """Token ids of a raw prompt; one that is far too long is refused before the work."""
+        if not self.tokenizer.vocab_size:
+            raise TokenizerError(
+                "the model's folder has no tokenizer.json: give prompts as lists of token ids"
+            )
         most = _MAX_TOKEN_LENGTH * self.max_model_len
         if len(prompt) > most:
             raise NeverFits(

@@ -10,6 +10,8 @@ from inferno.errors import InvalidRequest
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
+KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("safetensors", "dummy")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
 _MAX = 2**31 - 1
@@ -29,8 +31,13 @@ class EngineOptions:
     max_model_len   context in tokens; None is the model's own.
     max_num_seqs    requests computed at once; max_num_batched_tokens: tokens computed per step.
     attention       the reference's attention algorithm: flash, naive, or auto by length.
+    quantize        int8 or int4 packs the weights so while they are loaded; activations are then
+                    float32 unless dtype says otherwise.
+    kv_dtype        what keys and values are kept in; auto is dtype, or float16 if quantized.
     load_format     safetensors, or dummy: random weights in the config's real shapes.
     prefix_cache    keep computed blocks of ended requests for those that begin alike.
+    eager           run every op of every step from Python, for those who watch a model from
+                    outside; otherwise small steps are recorded and replayed.
     allow_unknown_config  go on when config.json has keys that inferno doesn't know.
     """
 
@@ -44,8 +51,11 @@ class EngineOptions:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     attention: str = "auto"
+    quantize: str = "none"
+    kv_dtype: str = "auto"
     load_format: str = "safetensors"
     prefix_cache: bool = True
+    eager: bool = False
     allow_unknown_config: bool = False
 
     def __post_init__(self) -> None:
@@ -53,6 +63,8 @@ class EngineOptions:
             raise _refuse("device", self.device, "cpu, cuda, cuda:N or mps")
         self._check_choice("dtype", DTYPES)
         self._check_choice("attention", ATTENTION_KINDS)
+        self._check_choice("quantize", QUANTIZATIONS)
+        self._check_choice("kv_dtype", KV_DTYPES)
         self._check_choice("load_format", LOAD_FORMATS)
         self._check_count("block_size", high=1024)
         self._check_count("max_num_seqs", high=4096)
@@ -60,7 +72,7 @@ class EngineOptions:
         for name, high in (("threads", 1024), ("num_blocks", 2**24), ("max_model_len", _MAX)):
             if getattr(self, name) is not None:
                 self._check_count(name, high)
-        for name in ("prefix_cache", "allow_unknown_config"):
+        for name in ("prefix_cache", "eager", "allow_unknown_config"):
             if not isinstance(getattr(self, name), bool):
                 raise _refuse(name, getattr(self, name), "true or false")
 

@@ -208,7 +208,16 @@ def test_a_window_keeps_exactly_the_blocks_that_the_next_token_sees(window: int)
     assert blocks.pool.num_available == 20 - len(kept)
 
 
-@pytest.mark.parametrize("window", range(1, 14))
+@pytest.mark.parametrize("windows", [(1,), (1, 1), (2,), (None, 1)])
+def test_a_prefix_that_nobody_computed_is_not_cached(windows: tuple[int | None, ...]) -> None:
+    blocks = BlockManager(num_blocks=40, block_size=3, windows=windows)
+    assert num_hit(blocks, TOKENS) == 0
+    computed(blocks, TOKENS[:9], salt="alice")
+    assert num_hit(blocks, TOKENS) == 0
+    assert num_hit(blocks, TOKENS, salt="alice") == 9
+
+
+@pytest.mark.parametrize("window", range(2, 14))
 def test_a_windowed_prefix_needs_exactly_the_blocks_that_the_next_token_sees(window: int) -> None:
     for missing in range(10):
         blocks = BlockManager(num_blocks=20, block_size=3, windows=(window,))

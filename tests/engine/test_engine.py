@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
@@ -157,23 +159,26 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
     assert len(tokens(run(engine, make_request("b", [1, 2, 3])), "b")) == 8
 
 
-def test_logits_that_are_no_numbers_end_their_request_only(engine: Engine) -> None:
-    model = engine._executor._runner._model
-    poisoned = model.model.embed_tokens.weight[95].clone()
-    model.model.embed_tokens.weight[95] = torch.nan
-    events = run(engine, make_request("bad", [95, 3]), make_request("good", [4, 5]))
-    model.model.embed_tokens.weight[95] = poisoned
+@pytest.fixture
+def poisoned(folder: Path, tmp_path: Path) -> Engine:
+    """An engine whose token 95 is no number."""
+    shutil.copytree(folder, tmp_path / "poisoned")
+    path = tmp_path / "poisoned" / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.embed_tokens.weight"][95] = torch.nan
+    save_file(tensors, path)
+    return build(path.parent)
+
+
+def test_logits_that_are_no_numbers_end_their_request_only(poisoned: Engine) -> None:
+    events = run(poisoned, make_request("bad", [95, 3]), make_request("good", [4, 5]))
     endings = {e.request_id: e.finish_reason for e in events if e.finish_reason}
     assert endings == {"bad": FinishReason.ERROR, "good": FinishReason.LENGTH}
     assert len(tokens(events, "good")) == 8
 
 
-def test_prompt_logprobs_that_are_no_numbers_are_an_error(engine: Engine) -> None:
-    model = engine._executor._runner._model
-    poisoned = model.model.embed_tokens.weight[95].clone()
-    model.model.embed_tokens.weight[95] = torch.nan
-    (event,) = run(engine, make_request("bad", [95, 3], max_tokens=0, prompt_logprobs=1))
-    model.model.embed_tokens.weight[95] = poisoned
+def test_prompt_logprobs_that_are_no_numbers_are_an_error(poisoned: Engine) -> None:
+    (event,) = run(poisoned, make_request("bad", [95, 3], max_tokens=0, prompt_logprobs=1))
     assert event.finish_reason is FinishReason.ERROR
 
 

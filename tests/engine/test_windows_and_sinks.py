@@ -21,6 +21,8 @@ from inferno.requests import Request, SamplingParams
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import save_tokenizer
 
+pytestmark = pytest.mark.usefixtures("reference_kernels")
+
 WINDOW = 7
 NUM_NEW = 24
 

@@ -158,9 +158,13 @@ def _assert_equal_to_transformers(folder: Path, model: Any, **options: Any) -> N
         assert (torch.stack(found) - expected).abs().max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("attention", ["naive", "flash"])
+@pytest.mark.parametrize("attention", ["auto", "naive", "flash"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_equal_transformers(tmp_path: Path, variant: str, attention: str) -> None:
+def test_logits_equal_transformers(
+    tmp_path: Path, variant: str, attention: str, request: pytest.FixtureRequest
+) -> None:
+    if "mxfp4" in variant:
+        request.getfixturevalue("reference_kernels")
     model = _save(tmp_path, variant)
     _assert_equal_to_transformers(
         tmp_path, model, attention=attention, max_num_batched_tokens=23, num_blocks=64, block_size=4
@@ -189,10 +193,12 @@ def _random_mixture(family: str, rng: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("family", ["gpt_oss", "gpt_oss mxfp4", "qwen3_moe"])
 def test_mixtures_of_random_sizes_equal_transformers(
-    tmp_path: Path, family: str, seed: int
+    tmp_path: Path, family: str, seed: int, request: pytest.FixtureRequest
 ) -> None:
     config = _random_mixture(family, random.Random(seed))
     is_packed = family == "gpt_oss mxfp4"
+    if is_packed:
+        request.getfixturevalue("reference_kernels")
     model = (
         save_tiny_mxfp4(tmp_path, **config) if is_packed else save_tiny(tmp_path, family, **config)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 
@@ -40,6 +41,8 @@ def make_batch(
         positions_T=torch.tensor([position for chunk in positions for position in chunk]),
         query_lens=tuple(query_lens),
         context_lens=tuple(context_lens),
+        query_starts_R=torch.tensor([0, *accumulate(query_lens)]),
+        context_lens_R=torch.tensor(context_lens),
         groups=(group,),
         attention=attention,
     )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from inferno.errors import NotEnoughMemory
 from inferno.layers.moe import MXFP4StackedLinear
-from inferno.ops.packed import unpack
+from inferno.ops.packed import MXFP4Weight, unpack
 from inferno.weights import allocate
 from inferno.weights.dummy import fill_dummy
 from tests.weights.files import parameters
@@ -77,6 +77,7 @@ def test_packed_weights_have_about_the_same_deviation() -> None:
     fill_dummy(model, device=CPU, dtype=torch.bfloat16)
     (packed,) = model.children()
     assert isinstance(packed, MXFP4StackedLinear)
+    assert isinstance(packed.weight, MXFP4Weight)
     weights = unpack(packed.weight, torch.float32)
     assert weights.shape == (5, 1000, 640)
     assert 0.015 < weights.std() < 0.025

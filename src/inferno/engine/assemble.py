@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from inferno import ops
 from inferno.engine import kv_cache
 from inferno.engine.batcher import Batcher
 from inferno.engine.blocks import BlockManager
-from inferno.engine.device import choose_dtype, find_device
+from inferno.engine.device import choose_dtype, choose_kv_dtype, find_device
 from inferno.engine.engine import Engine
 from inferno.engine.executor import Executor
 from inferno.engine.kv_cache import KVLayout
+from inferno.engine.loading import Progress, load_model
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampler
 from inferno.engine.scheduler import Scheduler
@@ -23,17 +24,12 @@ from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFoun
 from inferno.json_file import read_json
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores
-from inferno.models import find_model, read_model_config
+from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind
 from inferno.ops.paged_attention import describe
 from inferno.options import EngineOptions
-from inferno.weights.checkpoint import open_checkpoint
-from inferno.weights.dummy import fill_dummy
-from inferno.weights.loader import load_weights
 from inferno.weights.memory import available_bytes
-
-Progress = Callable[[int, int], None]
 
 _logger = logging.getLogger("inferno")
 
@@ -48,15 +44,15 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
     max_model_len = _context(options, config)
     device = find_device(options.device)
-    dtype = choose_dtype(options.dtype, hf_config, device)
-    torch.set_num_threads(options.threads or num_usable_cores())
+    dtype = _compute_dtype(options, hf_config, device)
+    ops.use_threads(options.threads or num_usable_cores())
     model = load_model(options, hf_config, config, device, dtype, progress)
     layout = KVLayout(
         windows=config.windows,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         block_size=options.block_size,
-        dtype=dtype,
+        dtype=choose_kv_dtype(options, dtype, device),
     )
     num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
         layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
@@ -88,33 +84,17 @@ def read_hf_config(folder: Path) -> dict[str, Any]:
     return read_json(path, error=ConfigError)
 
 
-def load_model(
-    options: EngineOptions,
-    hf_config: dict[str, Any],
-    config: DecoderConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    progress: Progress | None,
-) -> CausalLM:
-    """The model with its weights on the device."""
-    module = find_model(hf_config)
-    with torch.device("meta"):
-        model = module.build(config)
-    if options.load_format == "dummy":
-        fill_dummy(model, device=device, dtype=dtype)
-    else:
-        tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
-        with open_checkpoint(options.model) as checkpoint:
-            load_weights(
-                model,
-                checkpoint,
-                fused=module.fused_weights(config),
-                tied=tied,
-                device=device,
-                dtype=dtype,
-                progress=progress,
-            )
-    return model.to(device)  # the parameters are there already; this moves rotary frequencies
+def _compute_dtype(
+    options: EngineOptions, hf_config: dict[str, Any], device: torch.device
+) -> torch.dtype:
+    # Activations are quantized anew for every product, so they had better be exact before.
+    is_quantized = options.quantize != "none" and options.dtype == "auto"
+    return choose_dtype("float32" if is_quantized else options.dtype, hf_config, device)
+
+
+def _is_recordable(options: EngineOptions) -> bool:
+    # An attention that is asked for by name is the reference's, in plain torch.
+    return not options.eager and options.attention == AttentionKind.AUTO
 
 
 def _context(options: EngineOptions, config: DecoderConfig) -> int:
@@ -153,10 +133,12 @@ def _connect(
     batcher = Batcher(
         block_size=options.block_size,
         group_windows=layout.group_windows,
+        max_model_len=max_model_len,
         device=device,
         attention=AttentionKind(options.attention),
     )
     # Metal has no float64, in which the sampler adds up probabilities.
     sampler_device = torch.device("cpu") if device.type == "mps" else device
-    executor = Executor(batcher, Runner(model, kv), Sampler(config.vocab_size, sampler_device))
+    runner = Runner(model, kv, ops.recorder(device) if _is_recordable(options) else None)
+    executor = Executor(batcher, runner, Sampler(config.vocab_size, sampler_device))
     return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

@@ -1,14 +1,25 @@
-"""A plan becomes device tensors: what a forward pass reads goes to the device here."""
+"""A plan becomes device tensors: what a forward pass reads goes to the device here.
+
+Small steps are written into the same memory each time, so that a recorded forward pass finds every
+new batch where it found the one that it was recorded with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from inferno.engine.plan import ScheduledChunk, StepPlan
 from inferno.ops import AttentionKind, Batch, GroupTables
+
+Int64s = npt.NDArray[np.int64]
+
+MOST_FIXED_TOKENS = 64  # a step of up to so many tokens has tensors of fixed places
 
 
 class Batcher:
@@ -19,6 +30,7 @@ class Batcher:
         *,
         block_size: int,
         group_windows: tuple[int | None, ...],
+        max_model_len: int,
         device: torch.device,
         attention: AttentionKind,
     ) -> None:
@@ -26,44 +38,75 @@ class Batcher:
         self._group_windows = group_windows
         self._device = device
         self._attention = attention
+        width = -(-max_model_len // block_size)
+        self._fixed = _Memory(MOST_FIXED_TOKENS, MOST_FIXED_TOKENS, len(group_windows), width)
 
     def build(self, plan: StepPlan) -> Batch:
         """The step's tokens, positions, lengths and block tables as tensors."""
         chunks = plan.chunks
-        token_ids: list[int] = []
-        positions: list[int] = []
-        for chunk in chunks:
-            stop = chunk.start + chunk.num_tokens
-            token_ids += chunk.token_ids[chunk.start : stop]
-            positions += range(chunk.start, stop)
-        context_lens = tuple(chunk.start + chunk.num_tokens for chunk in chunks)
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
+        if num_tokens <= MOST_FIXED_TOKENS:
+            memory, num_requests = self._fixed, num_tokens
+        else:
+            width = max(len(table) for chunk in chunks for table in chunk.block_tables)
+            num_requests = len(chunks)
+            memory = _Memory(num_tokens, num_requests, len(self._group_windows), width)
+        query_lens, context_lens = self._write(chunks, memory, num_requests)
         return Batch(
-            token_ids_T=self._tensor(token_ids),
-            positions_T=self._tensor(positions),
-            query_lens=tuple(chunk.num_tokens for chunk in chunks),
+            token_ids_T=self._tensor(memory.token_ids[:num_tokens]),
+            positions_T=self._tensor(memory.positions[:num_tokens]),
+            query_lens=query_lens,
             context_lens=context_lens,
-            groups=tuple(self._group(chunks, group) for group in range(len(self._group_windows))),
+            query_starts_R=self._tensor(memory.query_starts[: num_requests + 1]),
+            context_lens_R=self._tensor(memory.context_lens[:num_requests]),
+            groups=tuple(
+                GroupTables(
+                    window=window,
+                    block_tables_RB=self._tensor(memory.tables[group, :num_requests]),
+                    slots_T=self._tensor(memory.slots[group, :num_tokens]),
+                )
+                for group, window in enumerate(self._group_windows)
+            ),
             attention=self._attention,
         )
 
-    def _group(self, chunks: Sequence[ScheduledChunk], group: int) -> GroupTables:
-        tables = [chunk.block_tables[group] for chunk in chunks]
-        width = max(map(len, tables))
-        padded = [[*table, *(0,) * (width - len(table))] for table in tables]
-        slots: list[int] = []
-        for chunk, table in zip(chunks, tables, strict=True):
-            slots += self._slots(chunk, table)
-        window = self._group_windows[group]
-        return GroupTables(
-            window=window,
-            block_tables_RB=self._tensor(padded),
-            slots_T=self._tensor(slots),
-        )
+    def _write(
+        self, chunks: Sequence[ScheduledChunk], memory: _Memory, num_requests: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Query and context lengths; everything else goes to `memory`."""
+        row = 0
+        for request, chunk in enumerate(chunks):
+            stop = chunk.start + chunk.num_tokens
+            rows = slice(row, row := row + chunk.num_tokens)
+            memory.token_ids[rows] = chunk.token_ids[chunk.start : stop]
+            memory.positions[rows] = range(chunk.start, stop)
+            for group, table in enumerate(chunk.block_tables):
+                memory.tables[group, request, : len(table)] = table
+                memory.slots[group, rows] = self._slots(table, chunk.start, stop)
+        query_lens = tuple(chunk.num_tokens for chunk in chunks)
+        context_lens = tuple(chunk.start + chunk.num_tokens for chunk in chunks)
+        num_absent = num_requests - len(chunks)
+        memory.query_starts[: num_requests + 1] = [0, *accumulate(query_lens), *(row,) * num_absent]
+        memory.context_lens[:num_requests] = context_lens + (0,) * num_absent
+        return query_lens, context_lens
 
-    def _slots(self, chunk: ScheduledChunk, table: Sequence[int]) -> list[int]:
+    def _slots(self, table: Sequence[int], start: int, stop: int) -> list[int]:
         size = self._block_size
-        stop = chunk.start + chunk.num_tokens
-        return [table[p // size] * size + p % size for p in range(chunk.start, stop)]
+        return [table[p // size] * size + p % size for p in range(start, stop)]
 
-    def _tensor(self, values: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+    def _tensor(self, values: Int64s) -> Tensor:
+        return torch.from_numpy(values).to(self._device)
+
+
+class _Memory:
+    """Room for the numbers of a step; pages that no table reaches cost nothing."""
+
+    def __init__(
+        self, num_tokens: int, num_requests: int, num_groups: int, table_width: int
+    ) -> None:
+        self.token_ids = np.zeros(num_tokens, np.int64)
+        self.positions = np.zeros(num_tokens, np.int64)
+        self.query_starts = np.zeros(num_requests + 1, np.int64)
+        self.context_lens = np.zeros(num_requests, np.int64)
+        self.slots = np.zeros((num_groups, num_tokens), np.int64)
+        self.tables = np.zeros((num_groups, num_requests, table_width), np.int64)

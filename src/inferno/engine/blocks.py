@@ -205,15 +205,16 @@ class BlockManager:
         return most
 
     def _fit_windows(self, tables: BlockTables, num_blocks: int) -> int:
-        """Shorten a prefix until all that the next token's windows show is cached."""
-        while (missing := self._last_missing(tables, num_blocks)) is not None:
+        """Shorten a prefix until its last block, and all that the next token sees, is cached."""
+        while num_blocks and (missing := self._last_missing(tables, num_blocks)) is not None:
             num_blocks = missing  # all longer prefixes have the missing block in their window too
         return num_blocks
 
     def _last_missing(self, tables: BlockTables, num_blocks: int) -> int | None:
         for group in self._windowed:
             num_left = self._num_left(group, num_blocks * self.block_size)
-            for index in reversed(range(num_left, num_blocks)):
+            # A window of 1 shows nothing of the prefix; its last block proves that it was computed.
+            for index in reversed(range(min(num_left, num_blocks - 1), num_blocks)):
                 if not self._has(group, tables.digests[index]):
                     return index
         return None

@@ -7,10 +7,16 @@ from typing import Any
 
 import torch
 
-from inferno import machine
-from inferno.errors import ConfigError, DeviceUnavailable
+from inferno import machine, ops
+from inferno.errors import ConfigError, DeviceUnavailable, InvalidRequest
+from inferno.options import DTYPES, EngineOptions
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.int8,
+}
 # Linux's names for bfloat16 dot products: AVX-512, AMX, and Arm's extension.
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
@@ -33,6 +39,22 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def choose_kv_dtype(
+    options: EngineOptions, dtype: torch.dtype, device: torch.device
+) -> torch.dtype:
+    """What keys and values are kept in; `auto` is what is computed with, float16 if quantized."""
+    name = options.kv_dtype
+    if name == "auto":
+        return dtype if options.quantize == "none" else torch.float16
+    if name == "int8" and not (ops.can_quantize(device) and options.attention == "auto"):
+        raise InvalidRequest(
+            "kv_dtype=int8 needs inferno's compiled kernels, which do not run here or are left out "
+            f"by --attention {options.attention}; use --kv-dtype bfloat16, or see `inferno doctor`",
+            param="kv_dtype",
+        )
+    return _DTYPES[name]
+
+
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
     """The dtype of that name; `auto` is the checkpoint's where the device computes in it."""
     if name != "auto":
@@ -41,10 +63,10 @@ def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) 
     # gpt-oss names no dtype: what MXFP4 leaves in floats is bfloat16.
     unnamed = "bfloat16" if hf_config.get("quantization_config") else "float32"
     declared = found[0] if found else unnamed
-    if not isinstance(declared, str) or declared not in _DTYPES:
+    if not isinstance(declared, str) or declared not in DTYPES[1:]:
         raise ConfigError(
-            f"config.json: dtype must be one of {', '.join(_DTYPES)}, not {str(declared)[:64]!r}; "
-            f"choose one with --dtype"
+            f"config.json: dtype must be one of {', '.join(DTYPES[1:])}, not "
+            f"{str(declared)[:64]!r}; choose one with --dtype"
         )
     if device.type == "cpu" and not (declared == "bfloat16" and _cpu_has_bfloat16()):
         return torch.float32  # PyTorch emulates 16-bit products here, several times slower

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from inferno.layers.parameters import prepared_weights
 from inferno.ops import LayerKV
 
 
@@ -23,12 +24,19 @@ class Footprint:
 def measure(model: nn.Module, kv: Sequence[LayerKV]) -> Footprint:
     """The footprint of a model and its cache; storage that tensors share counts once."""
     parameters = list(model.parameters())
+    prepared = sum(weight.num_bytes for _, weight in prepared_weights(model))
     return Footprint(
         device=str(parameters[0].device),
         dtype=str(parameters[0].dtype).removeprefix("torch."),
-        weights_bytes=_bytes_of(parameters),
+        weights_bytes=_bytes_of(parameters) + prepared,
         kv_cache_bytes=_bytes_of(
-            tensor for layer in kv for tensor in (layer.keys_NSKD, layer.values_NSKD)
+            tensor
+            for layer in kv
+            for tensor in (
+                *(layer.keys_NSKD, layer.values_NSKD),
+                *(layer.key_scales_NKS, layer.value_scales_NKS),
+            )
+            if tensor is not None
         ),
     )
 

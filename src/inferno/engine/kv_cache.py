@@ -7,10 +7,12 @@ no memory is set apart for a group that doesn't need it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
+from inferno import ops
 from inferno.errors import NotEnoughMemory
 from inferno.ops import LayerKV
 
@@ -42,17 +44,18 @@ class KVLayout:
     @property
     def block_bytes(self) -> int:
         """What one block costs in all storages together."""
-        elements = 2 * self.block_size * self.num_kv_heads * self.head_dim
-        return elements * self.dtype.itemsize * self.num_storages
+        heads = 2 * self.block_size * self.num_kv_heads
+        scale_bytes = torch.float32.itemsize if self.dtype is torch.int8 else 0
+        return heads * (self.head_dim * self.dtype.itemsize + scale_bytes) * self.num_storages
 
 
 def allocate(layout: KVLayout, num_blocks: int, device: torch.device) -> list[LayerKV]:
     """Each layer's keys and values: num_blocks usable blocks, and block 0 as scratch."""
     shape = (num_blocks + 1, layout.block_size, layout.num_kv_heads, layout.head_dim)
     try:
+        # Not zeroed: untouched pages cost nothing, and no op reads a slot before it was written.
         storages = [
-            (_empty(shape, layout.dtype, device), _empty(shape, layout.dtype, device))
-            for _ in range(layout.num_storages)
+            ops.empty_cache(shape, layout.dtype, device) for _ in range(layout.num_storages)
         ]
     except (RuntimeError, MemoryError):
         raise NotEnoughMemory(
@@ -63,19 +66,13 @@ def allocate(layout: KVLayout, num_blocks: int, device: torch.device) -> list[La
     return _share(layout, storages)
 
 
-def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    # Not zeroed: untouched pages cost nothing, and no op reads a slot before it was written.
-    return torch.empty(shape, dtype=dtype, device=device)
-
-
-def _share(layout: KVLayout, storages: list[tuple[torch.Tensor, torch.Tensor]]) -> list[LayerKV]:
+def _share(layout: KVLayout, storages: Sequence[LayerKV]) -> list[LayerKV]:
     groups = layout.group_windows
     used = [0] * len(groups)
     layers = []
     for window in layout.windows:
         group = groups.index(window)
-        keys, values = storages[used[group]]
-        layers.append(LayerKV(keys, values, group))
+        layers.append(replace(storages[used[group]], group=group))
         used[group] += 1
     return layers
 

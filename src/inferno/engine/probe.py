@@ -6,7 +6,6 @@ the probe and not the report.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ import torch
 
 from inferno import ops
 from inferno.ops import reference
+from inferno.ops.kernels import why_not
 from inferno.weights.memory import available_bytes
 
 
@@ -38,6 +38,7 @@ def probe() -> dict[str, object]:
         "vector_code": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "devices": [asdict(device) for device in _devices()],
+        "kernels": {"level": ops.level(torch.device("cpu")), "why_not": why_not()},
         "ops": {kind: serving(kind) for kind in ops.BACKENDS},
     }
 
@@ -46,7 +47,7 @@ def serving(kind: str) -> dict[str, str]:
     """The backend that computes each op on devices of that kind, by name."""
     backend = ops.BACKENDS[kind]
     found = {}
-    for op in (name for name in ops.__all__ if inspect.isfunction(getattr(ops, name))):
+    for op in ops.OPS:
         # A backend takes over from the reference what it has no kernel for.
         is_borrowed = getattr(backend, op) is getattr(reference, op)
         found[op] = (reference if is_borrowed else backend).__name__.rpartition(".")[2]

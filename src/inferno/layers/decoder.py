@@ -30,7 +30,12 @@ class DecoderLayer(nn.Module):
         self.mlp = mlp
 
     def forward(
-        self, x_TE: Tensor, residual_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV
+        self,
+        x_TE: Tensor,
+        residual_TE: Tensor | None,
+        cos_sin_TD: Tensor,
+        batch: Batch,
+        kv: LayerKV,
     ) -> tuple[Tensor, Tensor]:
         """x is the last block's output, not yet added to the residual; so is what comes back."""
         x_TE, residual_TE = self.input_layernorm.add(x_TE, residual_TE)
@@ -60,7 +65,7 @@ class Decoder(nn.Module):
     def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
         cos_sin_TD = self.rotary(batch.positions_T)
         x_TE = self.embed_tokens(batch.token_ids_T)
-        residual_TE = torch.zeros_like(x_TE)
+        residual_TE = None
         for layer, layer_kv in zip(self.layers, kv, strict=True):
             x_TE, residual_TE = layer(x_TE, residual_TE, cos_sin_TD, batch, layer_kv)
         normed_TE, _ = self.norm.add(x_TE, residual_TE)
@@ -83,4 +88,5 @@ class CausalLM(nn.Module):
     def logits(self, hidden_NE: Tensor) -> Tensor:
         """Float32 logits [N, V] of chosen rows of hidden states."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
-        return ops.linear(hidden_NE, head.weight).float()
+        logits_NV = hidden_NE.new_empty((len(hidden_NE), head.weight.shape[0]), dtype=torch.float32)
+        return ops.linear(hidden_NE, head.weight, out=logits_NV)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.layers.linear import Linear
-from inferno.layers.parameters import empty
-from inferno.ops import Activation, MXFP4Weight
+from inferno.layers.parameters import empty, prepare_weight
+from inferno.ops import Activation, MXFP4Weight, PreparedExperts
 from inferno.ops.packed import MX_BLOCK, MX_BLOCK_BYTES
 
 
@@ -86,8 +86,11 @@ class StackedLinear(nn.Module):
 
     def __init__(self, count: int, in_features: int, out_features: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight = empty(count, out_features, in_features)
+        self.weight: Tensor | PreparedExperts = empty(count, out_features, in_features)
         self.bias = empty(count, out_features) if bias else None
+
+    def prepare(self, quantize: str | None) -> None:
+        prepare_weight(self, quantize)
 
 
 class MXFP4StackedLinear(nn.Module):
@@ -100,6 +103,16 @@ class MXFP4StackedLinear(nn.Module):
         self.scales = empty(*shape, dtype=torch.uint8)
         self.bias = empty(count, out_features) if bias else None
 
+        self._prepared: PreparedExperts | None = None
+
     @property
-    def weight(self) -> MXFP4Weight:
-        return MXFP4Weight(self.blocks, self.scales)
+    def weight(self) -> MXFP4Weight | PreparedExperts:
+        return self._prepared or MXFP4Weight(self.blocks, self.scales)
+
+    def prepare(self, quantize: str | None) -> None:
+        """Stays MXFP4: `quantize` is for weights that are wider."""
+        del quantize
+        prepared = ops.prepare_experts(MXFP4Weight(self.blocks, self.scales))
+        if not isinstance(prepared, MXFP4Weight):
+            del self.blocks, self.scales
+            self._prepared = prepared

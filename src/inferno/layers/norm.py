@@ -19,6 +19,6 @@ class RMSNorm(nn.Module):
     def forward(self, x_TE: Tensor) -> Tensor:
         return ops.rms_norm(x_TE, self.weight, self.eps)
 
-    def add(self, x_TE: Tensor, residual_TE: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self, x_TE: Tensor, residual_TE: Tensor | None) -> tuple[Tensor, Tensor]:
         """Normalize x + residual; returns it and the sum, which is the new residual stream."""
         return ops.add_rms_norm(x_TE, residual_TE, self.weight, self.eps)

@@ -1,11 +1,24 @@
-"""How a layer declares a weight: shaped and empty, to be filled by the loader."""
+"""How a layer declares a weight: shaped and empty, filled by the loader, then laid out by `ops`."""
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
+import torch
+from torch import Tensor, nn
+
+from inferno import ops
 from inferno.errors import ConfigError
+from inferno.ops import MXFP4Weight, Prepared, PreparedExperts
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A module whose weight kernels may want laid out otherwise than checkpoints do."""
+
+    def prepare(self, quantize: str | None) -> None:
+        """Replace the filled weight by its prepared form; int8 or int4 also narrows it."""
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
@@ -18,3 +31,22 @@ def empty(*shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
         return nn.Parameter(torch.empty(*shape, dtype=dtype), requires_grad=False)
     except RuntimeError:
         raise ConfigError(f"config.json makes a weight of {list(shape)}: too large") from None
+
+
+def prepare_weight(module: nn.Module, quantize: str | None) -> None:
+    """Replace the parameter `weight` of a module by what the device's kernels want."""
+    parameter = module.weight
+    if not isinstance(parameter, Tensor):
+        return  # it was prepared while it was filled
+    prepared = ops.prepare(parameter, quantize=quantize)
+    if prepared is not parameter:
+        del module.weight
+        vars(module)["weight"] = prepared
+
+
+def prepared_weights(model: nn.Module) -> Iterator[tuple[str, Prepared | PreparedExperts]]:
+    """Weights that are no parameters any more, by the names that those had."""
+    for name, module in model.named_modules():
+        weight = getattr(module, "weight", None)
+        if weight is not None and not isinstance(weight, Tensor | MXFP4Weight):
+            yield f"{name}.weight".lstrip("."), weight

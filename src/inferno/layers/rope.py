@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from inferno import ops
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
@@ -67,8 +69,7 @@ class RotaryEmbedding(nn.Module):
         )
 
     def forward(self, positions_T: Tensor) -> Tensor:
-        angles_TD = positions_T.float().unsqueeze(1) * self.frequencies
-        return torch.cat((angles_TD.cos(), angles_TD.sin()), dim=-1) * self.attention_factor
+        return ops.cos_sin(positions_T, self.frequencies, self.attention_factor)
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> Tensor:

@@ -10,48 +10,185 @@ Where `out` is given the result is written there and returned.
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from inferno.ops import reference
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
-from inferno.ops.packed import MXFP4Weight
+from inferno.ops.kernels import why_not
+from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
+from inferno.ops.program import NotRecordable, Program, Recorder
 
 __all__ = [
+    "FILL_ROWS",
+    "OPS",
     "Activation",
     "AttentionKind",
     "Batch",
     "ClampedSwiGLU",
+    "Fillable",
     "GroupTables",
     "LayerKV",
     "MXFP4Weight",
+    "NotRecordable",
     "PlainSwiGLU",
+    "Prepared",
+    "PreparedExperts",
+    "Program",
+    "Recorder",
+    "Stored",
     "add_rms_norm",
+    "aligned_memory",
     "attention",
+    "begin",
+    "can_quantize",
+    "checksum",
+    "cos_sin",
     "embedding",
+    "empty_cache",
     "experts",
+    "level",
     "linear",
+    "prepare",
+    "prepare_experts",
+    "recorder",
+    "restore",
     "rms_norm",
     "rotate_and_store",
     "route",
     "silu_mul",
+    "use_threads",
 ]
 
-BACKENDS: dict[str, ModuleType] = {"cpu": reference, "cuda": reference, "mps": reference}
+# What a forward pass computes; the rest is about memory and how to run.
+OPS = (
+    "embedding",
+    "cos_sin",
+    "rms_norm",
+    "add_rms_norm",
+    "linear",
+    "rotate_and_store",
+    "attention",
+    "silu_mul",
+    "route",
+    "experts",
+)
 
 
-def embedding(ids_T: Tensor, weight_VE: Tensor) -> Tensor:
-    """Rows of the embedding table: [T] int64 -> [T, E]."""
+def _find_cpu_backend() -> ModuleType:
+    if why_not():
+        return reference
+    return import_module("inferno.ops.cpu")
+
+
+BACKENDS: dict[str, ModuleType] = {
+    "cpu": _find_cpu_backend(),
+    "cuda": reference,
+    "mps": reference,
+}
+
+
+def begin(
+    shape: torch.Size, dtype: torch.dtype, device: torch.device, *, quantize: str | None = None
+) -> Fillable | None:
+    """What `prepare` makes of a weight, yet to be filled a few rows at a time.
+
+    None where the device's kernels want weights of that shape and dtype as they are.
+    """
+    result: Fillable | None = BACKENDS[device.type].begin(shape, dtype, quantize)
+    return result
+
+
+def restore(stored: Stored) -> Fillable:
+    """The prepared weight that `Fillable.stored` described, over its memory, on the CPU.
+
+    Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
+    """
+    result: Fillable = BACKENDS["cpu"].restore(stored)
+    return result
+
+
+def aligned_memory(num_bytes: int) -> Tensor:
+    """Memory [num_bytes] uint8 on the CPU, as aligned as kernels want it."""
+    result: Tensor = BACKENDS["cpu"].aligned_memory(num_bytes)
+    return result
+
+
+def checksum(part: Tensor) -> int:
+    """A fast checksum of bytes on the CPU: it finds damage, not forgery."""
+    result: int = BACKENDS["cpu"].checksum(part)
+    return result
+
+
+def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared | PreparedExperts:
+    """A weight [O, I], or of experts [X, O, I], as the device's kernels want it laid out.
+
+    quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
+    """
+    result: Tensor | Prepared | PreparedExperts
+    result = _backend(values).prepare(values, quantize=quantize)
+    return result
+
+
+def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
+    """MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
+    result: MXFP4Weight | PreparedExperts = _backend(values.blocks).prepare_experts(values)
+    return result
+
+
+def use_threads(num_threads: int) -> None:
+    """Let ops on the CPU work on so many threads."""
+    BACKENDS["cpu"].use_threads(num_threads)
+
+
+def recorder(device: torch.device) -> Recorder | None:
+    """What records forward passes on that device, where its kernels can be replayed."""
+    result: Recorder | None = BACKENDS[device.type].recorder()
+    return result
+
+
+def can_quantize(device: torch.device) -> bool:
+    """Whether the device has kernels for int8 and int4."""
+    result: bool = BACKENDS[device.type].QUANTIZES
+    return result
+
+
+def level(device: torch.device) -> str:
+    """Which of its compiled kernels the device runs, such as avx512_bf16; or `reference`."""
+    result: str = BACKENDS[device.type].level()
+    return result
+
+
+def empty_cache(
+    shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
+) -> LayerKV:
+    """Unfilled keys and values of a layer, as the device's kernels want them to lie.
+
+    int8 needs kernels (`can_quantize`).
+    """
+    with device:
+        result: LayerKV = BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
+    return result
+
+
+def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+    """Rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
     result: Tensor = _backend(ids_T).embedding(ids_T, weight_VE)
     return result
 
 
 def linear(
-    x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, *, out: Tensor | None = None
+    x_TI: Tensor,
+    weight_OI: Tensor | Prepared,
+    bias_O: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype."""
+    """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
     result: Tensor = _backend(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
     return result
 
@@ -66,10 +203,22 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 
 
 def add_rms_norm(
-    x_TE: Tensor, residual_TE: Tensor, weight_E: Tensor, eps: float
+    x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """(rms_norm(x + residual), x + residual): a block's output joins the residual stream."""
+    """(rms_norm(x + residual), x + residual): a block's output joins the residual stream.
+
+    None is the empty stream before the first block: it gives (rms_norm(x), x).
+    """
     result: tuple[Tensor, Tensor] = _backend(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
+    return result
+
+
+def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
+    """Of each position's angles, position * frequency: [T] int64 -> [T, D] float32, times factor.
+
+    D/2 cosines, then D/2 sines.
+    """
+    result: Tensor = _backend(positions_T).cos_sin(positions_T, frequencies_D, factor)
     return result
 
 
@@ -140,8 +289,8 @@ def experts(
     x_TE: Tensor,
     experts_TA: Tensor,
     weights_TA: Tensor,
-    gate_up_XFE: Tensor | MXFP4Weight,
-    down_XEF: Tensor | MXFP4Weight,
+    gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
+    down_XEF: Tensor | MXFP4Weight | PreparedExperts,
     *,
     activation: Activation,
     gate_up_bias_XF: Tensor | None = None,

@@ -42,6 +42,9 @@ class Batch:
     token_ids_T, positions_T    int64.
     query_lens, context_lens    per request: tokens computed in this step; tokens in the cache after
                                 it.
+    query_starts_R              int64 [R + 1]; each request's first row, and the end of the last.
+    context_lens_R              int64; context_lens. The tensors may go on with requests of no
+                                tokens, so that steps of different requests have equal shapes.
     groups                      a layer's `LayerKV.group` indexes it.
     attention                   which algorithm to run.
     """
@@ -50,6 +53,8 @@ class Batch:
     positions_T: Tensor
     query_lens: tuple[int, ...]
     context_lens: tuple[int, ...]
+    query_starts_R: Tensor
+    context_lens_R: Tensor
     groups: tuple[GroupTables, ...]
     attention: AttentionKind = AttentionKind.AUTO
 
@@ -58,12 +63,16 @@ class Batch:
 class LayerKV:
     """One layer's share of the KV cache: keys_NSKD, values_NSKD, and whose tables it uses.
 
-    Block 0 is scratch: only padded rows write or read it. An unwritten slot may hold NaN.
+    Block 0 is scratch: only padded rows write or read it. An unwritten slot may hold NaN. How the
+    axes lie in memory is the backend's choice (`empty_cache`). In int8 each head of a token has a
+    scale, float32.
     """
 
     keys_NSKD: Tensor
     values_NSKD: Tensor
     group: int = 0
+    key_scales_NKS: Tensor | None = None
+    value_scales_NKS: Tensor | None = None
 
 
 def first_visible(position: int, window: int | None) -> int:

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+FILL_ROWS = 16  # a weight is prepared in whole multiples of so many outputs
 MX_BLOCK = 32  # values that share a scale
 MX_BLOCK_BYTES = MX_BLOCK // 2
 
@@ -45,6 +47,67 @@ class MXFP4Weight:
     def __getitem__(self, index: int | slice) -> MXFP4Weight:
         """Along the first axis, as a tensor would; nothing is copied."""
         return MXFP4Weight(self.blocks[index], self.scales[index])
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A weight [O, I] as a backend laid it out for its kernels; any backend can read its values."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of activations that meet it."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes."""
+
+    def unpack(self, dtype: torch.dtype) -> Tensor:
+        """The values [O, I]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A prepared weight as it can be written to a file.
+
+    meta   what it is, in values that JSON has;  parts  its bytes, uint8.
+    """
+
+    meta: dict[str, Any]
+    parts: tuple[Tensor, ...]
+
+
+@runtime_checkable
+class Fillable(Prepared, Protocol):
+    """A prepared weight that takes its values a few rows at a time."""
+
+    def fill(self, first: int, values_NI: Tensor) -> None:
+        """Rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end."""
+
+    def stored(self) -> Stored:
+        """It, for `ops.restore`; its memory is shared."""
+
+
+class PreparedExperts(Protocol):
+    """Weights [X, O, I] of a mixture's experts, likewise."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def num_bytes(self) -> int:
+        """What they take."""
+
+    def __getitem__(self, index: int) -> Prepared: ...
+
+
+def unpacked(weight: Tensor | MXFP4Weight | Prepared, dtype: torch.dtype) -> Tensor:
+    """The weight's values; a tensor is what it is."""
+    if isinstance(weight, Tensor):
+        return weight
+    return unpack(weight, dtype) if isinstance(weight, MXFP4Weight) else weight.unpack(dtype)
 
 
 def unpack(weight: MXFP4Weight, dtype: torch.dtype) -> Tensor:

@@ -45,8 +45,8 @@ def attention(
         )
         out_THD[rows] = attend(
             q_THD[rows],
-            _pieces(kv.keys_NSKD, blocks_B, positions),
-            _pieces(kv.values_NSKD, blocks_B, positions),
+            _pieces(kv.keys_NSKD, blocks_B, positions, q_THD.dtype),
+            _pieces(kv.values_NSKD, blocks_B, positions, q_THD.dtype),
             scale=scale,
             window=tables.window,
             sinks_H=sinks_H,
@@ -88,7 +88,9 @@ def _visible_positions(batch: Batch, request: int, window: int | None) -> range:
     return range(first_visible(context_len - batch.query_lens[request], window), context_len)
 
 
-def _pieces(cache_NSKD: Tensor, blocks_B: Tensor, positions: range) -> Iterator[Tensor]:
+def _pieces(
+    cache_NSKD: Tensor, blocks_B: Tensor, positions: range, dtype: torch.dtype
+) -> Iterator[Tensor]:
     """What the cache holds at `positions`, in tensors [P, K, D] that join to it.
 
     Each is small enough to be read from the processor's cache after it was copied there.
@@ -100,4 +102,4 @@ def _pieces(cache_NSKD: Tensor, blocks_B: Tensor, positions: range) -> Iterator[
         copied_BSKD = cache_NSKD.index_select(0, blocks_B[start : min(start + num_blocks, last)])
         offset = start * block_size
         here = slice(max(0, positions.start - offset), positions.stop - offset)
-        yield copied_BSKD.flatten(0, 1)[here]
+        yield copied_BSKD.flatten(0, 1)[here].to(dtype)

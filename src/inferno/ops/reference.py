@@ -8,31 +8,80 @@ from torch import Tensor
 
 from inferno.ops.batch import Batch, LayerKV
 from inferno.ops.moe import experts, route
+from inferno.ops.packed import MXFP4Weight, Prepared, unpacked
 from inferno.ops.paged_attention import attention
 
 __all__ = [
     "add_rms_norm",
     "attention",
+    "begin",
+    "cos_sin",
     "embedding",
+    "empty_cache",
     "experts",
+    "level",
     "linear",
+    "prepare",
+    "prepare_experts",
+    "recorder",
     "rms_norm",
     "rotate",
     "rotate_and_store",
     "route",
     "silu_mul",
     "store",
+    "use_threads",
 ]
 
+QUANTIZES = False
 
-def embedding(ids_T: Tensor, weight_VE: Tensor) -> Tensor:
-    return F.embedding(ids_T, weight_VE)
+
+def level() -> str:
+    return "reference"
+
+
+def use_threads(num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+
+
+def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> None:
+    return None
+
+
+def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor:
+    assert quantize is None, "can_quantize was not asked"
+    return values
+
+
+def prepare_experts(values: MXFP4Weight) -> MXFP4Weight:
+    return values
+
+
+def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
+    return LayerKV(torch.empty(shape_NSKD, dtype=dtype), torch.empty(shape_NSKD, dtype=dtype))
+
+
+def recorder() -> None:
+    return None
+
+
+def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+    return F.embedding(ids_T, unpacked(weight_VE, weight_VE.dtype))
 
 
 def linear(
-    x_TI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, *, out: Tensor | None = None
+    x_TI: Tensor,
+    weight_OI: Tensor | Prepared,
+    bias_O: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    return _into(out, F.linear(x_TI, weight_OI, bias_O))
+    return _into(out, F.linear(x_TI, unpacked(weight_OI, x_TI.dtype), bias_O))
+
+
+def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
+    angles_TD = positions_T.float().unsqueeze(1) * frequencies_D
+    return torch.cat((angles_TD.cos(), angles_TD.sin()), dim=-1) * factor
 
 
 def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
@@ -42,9 +91,9 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 
 
 def add_rms_norm(
-    x_TE: Tensor, residual_TE: Tensor, weight_E: Tensor, eps: float
+    x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    summed_TE = x_TE + residual_TE
+    summed_TE = x_TE if residual_TE is None else x_TE + residual_TE
     return rms_norm(summed_TE, weight_E, eps), summed_TE
 
 
@@ -78,9 +127,10 @@ def rotate(x_THD: Tensor, cos_sin_TD: Tensor) -> Tensor:
 
 def store(k_TKD: Tensor, v_TKD: Tensor, batch: Batch, kv: LayerKV) -> None:
     """Write each token's key and value to its slot."""
-    slots_T = batch.groups[kv.group].slots_T
-    kv.keys_NSKD.flatten(0, 1).index_copy_(0, slots_T, k_TKD.to(kv.keys_NSKD.dtype))
-    kv.values_NSKD.flatten(0, 1).index_copy_(0, slots_T, v_TKD.to(kv.values_NSKD.dtype))
+    slots_T, block_size = batch.groups[kv.group].slots_T, kv.keys_NSKD.shape[1]
+    where = (slots_T // block_size, slots_T % block_size)
+    kv.keys_NSKD[where] = k_TKD.to(kv.keys_NSKD.dtype)
+    kv.values_NSKD[where] = v_TKD.to(kv.values_NSKD.dtype)
 
 
 def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:

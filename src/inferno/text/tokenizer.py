@@ -25,10 +25,15 @@ MAX_TOKENIZER_BYTES = 128 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model's folder; TokenizerError where it is missing, damaged or hostile."""
+def load_tokenizer(folder: Path, *, is_optional: bool = False) -> Tokenizer:
+    """The tokenizer of a model's folder; TokenizerError where it is missing, damaged or hostile.
+
+    One that is missing and optional, as with random weights, knows no token: no id has a text.
+    """
     path = folder / "tokenizer.json"
     if not path.exists():
+        if is_optional:
+            return Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()), eos_token=None)
         raise TokenizerError(_how_to_get(path))
     content = read_file(path, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
     named = read_named_tokens(folder)

@@ -9,9 +9,8 @@ from inferno.errors import NotEnoughMemory
 from inferno.weights.memory import available_bytes
 
 
-def check_fits(model: nn.Module, device: torch.device, dtype: torch.dtype) -> None:
-    """Raise NotEnoughMemory where the parameters are larger than what `device` has left."""
-    needed = num_bytes(model, dtype)
+def check_fits(needed: int, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise NotEnoughMemory where weights of so many bytes don't fit in what `device` has left."""
     available = available_bytes(device)
     if available is not None and needed > available:
         raise _not_enough(needed, f"{_gib(available)} are available", device, dtype)
@@ -23,6 +22,23 @@ def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
         parameter.numel() * kept_dtype(parameter, dtype).itemsize
         for parameter in model.parameters()
     )
+
+
+def replace(model: nn.Module, name: str, weight: object) -> None:
+    """Put what is no parameter in the place of parameter `name`."""
+    owner, _, leaf = name.rpartition(".")
+    module = model.get_submodule(owner)
+    delattr(module, leaf)
+    vars(module)[leaf] = weight
+
+
+def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
+    """Modules that have parameters of their own, in the model's order, with those's full names."""
+    return [
+        (module, [f"{name}.{leaf}".lstrip(".") for leaf, _ in parameters])
+        for name, module in model.named_modules()
+        if (parameters := list(module.named_parameters(recurse=False)))
+    ]
 
 
 def kept_dtype(parameter: Tensor, dtype: torch.dtype) -> torch.dtype:

@@ -98,6 +98,10 @@ class Checkpoint:
             )
         file.check_unchanged()
 
+    def signatures(self) -> dict[Path, tuple[int, int]]:
+        """Of each file its size, and when it was last changed, in nanoseconds."""
+        return {path: (file.size, file.mtime_ns) for path, file in self._files.items()}
+
     def holds_twice(self, name: str, other: str) -> bool:
         """Whether two tensors are stored as the same bytes of the same type."""
         first, second = self.tensors[name], self.tensors[other]
@@ -135,7 +139,7 @@ class _WeightsFile:
         self.path = path
         self.size = status.st_size
         self._file = file
-        self._mtime_ns = status.st_mtime_ns
+        self.mtime_ns = status.st_mtime_ns
 
     def read_header(self) -> dict[str, TensorInfo]:
         try:
@@ -162,7 +166,7 @@ class _WeightsFile:
 
     def check_unchanged(self) -> None:
         status = os.fstat(self._file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (self.size, self._mtime_ns):
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise self._changed()
 
     def read(self, start: int, length: int) -> bytes:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
+from inferno.ops import FILL_ROWS, Fillable
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import allocate, check_fits, num_bytes
+from inferno.weights.allocate import allocate, check_fits, kept_dtype, num_bytes, owners
+from inferno.weights.allocate import replace as replace_parameter
 from inferno.weights.checkpoint import CHUNK_BYTES, FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces
 
@@ -31,6 +33,9 @@ def load_weights(
     device: torch.device,
     dtype: torch.dtype,
     tied: Mapping[str, str] | None = None,
+    prepare: Callable[[nn.Module], None] | None = None,
+    begin: Callable[[str, Tensor], Fillable | None] | None = None,
+    kept_bytes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by the checkpoint's tensors.
@@ -39,22 +44,35 @@ def load_weights(
               parameter, or one laid out differently.
     tied      name that the model doesn't have -> the parameter whose memory stands for it; the
               checkpoint may hold either, or both if they are equal.
+    prepare   is told of every module when its own parameters have all been filled.
+    begin     gives what a weight of that name becomes, to be filled row by row in its place.
+    kept_bytes  what the weights take once they are prepared; None: what they took before.
     progress  is told the bytes filled so far and in all.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.
     """
     plan = _plan(model, checkpoint, fused, tied or {})
-    check_fits(model, device, dtype)
     done, total = 0, num_bytes(model, dtype)
-    for name, sources in plan.items():
-        parameter = allocate(model, name, device, dtype)
-        for source in sources:
-            part = source.part(parameter)
-            _fill(part, checkpoint, source)
-            done += part.numel() * part.element_size()
-            if progress:
-                progress(done, total)
+    check_fits(kept_bytes or total, device, dtype)
+    for owner, names in owners(model):
+        for name in names:
+            unfilled = model.get_parameter(name)
+            fillable = begin(name, unfilled) if begin and _in_rows(unfilled, plan[name]) else None
+            if fillable is not None:
+                replace_parameter(model, name, fillable)
+            else:
+                parameter = allocate(model, name, device, dtype)
+            for source in plan[name]:
+                if fillable is not None:
+                    _fill_rows(fillable, _first_row(unfilled, source), checkpoint, source, dtype)
+                else:
+                    _fill(source.part(parameter), checkpoint, source)
+                done += math.prod(source.shape) * kept_dtype(unfilled, dtype).itemsize
+                if progress:
+                    progress(done, total)
+        if prepare:
+            prepare(owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +190,33 @@ def _report(differences: _Differences) -> str:
         if len(found) > _MAX_LISTED:
             lines.append(f"  and {len(found) - _MAX_LISTED} more")
     return "\n".join(lines)
+
+
+def _in_rows(parameter: Tensor, sources: Sequence[_Source]) -> bool:
+    """Whether each source is whole rows of the parameter that begin and end where it may be cut."""
+    for source in sources:
+        part = source.part(parameter)
+        first = _first_row(parameter, source)
+        is_cut_well = len(part) % FILL_ROWS == 0 or first + len(part) == len(parameter)
+        is_rows = part.ndim == 2 and part.shape[1:] == parameter.shape[1:] and part.is_contiguous()
+        if source.is_packed or first % FILL_ROWS or not (is_rows and is_cut_well):
+            return False
+    return True
+
+
+def _first_row(parameter: Tensor, source: _Source) -> int:
+    return source.part(parameter).storage_offset() // max(1, math.prod(parameter.shape[1:]))
+
+
+def _fill_rows(
+    weight: Fillable, row: int, checkpoint: Checkpoint, source: _Source, dtype: torch.dtype
+) -> None:
+    num_rows, width = source.shape
+    step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
+    for first in range(0, num_rows, step):
+        staging = torch.empty((min(step, num_rows - first), width), dtype=dtype)
+        checkpoint.read_rows_into(source.name, first, staging)
+        weight.fill(row + first, staging)
 
 
 def _fill(part: Tensor, checkpoint: Checkpoint, source: _Source) -> None:

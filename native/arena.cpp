@@ -1,0 +1,79 @@
+// The arena's gaps: found, split and joined.
+#include "arena.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+namespace inferno {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSmallestSlab = std::size_t{1} << 20;
+
+std::size_t rounded(std::size_t bytes) {
+    return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+}  // namespace
+
+Arena::~Arena() {
+    for (void* slab : slabs_) std::free(slab);
+}
+
+void* Arena::take(std::size_t bytes) {
+    bytes = rounded(bytes);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto fits = [&](const Gap& gap) { return gap.bytes >= bytes; };
+    auto gap = std::find_if(gaps_.begin(), gaps_.end(), fits);
+    if (gap == gaps_.end()) {
+        add_slab(bytes);
+        gap = std::find_if(gaps_.begin(), gaps_.end(), fits);
+    }
+    void* memory = gap->begin;
+    gap->begin += bytes;
+    gap->bytes -= bytes;
+    if (gap->bytes == 0) gaps_.erase(gap);
+    return memory;
+}
+
+void Arena::give_back(void* memory, std::size_t bytes) {
+    bytes = rounded(bytes);
+    char* begin = static_cast<char*>(memory);
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto next = std::lower_bound(gaps_.begin(), gaps_.end(), begin,
+                                 [](const Gap& gap, char* at) { return gap.begin < at; });
+    if (next != gaps_.end() && begin + bytes == next->begin) {
+        next->begin = begin;
+        next->bytes += bytes;
+    } else {
+        next = gaps_.insert(next, Gap{begin, bytes});
+    }
+    if (next == gaps_.begin()) return;
+    auto previous = next - 1;
+    if (previous->begin + previous->bytes == next->begin) {
+        previous->bytes += next->bytes;
+        gaps_.erase(next);
+    }
+}
+
+std::size_t Arena::size() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return size_;
+}
+
+// Slabs double up to 64 MB, so that there are few. Gaps of slabs that happen to touch may be joined:
+// both live as long as the arena.
+void Arena::add_slab(std::size_t bytes) {
+    const std::size_t wanted = rounded(std::max(bytes, std::min(std::max(size_, kSmallestSlab),
+                                                                std::size_t{64} << 20)));
+    char* slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
+    if (!slab) throw std::bad_alloc();
+    slabs_.push_back(slab);
+    size_ += wanted;
+    auto place = std::lower_bound(gaps_.begin(), gaps_.end(), slab,
+                                  [](const Gap& gap, char* at) { return gap.begin < at; });
+    gaps_.insert(place, Gap{slab, wanted});
+}
+
+}  // namespace inferno

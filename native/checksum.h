@@ -1,0 +1,12 @@
+// XXH64, a fast checksum: finds damage, not forgery.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace inferno {
+
+// As its specification has it (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with seed 0.
+std::uint64_t xxh64(const void* data, std::size_t bytes);
+
+}  // namespace inferno

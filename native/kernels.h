@@ -1,0 +1,138 @@
+// The kernels' contract: what every level of instruction sets offers. One table of functions per
+// level; module.cpp chooses one when it is loaded.
+//
+// Every function gives the same bits for a row of its input whatever other rows come with it, and
+// however many threads work: sums run in an order that depends on the width and on absolute
+// positions alone.
+#pragma once
+
+#include <cstdint>
+
+#include "pool.h"
+#include "types.h"
+
+namespace inferno {
+
+struct Optional {  // a vector that may be absent
+    const void* data;
+    Type type;
+};
+
+// One group of layers' view of a step: whose tokens these are, and where their keys and values lie.
+// It is read when a kernel runs, so that a recorded step sees each new batch.
+struct BatchView {
+    std::int64_t num_requests;
+    std::int64_t num_tokens;
+    std::int64_t window;               // 0: none
+    const std::int64_t* query_starts;  // [num_requests + 1]: first row of each request
+    const std::int64_t* context_lens;  // [num_requests]: tokens in the cache after this step
+    const std::int64_t* block_tables;  // [num_requests][table_width]
+    std::int64_t table_width;
+    const std::int64_t* slots;      // [num_tokens]: block * block_size + offset
+    const std::int64_t* positions;  // [num_tokens]
+    const std::int64_t* token_ids;  // [num_tokens]
+};
+
+// One layer's cache. Keys lie as [blocks][kv_heads][head_dim][block_size], so that 16 positions of
+// one dimension fill a register; values as [blocks][kv_heads][block_size][head_dim].
+// With int8 each head's key or value of a token has one scale: [blocks][kv_heads][block_size] float.
+struct CacheView {
+    void* keys;
+    void* values;
+    float* key_scales;
+    float* value_scales;
+    Type type;
+    std::int64_t num_blocks;
+    std::int64_t block_size;
+    std::int64_t kv_heads;
+    std::int64_t head_dim;
+};
+
+enum class Gate : std::int32_t { silu = 0, clamped = 1 };
+
+struct Activation {
+    Gate gate;
+    float alpha;  // of the clamped gate
+    float limit;
+};
+
+struct LinearArgs {
+    Rows x;  // f32 or bf16, [T, inputs]
+    Weight weight;
+    Optional bias;  // [outputs]
+    Rows out;       // f32 or bf16, [T, outputs]
+};
+
+// weight tables are those of packed weights: [experts] of each, all alike.
+struct ExpertsArgs {
+    Rows x;                        // [T, E]
+    const std::int64_t* experts;   // [T, A]
+    const float* weights;          // [T, A]
+    std::int64_t num_chosen;       // A
+    std::int64_t num_experts;      // X
+    const Weight* gate_up;         // [X]: outputs 2F, gates first
+    const Weight* down;            // [X]: outputs E
+    Optional gate_up_bias;         // [X, 2F]
+    Optional down_bias;            // [X, E]
+    Activation activation;
+    Rows out;  // [T, E]
+};
+
+struct NormArgs {
+    Rows x;             // [T, E]
+    const void* residual;  // null, or [T, E] as x is, without gaps
+    void* sum;          // where x + residual goes; null if there is no residual
+    Optional weight;    // [E]
+    float eps;
+    Rows out;
+};
+
+struct RotateArgs {
+    Rows q;               // [T, H * D]
+    Rows k;               // [T, K * D]
+    Rows v;               // [T, K * D]
+    const float* cos_sin;  // [T][D]: D/2 cosines, D/2 sines
+    Optional q_norm;      // [D]
+    Optional k_norm;
+    float eps;
+    std::int64_t num_heads;
+    const BatchView* batch;
+    CacheView cache;
+    Rows out;  // rotated q, [T, H * D]
+};
+
+struct AttentionArgs {
+    Rows q;  // [T, H * D]
+    std::int64_t num_heads;
+    float scale;
+    Optional sinks;  // [H]
+    const BatchView* batch;
+    CacheView cache;
+    Rows out;  // [T, H * D]
+};
+
+struct Kernels {
+    const char* level;
+    void (*linear)(const LinearArgs&, Pool&);
+    void (*experts)(const ExpertsArgs&, Pool&);
+    // Rows `ids` of a packed weight, unpacked: out is [T, inputs].
+    void (*embedding)(const std::int64_t* ids, const Weight&, const Rows& out, Pool&);
+    // out[t] = cos(position * frequency) and then the sines, times factor: [num_tokens][2 * half].
+    void (*cos_sin)(const BatchView& batch, const float* frequencies, std::int64_t half,
+                    float factor, float* out, Pool&);
+    void (*rms_norm)(const NormArgs&, Pool&);
+    void (*rotate_and_store)(const RotateArgs&, Pool&);
+    void (*attention)(const AttentionArgs&, Pool&);
+    // x is [T, 2F], gates first; out is [T, F].
+    void (*gate)(const Rows& x, const Activation&, const Rows& out, Pool&);
+    // Quantize rows of a weight into `target` (int8 or int4), from output `first` on, a multiple of
+    // 16; their number is one too, but at the weight's end.
+    void (*quantize)(const Rows& source, std::int64_t first, const Weight& target, Pool&);
+};
+
+// Null where this build, or this processor, doesn't have the level.
+const Kernels* find_kernels(const char* level);
+// The best level of this processor.
+const Kernels* best_kernels();
+
+}  // namespace inferno

@@ -1,0 +1,78 @@
+// Codes and scales of packed weights, as vectors of 16 outputs that a tile multiplies.
+#pragma once
+
+#include "../simd/elements.h"
+
+namespace inferno {
+namespace {
+
+constexpr Index kVector = 64;                 // bytes of a weight vector: 16 outputs, 4 bytes each
+constexpr Index kGroupBytes = kGroup * kPanel;  // of a panel's group, once unpacked
+
+inline I low_nibbles(I bytes) { return bit_and(bytes, splat_int(0x0f0f0f0f)); }
+
+// E2M1, doubled to be whole, plus 12 to be unsigned.
+inline I e2m1_values(I nibbles) {
+    const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24,  //
+                                         12, 11, 10, 9, 8, 6, 4, 0);
+    return look_up(values, nibbles);
+}
+
+// Vectors 2 `pair` and 2 `pair` + 1 of a group, as unsigned bytes.
+struct Int8Codes {
+    static constexpr Index kBytes = kGroupBytes;
+    static void load(const char* group, int pair, I& first, I& second) {
+        first = load_int_aligned(group + 2 * pair * kVector);
+        second = load_int_aligned(group + (2 * pair + 1) * kVector);
+    }
+};
+
+struct Int4Codes {
+    static constexpr Index kBytes = kGroupBytes / 2;
+    static void load(const char* group, int pair, I& first, I& second) {
+        const I both = load_int_aligned(group + pair * kVector);
+        first = low_nibbles(both);
+        second = low_nibbles(shift_right<4>(both));
+    }
+};
+
+struct Mxfp4Codes {
+    static constexpr Index kBytes = kGroupBytes / 2;
+    static void load(const char* group, int pair, I& first, I& second) {
+        Int4Codes::load(group, pair, first, second);
+        first = e2m1_values(first);
+        second = e2m1_values(second);
+    }
+};
+
+struct Bf16Scales {
+    static constexpr Index kBytes = 32;
+    static F load(const char* group) {
+        return load_bf16(reinterpret_cast<const std::uint16_t*>(group));
+    }
+};
+
+struct E8m0Scales {
+    static constexpr Index kBytes = 16;
+    // 2^(code - 127): the code is a float's exponent, but 0, a denormal, and 255, NaN.
+    static F load(const char* group) {
+        const I codes = load_u8(reinterpret_cast<const std::uint8_t*>(group));
+        const F power = max(as_float(shift_left<23>(codes)), as_float(splat_int(0x00400000)));
+        return add(power, sub(power, power));
+    }
+};
+
+template <class AnyCodes, class AnyScales>
+struct Grouped {
+    using Codes = AnyCodes;
+    using Scales = AnyScales;
+};
+
+using Int8 = Grouped<Int8Codes, Bf16Scales>;
+using Int4 = Grouped<Int4Codes, Bf16Scales>;
+using Mxfp4 = Grouped<Mxfp4Codes, E8m0Scales>;
+
+inline void store_vector(char* p, I bytes) { store(reinterpret_cast<float*>(p), as_float(bytes)); }
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,177 @@
+// Blocks of rows times panels of a weight: the loops around the tiles.
+#include "product.h"
+
+#include "linear_tiles.h"
+
+namespace inferno::INFERNO_LEVEL {
+namespace {
+
+// How many panels go together over few rows: memory answers faster when asked for several things.
+constexpr int kWide = kFloatRows >= 24 ? 4 : 2;
+
+// How far ahead of a lone block panels are fetched, in bytes: a single one, and several together.
+constexpr Index kAhead = 8192;
+constexpr Index kWideAhead = 512;
+
+// How many of a panel's blocks share in fetching the next panel.
+constexpr Index kMostSharers = 8;
+
+// Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
+constexpr Index kRowsBytes = 512 << 10;
+
+// How a weight is walked, vector by vector or group by group, and the shapes of its tiles.
+template <class Dot>
+struct FloatSteps {
+    static constexpr int kRows = kFloatRows;
+    static constexpr int kWideRows = kFloatRows / kWide;
+    static constexpr Index kWords = 1;
+    static constexpr Index kCodes = kVector;
+    static constexpr Index kScales = 0;
+
+    template <int R, int P>
+    static void run(const Tile& tile) { float_tile<Dot, R, P>(tile); }
+};
+
+template <class Format, int kMostWideRows>
+struct GroupSteps {
+    static constexpr int kRows = kGroupedRows;
+    static constexpr int kWideRows = kMostWideRows;
+    static constexpr Index kWords = kGroupWords;
+    static constexpr Index kCodes = Format::Codes::kBytes;
+    static constexpr Index kScales = Format::Scales::kBytes;
+
+    template <int R, int P>
+    static void run(const Tile& tile) { grouped_tile<Format, R, P>(tile); }
+};
+
+// Call `f` with the steps of a packing. Over nibbles a second row is work enough for one panel.
+template <class Function>
+void with_steps(Packing packing, Function&& f) {
+    switch (packing) {
+        case Packing::f32: f(FloatSteps<F32Dot>{}); break;
+        case Packing::bf16: f(FloatSteps<Bf16Dot>{}); break;
+        case Packing::int8: f(GroupSteps<Int8, kGroupedRows / kWide>{}); break;
+        case Packing::int4: f(GroupSteps<Int4, 1>{}); break;
+        case Packing::mxfp4: f(GroupSteps<Mxfp4, 1>{}); break;
+    }
+}
+
+template <class Steps>
+Tile tile_of(const Product& product, Index panel) {
+    Tile tile;
+    tile.count = product.x.row_words / Steps::kWords;
+    tile.codes_stride = tile.count * Steps::kCodes;
+    tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
+    tile.scales_stride = tile.count * Steps::kScales;
+    tile.scales = static_cast<const char*>(product.weight.scales) + panel * tile.scales_stride;
+    return tile;
+}
+
+// What is fetched meanwhile: by a lone block what it reads soon, by several, in shares, the next
+// panel, so that memory has all their time to answer.
+struct Fetch {
+    const char* codes;
+    Index sharers;
+    Index share;  // bytes
+
+    void place(Tile& tile, Index nth_block) const {
+        tile.fetch = nth_block < sharers ? codes + nth_block * share : nullptr;
+        tile.fetch_step = (kVector + sharers - 1) / sharers;
+    }
+};
+
+Fetch fetch_of(const Tile& tile, Index num_blocks, Index num_panels) {
+    if (num_blocks == 1) return {tile.codes + (num_panels == kWide ? kWideAhead : kAhead), 1, 0};
+    const Index sharers = min(num_blocks, kMostSharers);
+    return {tile.codes + tile.codes_stride, sharers, tile.codes_stride / sharers};
+}
+
+// The tile of so many rows, found among those of 1 to R.
+template <class Steps, int R, int P>
+void run_tile(Index rows, const Tile& tile) {
+    if constexpr (R > 1) {
+        if (rows < R) return run_tile<Steps, R - 1, P>(rows, tile);
+    }
+    Steps::template run<R, P>(tile);
+}
+
+template <class Out>
+void write_vector(const Product& product, Index row, Index panel, F sums) {
+    const Index width = product.weight.outputs;
+    // Codes of E2M1 are doubled.
+    if (product.weight.packing == Packing::mxfp4) sums = mul(sums, splat(0.5f));
+    if (product.bias.data) sums = add(sums, load_weights(product.bias, panel * kPanel, width));
+    typename Out::Raw* out = static_cast<typename Out::Raw*>(product.out.data);
+    store_part<Out>(out + row * product.out.stride, panel * kPanel, width, sums);
+}
+
+// sums: [rows][panels][16]
+void write_sums(const Product& product, Range rows, Range panels, const float* sums) {
+    with_activation_type(product.out.type, [&](auto type) {
+        for (Index row = rows.begin; row < rows.end; ++row) {
+            for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
+                write_vector<decltype(type)>(product, row, panel, load(sums));
+            }
+        }
+    });
+}
+
+// One panel, or kWide of them over a single block of few rows.
+template <class Steps>
+void multiply_panels(const Product& product, Range blocks, Range panels) {
+    alignas(64) float sums[Steps::kRows * kPanel];
+    Tile tile = tile_of<Steps>(product, panels.begin);
+    const Fetch fetch = fetch_of(tile, blocks.size(), panels.size());
+    tile.sums = sums;
+    for (Index b = blocks.begin; b < blocks.end; ++b) {
+        const Range rows = product.x.rows(b);
+        fetch.place(tile, b - blocks.begin);
+        tile.x = product.x.block(b);
+        if (panels.size() == kWide) {
+            run_tile<Steps, Steps::kWideRows, kWide>(rows.size(), tile);
+        } else {
+            run_tile<Steps, Steps::kRows, 1>(rows.size(), tile);
+        }
+        write_sums(product, rows, panels, sums);
+    }
+}
+
+}  // namespace
+
+Inputs inputs_for(const Weight& weight, Index num_rows) {
+    Inputs inputs = {nullptr, num_rows, 0, row_words(weight)};
+    with_steps(weight.packing, [&](auto steps) {
+        inputs.num_blocks = (num_rows + decltype(steps)::kRows - 1) / decltype(steps)::kRows;
+    });
+    return inputs;
+}
+
+void arrange(const Rows& x, const Index* index, const Weight& weight, const Inputs& inputs,
+             Index block, std::uint32_t* row) {
+    const Range rows = inputs.rows(block);
+    std::uint32_t* target = inputs.block(block);
+    for (Index r = 0; r < rows.size(); ++r) {
+        const Index t = rows.begin + r;
+        write_words(x, index ? index[t] : t, weight, rows.size() == 1 ? target : row);
+        if (rows.size() == 1) return;
+        for (Index w = 0; w < inputs.row_words; ++w) target[w * rows.size() + r] = row[w];
+    }
+}
+
+void multiply(const Product& product, Range blocks, Range panels) {
+    with_steps(product.weight.packing, [&](auto steps) {
+        using Steps = decltype(steps);
+        const bool is_wide = product.x.num_rows <= Steps::kWideRows;
+        const Index block_bytes = product.x.row_words * 4 * Steps::kRows;
+        const Index most = max(1, kRowsBytes / max(1, block_bytes));
+        for (Index b = blocks.begin; b < blocks.end; b += most) {
+            const Range some = {b, min(b + most, blocks.end)};
+            for (Index p = panels.begin, count; p < panels.end; p += count) {
+                count = is_wide && panels.end - p >= kWide ? kWide : 1;
+                multiply_panels<Steps>(product, some, {p, p + count});
+            }
+        }
+    });
+}
+
+}  // namespace inferno::INFERNO_LEVEL

@@ -1,0 +1,169 @@
+// Queries and keys normalized where asked and rotated; keys and values written to the cache.
+#include "families.h"
+#include "norm_lanes.h"
+
+namespace inferno::INFERNO_LEVEL {
+namespace {
+
+// Tokens that are done together, head by head: keys lie transposed, so that tokens which follow one
+// another share cache lines.
+constexpr Index kTokens = 16;
+
+// One head of one token: from memory to float32, normalized if there is a weight.
+template <class E>
+void load_head(const typename E::Raw* x, Index head_dim, const Optional& weight, float eps,
+               float* head) {
+    F squares = zero();
+    for (Index i = 0; i < head_dim; i += 16) {
+        const F a = load_part<E>(x, i, head_dim);
+        store(head + i, a);
+        squares = fma(a, a, squares);
+    }
+    if (!weight.data) return;
+    const float scale = rms_scale(squares, head_dim, eps);
+    for (Index i = 0; i < head_dim; i += 16) {
+        store(head + i, E::rounded(weighted<E>(load(head + i), scale, weight, i, head_dim)));
+    }
+}
+
+// Pair i is (i, i + half). Products and differences round one by one, as plain float32 code does.
+template <class E>
+void rotate_head(float* head, Index half, const float* cosines) {
+    const float* sines = cosines + half;
+    for (Index i = 0; i < half; i += 16) {
+        const F c = load_part<F32>(cosines, i, half), s = load_part<F32>(sines, i, half);
+        const F low = load(head + i), high = load(head + half + i);
+        store_part<F32>(head, i, half, E::rounded(sub(mul(low, c), mul(high, s))));
+        store_part<F32>(head + half, i, half, E::rounded(add(mul(high, c), mul(low, s))));
+    }
+}
+
+// A head as the cache's type C, in `raw`, which has room for whole groups of sixteen.
+template <class C>
+float encode(const float* head, Index head_dim, typename C::Raw* raw) {
+    for (Index i = 0; i < head_dim; i += 16) {
+        C::store(raw + i, load(head + i));
+    }
+    return 1.0f;
+}
+
+// In int8 the largest magnitude becomes 127. A head that holds infinity or NaN gets NaN for its
+// scale, so that it can't pass for numbers.
+template <>
+float encode<I8>(const float* head, Index head_dim, std::int8_t* raw) {
+    F most = zero(), poison = zero();
+    for (Index i = 0; i < head_dim; i += 16) {
+        const F a = load_part<F32>(head, i, head_dim);
+        most = max(most, max(a, sub(zero(), a)));
+        poison = fma(a, zero(), poison);
+    }
+    const float scale = largest(most) / 127.0f;
+    for (Index i = 0; i < head_dim; i += 16) {
+        const F a = load_part<F32>(head, i, head_dim);
+        I8::store(raw + i, scale > 0.0f ? div(a, splat(scale)) : zero());
+    }
+    return scale + sum(poison);
+}
+
+// Tokens whose slots follow one another within a block, up to kTokens of them.
+Index run_of_slots(const RotateArgs& args, Index t, Index end) {
+    const Index* slots = args.batch->slots;
+    Index n = 1;
+    while (t + n < end && n < kTokens && slots[t + n] == slots[t] + n &&
+           slots[t + n] % args.cache.block_size != 0) {
+        ++n;
+    }
+    return n;
+}
+
+// Memory of one thread.
+struct Workspace {
+    float* head;  // one, with room for reading a register beyond it
+    void* raw;    // kTokens heads as the cache holds them, `padded` elements each
+};
+
+template <class E, class C>
+void store_keys(const RotateArgs& args, Index t, Index n, Index kv_head, const Workspace& w) {
+    using Raw = typename C::Raw;
+    const CacheView& cache = args.cache;
+    const Index head_dim = cache.head_dim, padded = round_up(head_dim, 16);
+    const Index block = args.batch->slots[t] / cache.block_size * cache.kv_heads + kv_head;
+    const Index offset = args.batch->slots[t] % cache.block_size;
+    Raw* raw = static_cast<Raw*>(w.raw);
+    for (Index i = 0; i < n; ++i) {
+        const auto* k = static_cast<const typename E::Raw*>(args.k.data) + (t + i) * args.k.stride;
+        load_head<E>(k + kv_head * head_dim, head_dim, args.k_norm, args.eps, w.head);
+        rotate_head<E>(w.head, head_dim / 2, args.cos_sin + (t + i) * head_dim);
+        const float scale = encode<C>(w.head, head_dim, raw + i * padded);
+        if (cache.type == Type::i8) cache.key_scales[block * cache.block_size + offset + i] = scale;
+    }
+    Raw* keys = static_cast<Raw*>(cache.keys) + block * head_dim * cache.block_size + offset;
+    for (Index d = 0; d < head_dim; ++d) {
+        for (Index i = 0; i < n; ++i) keys[d * cache.block_size + i] = raw[i * padded + d];
+    }
+}
+
+template <class E, class C>
+void store_values(const RotateArgs& args, Index t, Index n, Index kv_head, const Workspace& w) {
+    using Raw = typename C::Raw;
+    const CacheView& cache = args.cache;
+    const Index head_dim = cache.head_dim;
+    const Index block = args.batch->slots[t] / cache.block_size * cache.kv_heads + kv_head;
+    const Index row = block * cache.block_size + args.batch->slots[t] % cache.block_size;
+    for (Index i = 0; i < n; ++i) {
+        const auto* v = static_cast<const typename E::Raw*>(args.v.data) + (t + i) * args.v.stride;
+        load_head<E>(v + kv_head * head_dim, head_dim, {nullptr, Type::f32}, 0.0f, w.head);
+        const float scale = encode<C>(w.head, head_dim, static_cast<Raw*>(w.raw));
+        if (cache.type == Type::i8) cache.value_scales[row + i] = scale;
+        __builtin_memcpy(static_cast<Raw*>(cache.values) + (row + i) * head_dim, w.raw,
+                         static_cast<std::size_t>(head_dim * size_in<C>()));
+    }
+}
+
+template <class E>
+void rotate_queries(const RotateArgs& args, Index t, float* head) {
+    using Raw = typename E::Raw;
+    const Index head_dim = args.cache.head_dim;
+    const Raw* q = static_cast<const Raw*>(args.q.data) + t * args.q.stride;
+    for (Index h = 0; h < args.num_heads; ++h) {
+        load_head<E>(q + h * head_dim, head_dim, args.q_norm, args.eps, head);
+        rotate_head<E>(head, head_dim / 2, args.cos_sin + t * head_dim);
+        with_activation_type(args.out.type, [&](auto o) {
+            using O = decltype(o);
+            auto* out = static_cast<typename O::Raw*>(args.out.data) + t * args.out.stride;
+            for (Index i = 0; i < head_dim; i += 16) {
+                store_part<O>(out + h * head_dim, i, head_dim, load(head + i));
+            }
+        });
+    }
+}
+
+template <class E, class C>
+void rotate_tokens(const RotateArgs& args, Index begin, Index end, const Workspace& w) {
+    for (Index t = begin; t < end; ++t) rotate_queries<E>(args, t, w.head);
+    for (Index t = begin, n; t < end; t += n) {
+        n = run_of_slots(args, t, end);
+        for (Index kv_head = 0; kv_head < args.cache.kv_heads; ++kv_head) {
+            store_keys<E, C>(args, t, n, kv_head, w);
+            store_values<E, C>(args, t, n, kv_head, w);
+        }
+    }
+}
+
+}  // namespace
+
+void rotate_and_store(const RotateArgs& args, Pool& pool) {
+    const Index padded = round_up(args.cache.head_dim, 16);
+    const auto bytes = static_cast<std::size_t>((padded + 16 + kTokens * padded) * 4);
+    with_activation_type(args.q.type, [&](auto e) {
+        with_cache_type(args.cache.type, [&](auto c) {
+            pool.run(args.q.count, kTokens, [&](Index begin, Index end, int thread) {
+                float* memory = static_cast<float*>(pool.scratch(thread, bytes));
+                const Workspace w = {memory, memory + padded + 16};
+                rotate_tokens<decltype(e), decltype(c)>(args, begin, end, w);
+            });
+        });
+    });
+}
+
+}  // namespace inferno::INFERNO_LEVEL

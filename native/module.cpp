@@ -1,0 +1,311 @@
+// The Python face: plain pointers and sizes in, kernels run, and a step's calls recorded for replay.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "arena.h"
+#include "checksum.h"
+#include "kernels.h"
+#include "pack.h"
+#include "pool.h"
+#include "route.h"
+
+namespace nb = nanobind;
+using namespace inferno;
+
+namespace {
+
+// What the process has one of: the chosen level, the pool that owns the cores.
+const Kernels* kernels = best_kernels();
+std::unique_ptr<Pool> pool;
+
+using Call = std::function<void()>;
+
+// The calls of a step, to be made again without Python between them.
+struct Program {
+    std::vector<Call> calls;
+
+    void run() const {
+        for (const Call& call : calls) call();
+    }
+};
+
+Program* recorded = nullptr;  // the program that is being recorded, if any
+
+Pool& the_pool() {
+    if (!pool) pool = std::make_unique<Pool>(1);
+    return *pool;
+}
+
+template <class F>
+void submit(F&& call) {
+    if (recorded) recorded->calls.emplace_back(call);
+    nb::gil_scoped_release released;
+    call();
+}
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+template <class T>
+const T* array(std::uintptr_t address) {
+    return reinterpret_cast<const T*>(address);
+}
+
+// A matrix as Python names it: (address, type, rows, columns, stride).
+Rows rows(nb::handle matrix) {
+    nb::tuple t = nb::borrow<nb::tuple>(matrix);
+    return {pointer(nb::cast<std::uintptr_t>(t[0])), static_cast<Type>(nb::cast<int>(t[1])),
+            nb::cast<std::int64_t>(t[2]), nb::cast<std::int64_t>(t[3]),
+            nb::cast<std::int64_t>(t[4])};
+}
+
+// A vector that may be absent: None, or (address, type).
+Optional optional(nb::handle vector) {
+    if (vector.is_none()) return {nullptr, Type::f32};
+    nb::tuple t = nb::borrow<nb::tuple>(vector);
+    return {pointer(nb::cast<std::uintptr_t>(t[0])), static_cast<Type>(nb::cast<int>(t[1]))};
+}
+
+void set_threads(int num_threads) {
+    if (pool && pool->num_threads() == num_threads) return;
+    pool = std::make_unique<Pool>(num_threads);
+}
+
+void set_level(const std::string& name) {
+    const Kernels* found = find_kernels(name.c_str());
+    if (!found) throw std::invalid_argument("this processor has no level " + name);
+    kernels = found;
+}
+
+std::vector<std::string> levels() {
+    std::vector<std::string> found;
+    for (const char* name : {"avx512_bf16", "avx512", "avx2_vnni", "avx2", "scalar"}) {
+        if (find_kernels(name)) found.emplace_back(name);
+    }
+    return found;
+}
+
+Weight make_weight(int packing, std::uintptr_t data, std::uintptr_t scales, std::int64_t outputs,
+                   std::int64_t inputs) {
+    if (data % 64 != 0) throw std::invalid_argument("a packed weight must lie at a multiple of 64");
+    return {static_cast<Packing>(packing), pointer(data), pointer(scales), outputs, inputs};
+}
+
+BatchView make_batch(std::int64_t num_requests, std::int64_t num_tokens, std::int64_t window,
+                     std::uintptr_t query_starts, std::uintptr_t context_lens,
+                     std::uintptr_t block_tables, std::int64_t table_width, std::uintptr_t slots,
+                     std::uintptr_t positions, std::uintptr_t token_ids) {
+    return {num_requests,
+            num_tokens,
+            window,
+            array<std::int64_t>(query_starts),
+            array<std::int64_t>(context_lens),
+            array<std::int64_t>(block_tables),
+            table_width,
+            array<std::int64_t>(slots),
+            array<std::int64_t>(positions),
+            array<std::int64_t>(token_ids)};
+}
+
+CacheView make_cache(std::uintptr_t keys, std::uintptr_t values, std::uintptr_t key_scales,
+                     std::uintptr_t value_scales, int type, std::int64_t num_blocks,
+                     std::int64_t block_size, std::int64_t kv_heads, std::int64_t head_dim) {
+    return {pointer(keys),
+            pointer(values),
+            static_cast<float*>(pointer(key_scales)),
+            static_cast<float*>(pointer(value_scales)),
+            static_cast<Type>(type),
+            num_blocks,
+            block_size,
+            kv_heads,
+            head_dim};
+}
+
+void pack_rows(nb::handle source, std::int64_t first, const Weight& target) {
+    const Rows input = rows(source);
+    nb::gil_scoped_release released;
+    const bool is_quantized = target.packing == Packing::int8 || target.packing == Packing::int4;
+    (is_quantized ? kernels->quantize : pack)(input, first, target, the_pool());
+}
+
+void pack_mx(std::uintptr_t blocks, std::uintptr_t scales, const Weight& target) {
+    nb::gil_scoped_release released;
+    pack_mxfp4(array<std::uint8_t>(blocks), array<std::uint8_t>(scales), target, the_pool());
+}
+
+void linear(nb::handle x, const Weight& weight, nb::handle bias, nb::handle out) {
+    const LinearArgs args = {rows(x), weight, optional(bias), rows(out)};
+    submit([args] { kernels->linear(args, the_pool()); });
+}
+
+// The weights of a mixture's experts, kept together because kernels index them by expert.
+struct Weights {
+    std::vector<Weight> list;
+};
+
+void experts(nb::handle x, std::uintptr_t chosen, std::uintptr_t weights, std::int64_t num_chosen,
+             const std::shared_ptr<Weights>& gate_up, const std::shared_ptr<Weights>& down,
+             nb::handle gate_up_bias, nb::handle down_bias, const Activation& activation,
+             nb::handle out) {
+    const ExpertsArgs args = {rows(x),
+                              array<std::int64_t>(chosen),
+                              array<float>(weights),
+                              num_chosen,
+                              static_cast<std::int64_t>(gate_up->list.size()),
+                              gate_up->list.data(),
+                              down->list.data(),
+                              optional(gate_up_bias),
+                              optional(down_bias),
+                              activation,
+                              rows(out)};
+    submit([args, gate_up, down] { kernels->experts(args, the_pool()); });
+}
+
+void route_tokens(nb::handle logits, std::int64_t num_chosen, bool renormalize,
+                  std::uintptr_t experts, std::uintptr_t weights) {
+    const Rows input = rows(logits);
+    std::int64_t* chosen = static_cast<std::int64_t*>(pointer(experts));
+    float* weight = static_cast<float*>(pointer(weights));
+    submit([=] { route(input, num_chosen, renormalize, chosen, weight); });
+}
+
+void embedding(std::uintptr_t ids, const Weight& weight, nb::handle out) {
+    const std::int64_t* id = array<std::int64_t>(ids);
+    const Rows result = rows(out);
+    submit([id, weight, result] { kernels->embedding(id, weight, result, the_pool()); });
+}
+
+void cos_sin(const BatchView& batch, std::uintptr_t frequencies, std::int64_t half, float factor,
+             std::uintptr_t out) {
+    const float* frequency = array<float>(frequencies);
+    float* result = static_cast<float*>(pointer(out));
+    submit([=] { kernels->cos_sin(batch, frequency, half, factor, result, the_pool()); });
+}
+
+void rms_norm(nb::handle x, std::uintptr_t residual, std::uintptr_t sum, nb::handle weight,
+              float eps, nb::handle out) {
+    const NormArgs args = {rows(x),         pointer(residual), pointer(sum),
+                           optional(weight), eps,               rows(out)};
+    submit([args] { kernels->rms_norm(args, the_pool()); });
+}
+
+void rotate_and_store(nb::handle q, nb::handle k, nb::handle v, std::uintptr_t angles,
+                      nb::handle q_norm, nb::handle k_norm, float eps, std::int64_t num_heads,
+                      const BatchView& batch, const CacheView& cache, nb::handle out) {
+    RotateArgs args = {rows(q),        rows(k), rows(v),   array<float>(angles), optional(q_norm),
+                       optional(k_norm), eps,     num_heads, nullptr,              cache,
+                       rows(out)};
+    submit([args, batch]() mutable {
+        args.batch = &batch;
+        kernels->rotate_and_store(args, the_pool());
+    });
+}
+
+void attention(nb::handle q, std::int64_t num_heads, float scale, nb::handle sinks,
+               const BatchView& batch, const CacheView& cache, nb::handle out) {
+    AttentionArgs args = {rows(q), num_heads, scale, optional(sinks), nullptr, cache, rows(out)};
+    submit([args, batch]() mutable {
+        args.batch = &batch;
+        kernels->attention(args, the_pool());
+    });
+}
+
+void gate(nb::handle x, const Activation& activation, nb::handle out) {
+    const Rows input = rows(x);
+    const Rows result = rows(out);
+    submit([=] { kernels->gate(input, activation, result, the_pool()); });
+}
+
+// A torch tensor whose memory the arena gets back when its last view ends.
+nb::object empty(std::shared_ptr<Arena> arena, const std::vector<std::size_t>& shape, int type) {
+    std::size_t count = 1;
+    for (std::size_t size : shape) count *= size;
+    const std::size_t bytes = count * static_cast<std::size_t>(size_of(static_cast<Type>(type)));
+    struct Loan {
+        std::shared_ptr<Arena> arena;
+        void* memory;
+        std::size_t bytes;
+    };
+    Loan* loan = new Loan{arena, arena->take(bytes), bytes};
+    nb::capsule owner(loan, [](void* p) noexcept {
+        Loan* ended = static_cast<Loan*>(p);
+        ended->arena->give_back(ended->memory, ended->bytes);
+        delete ended;
+    });
+    nb::dlpack::dtype dtype = nb::dtype<float>();
+    if (static_cast<Type>(type) == Type::bf16) dtype = {4 /* DLPack's bfloat */, 16, 1};
+    if (static_cast<Type>(type) == Type::i64) dtype = nb::dtype<std::int64_t>();
+    return nb::cast(nb::ndarray<nb::pytorch>(loan->memory, shape.size(), shape.data(), owner,
+                                             nullptr, dtype));
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    nb::set_leak_warnings(false);  // at exit Python itself leaves objects of ours behind
+    m.doc() = "inferno's CPU kernels; ops/cpu is the only caller";
+
+    nb::class_<Weight>(m, "Weight").def_ro("outputs", &Weight::outputs).def_ro("inputs", &Weight::inputs);
+    nb::class_<BatchView>(m, "Batch");
+    nb::class_<CacheView>(m, "Cache");
+    nb::class_<Activation>(m, "Activation");
+    nb::class_<Weights>(m, "Weights");
+    nb::class_<Arena>(m, "Arena")
+        .def(nb::init<>())
+        .def_prop_ro("size", &Arena::size);
+    nb::class_<Program>(m, "Program")
+        .def(nb::init<>())
+        .def("start", [](Program& program) {
+            if (recorded) throw std::runtime_error("a program is being recorded already");
+            program.calls.clear();
+            recorded = &program;
+        })
+        .def("stop", [](Program&) { recorded = nullptr; })
+        .def("run", &Program::run, nb::call_guard<nb::gil_scoped_release>())
+        .def("__len__", [](const Program& program) { return program.calls.size(); });
+
+    m.def("levels", &levels);
+    m.def("level", [] { return kernels->level; });
+    m.def("set_level", &set_level);
+    m.def("set_threads", &set_threads);
+    m.def("threads", [] { return the_pool().num_threads(); });
+
+    m.def("weight", &make_weight);
+    m.def("batch", &make_batch);
+    m.def("cache", &make_cache);
+    m.def("activation", [](int kind, float alpha, float limit) {
+        return Activation{static_cast<Gate>(kind), alpha, limit};
+    });
+    m.def("weights", [](std::vector<Weight> list) {
+        return std::make_shared<Weights>(Weights{std::move(list)});
+    });
+    m.def("empty", &empty);
+    m.def("xxh64", [](std::uintptr_t data, std::size_t bytes) {
+        nb::gil_scoped_release released;
+        return xxh64(pointer(data), bytes);
+    });
+
+    m.def("pack", &pack_rows);
+    m.def("pack_mxfp4", &pack_mx);
+    m.def("linear", &linear, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+    m.def("experts", &experts, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
+    m.def("route", &route_tokens);
+    m.def("embedding", &embedding);
+    m.def("cos_sin", &cos_sin);
+    m.def("rms_norm", &rms_norm, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
+          nb::arg());
+    m.def("rotate_and_store", &rotate_and_store, nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    m.def("attention", &attention, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
+          nb::arg(), nb::arg());
+    m.def("gate", &gate);
+}

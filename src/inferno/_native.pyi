@@ -1,0 +1,109 @@
+"""The compiled kernels, as ops/cpu calls them: addresses are integers, types and kinds numbers.
+
+A matrix is (address, type, rows, columns, stride in elements), a vector (address, type).
+"""
+
+from torch import Tensor
+
+Matrix = tuple[int, int, int, int, int]
+Vector = tuple[int, int]
+
+class Weight:
+    outputs: int
+    inputs: int
+
+class Batch: ...
+class Cache: ...
+class Activation: ...
+class Weights: ...
+
+class Arena:
+    size: int
+    def __init__(self) -> None: ...
+
+class Program:
+    def __init__(self) -> None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def run(self) -> None: ...
+    def __len__(self) -> int: ...
+
+def levels() -> list[str]: ...
+def level() -> str: ...
+def set_level(name: str) -> None: ...
+def set_threads(num_threads: int) -> None: ...
+def threads() -> int: ...
+def weight(packing: int, data: int, scales: int, outputs: int, inputs: int) -> Weight: ...
+def pack(source: Matrix, first: int, target: Weight) -> None: ...
+def pack_mxfp4(blocks: int, scales: int, target: Weight) -> None: ...
+def batch(
+    num_requests: int,
+    num_tokens: int,
+    window: int,
+    query_starts: int,
+    context_lens: int,
+    block_tables: int,
+    table_width: int,
+    slots: int,
+    positions: int,
+    token_ids: int,
+) -> Batch: ...
+def cache(
+    keys: int,
+    values: int,
+    key_scales: int,
+    value_scales: int,
+    type: int,
+    num_blocks: int,
+    block_size: int,
+    kv_heads: int,
+    head_dim: int,
+) -> Cache: ...
+def activation(kind: int, alpha: float, limit: float) -> Activation: ...
+def weights(weights: list[Weight]) -> Weights: ...
+def empty(arena: Arena, shape: list[int], type: int) -> Tensor: ...
+def xxh64(data: int, bytes: int) -> int: ...
+def linear(x: Matrix, weight: Weight, bias: Vector | None, out: Matrix) -> None: ...
+def experts(
+    x: Matrix,
+    chosen: int,
+    weights: int,
+    num_chosen: int,
+    gate_up: Weights,
+    down: Weights,
+    gate_up_bias: Vector | None,
+    down_bias: Vector | None,
+    activation: Activation,
+    out: Matrix,
+) -> None: ...
+def route(
+    logits: Matrix, num_chosen: int, renormalize: bool, experts: int, weights: int
+) -> None: ...
+def embedding(ids: int, weight: Weight, out: Matrix) -> None: ...
+def cos_sin(batch: Batch, frequencies: int, half: int, factor: float, out: int) -> None: ...
+def rms_norm(
+    x: Matrix, residual: int, sum: int, weight: Vector | None, eps: float, out: Matrix
+) -> None: ...
+def rotate_and_store(
+    q: Matrix,
+    k: Matrix,
+    v: Matrix,
+    cos_sin: int,
+    q_norm: Vector | None,
+    k_norm: Vector | None,
+    eps: float,
+    num_heads: int,
+    batch: Batch,
+    cache: Cache,
+    out: Matrix,
+) -> None: ...
+def attention(
+    q: Matrix,
+    num_heads: int,
+    scale: float,
+    sinks: Vector | None,
+    batch: Batch,
+    cache: Cache,
+    out: Matrix,
+) -> None: ...
+def gate(x: Matrix, activation: Activation, out: Matrix) -> None: ...

@@ -1,0 +1,134 @@
+"""A model with its weights on a device, laid out as that device's kernels want them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from inferno import ops
+from inferno.errors import InvalidRequest
+from inferno.layers.decoder import CausalLM
+from inferno.layers.parameters import Preparable
+from inferno.models import ModelModule, find_model
+from inferno.models.config import DecoderConfig
+from inferno.ops import Fillable
+from inferno.options import EngineOptions
+from inferno.weights import packed_cache
+from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.dummy import fill_dummy
+from inferno.weights.loader import load_weights
+from inferno.weights.quantize import choose, num_bytes
+
+Progress = Callable[[int, int], None]
+
+
+def load_model(
+    options: EngineOptions,
+    hf_config: dict[str, Any],
+    config: DecoderConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress | None,
+) -> CausalLM:
+    """The model of a folder; its options must be checked against the device already.
+
+    Raises ModelError, NotEnoughMemory, and InvalidRequest where the device can't quantize.
+    """
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    layout = _Layout(model, device, dtype, _quantization(options, device))
+    if options.load_format == "dummy":
+        fill_dummy(
+            model,
+            device=device,
+            dtype=dtype,
+            prepare=layout.prepare,
+            begin=layout.begin,
+            kept_bytes=layout.kept_bytes,
+        )
+    else:
+        _read(options, model, module, config, layout, progress)
+    return model.to(device)  # the parameters are there already; this moves rotary frequencies
+
+
+def _read(
+    options: EngineOptions,
+    model: CausalLM,
+    module: ModelModule,
+    config: DecoderConfig,
+    layout: _Layout,
+    progress: Progress | None,
+) -> None:
+    """Fill the model from its checkpoint, or from what was packed of it before."""
+    with open_checkpoint(options.model) as checkpoint:
+        # Only what takes long is kept: floats and MXFP4 merely change places.
+        is_kept = layout.is_quantized and config.mixture is None
+        key = packed_cache.key_of(checkpoint, **layout.choices) if is_kept else None
+        if key and packed_cache.load(model, key):
+            return
+        tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
+        load_weights(
+            model,
+            checkpoint,
+            fused=module.fused_weights(config),
+            tied=tied,
+            device=layout.device,
+            dtype=layout.dtype,
+            prepare=layout.prepare,
+            begin=layout.begin,
+            kept_bytes=layout.kept_bytes,
+            progress=progress,
+        )
+    if key:
+        packed_cache.save(model, key)
+
+
+class _Layout:
+    """How a model's weights are to lie on a device."""
+
+    def __init__(
+        self, model: CausalLM, device: torch.device, dtype: torch.dtype, quantize: str | None
+    ) -> None:
+        self._names = {id(owner): name for name, owner in model.named_modules()}
+        self.device = device
+        self.dtype = dtype
+        self._quantize = quantize
+        self.kept_bytes = math.ceil(num_bytes(model, dtype, quantize))
+
+    @property
+    def is_quantized(self) -> bool:
+        return self._quantize is not None
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """All that shapes the packed weights of a checkpoint."""
+        return {"quantize": str(self._quantize), "dtype": str(self.dtype)}
+
+    def begin(self, name: str, unfilled: Tensor) -> Fillable | None:
+        """What the weight of a matrix product or an embedding is to become, to be filled."""
+        if unfilled.ndim != 2 or not name.endswith(".weight"):
+            return None
+        quantize = choose(name.removesuffix(".weight"), self._quantize)
+        return ops.begin(unfilled.shape, self.dtype, self.device, quantize=quantize)
+
+    def prepare(self, owner: nn.Module) -> None:
+        """Lay out what had to be filled as a whole."""
+        if isinstance(owner, Preparable):
+            owner.prepare(choose(self._names[id(owner)], self._quantize))
+
+
+def _quantization(options: EngineOptions, device: torch.device) -> str | None:
+    if options.quantize == "none":
+        return None
+    if not ops.can_quantize(device):
+        raise InvalidRequest(
+            f"quantize={options.quantize} needs inferno's compiled kernels, which do not run on "
+            f"{device} here; leave it out, or see `inferno doctor`",
+            param="quantize",
+        )
+    return options.quantize

@@ -1,0 +1,136 @@
+"""The CPU's backend: compiled kernels, and the reference for what they don't take.
+
+They take activations in float32 and bfloat16, weights in panels, and a cache that lies as
+`empty_cache` makes it; float16, plain weights and `--attention naive|flash` are the reference's.
+Shape letters as in ops.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from inferno import _native
+from inferno.ops import reference
+from inferno.ops.cpu.attention import attention, rotate_and_store
+from inferno.ops.cpu.cache import empty_cache
+from inferno.ops.cpu.mixture import experts, route
+from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
+from inferno.ops.cpu.panels import (
+    PanelWeight,
+    aligned_memory,
+    begin,
+    prepare,
+    prepare_experts,
+    restore,
+)
+from inferno.ops.cpu.program import recorder
+
+__all__ = [
+    "add_rms_norm",
+    "aligned_memory",
+    "attention",
+    "begin",
+    "checksum",
+    "cos_sin",
+    "embedding",
+    "empty_cache",
+    "experts",
+    "level",
+    "linear",
+    "prepare",
+    "prepare_experts",
+    "recorder",
+    "restore",
+    "rms_norm",
+    "rotate_and_store",
+    "route",
+    "silu_mul",
+    "use_threads",
+]
+
+QUANTIZES = True
+_SILU = _native.activation(0, 0.0, 0.0)
+
+
+def level() -> str:
+    return _native.level()
+
+
+def use_threads(num_threads: int) -> None:
+    torch.set_num_threads(1)  # two pools that spin on the same cores ruin each other
+    _native.set_threads(num_threads)
+
+
+def checksum(part: Tensor) -> int:
+    return _native.xxh64(part.data_ptr(), part.nbytes)
+
+
+def embedding(ids_T: Tensor, weight_VE: Tensor | PanelWeight) -> Tensor:
+    if isinstance(weight_VE, Tensor):
+        return reference.embedding(ids_T, weight_VE)
+    out_TE = empty((len(ids_T), weight_VE.shape[1]), weight_VE.dtype)
+    _native.embedding(ids_T.data_ptr(), weight_VE.native, matrix(out_TE))
+    return out_TE
+
+
+def linear(
+    x_TI: Tensor,
+    weight_OI: Tensor | PanelWeight,
+    bias_O: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    if isinstance(weight_OI, Tensor):
+        return reference.linear(x_TI, weight_OI, bias_O, out=out)
+    out_TO = empty((len(x_TI), weight_OI.shape[0]), x_TI.dtype) if out is None else out
+    x_TI = rows(x_TI)
+    _native.linear(matrix(x_TI), weight_OI.native, vector(bias_O), matrix(out_TO))
+    return out_TO
+
+
+def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
+    num_tokens, half = len(positions_T), len(frequencies_D)
+    out_TD = empty((num_tokens, 2 * half), frequencies_D.dtype)
+    batch = _native.batch(0, num_tokens, 0, 0, 0, 0, 0, 0, positions_T.data_ptr(), 0)
+    _native.cos_sin(batch, frequencies_D.data_ptr(), half, factor, out_TD.data_ptr())
+    return out_TD
+
+
+def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
+    if not is_ours(x_TE) or x_TE.ndim != 2:
+        return reference.rms_norm(x_TE, weight_E, eps, out=out)
+    x_TE = rows(x_TE)
+    out_TE = empty(x_TE.shape, x_TE.dtype) if out is None else out
+    _native.rms_norm(matrix(x_TE), 0, 0, vector(weight_E), eps, matrix(out_TE))
+    return out_TE
+
+
+def add_rms_norm(
+    x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    if residual_TE is None:
+        return rms_norm(x_TE, weight_E, eps), x_TE
+    if not is_ours(x_TE):
+        return reference.add_rms_norm(x_TE, residual_TE, weight_E, eps)
+    x_TE, residual_TE = rows(x_TE), residual_TE.contiguous()
+    normed_TE, summed_TE = empty(x_TE.shape, x_TE.dtype), empty(x_TE.shape, x_TE.dtype)
+    _native.rms_norm(
+        matrix(x_TE),
+        residual_TE.data_ptr(),
+        summed_TE.data_ptr(),
+        vector(weight_E),
+        eps,
+        matrix(normed_TE),
+    )
+    return normed_TE, summed_TE
+
+
+def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
+    if not is_ours(gate_up_TF):
+        return reference.silu_mul(gate_up_TF, out=out)
+    gate_up_TF = rows(gate_up_TF)
+    num_tokens, width = gate_up_TF.shape
+    out_TF = empty((num_tokens, width // 2), gate_up_TF.dtype) if out is None else out
+    _native.gate(matrix(gate_up_TF), _SILU, matrix(out_TF))
+    return out_TF

@@ -1,0 +1,29 @@
+"""What a recorded forward pass is, whatever the device: a CUDA graph, or a list of kernel calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+
+class NotRecordable(Exception):
+    """A function that was to be recorded computes something by other means than kernels."""
+
+
+class Program(Protocol):
+    """A function that was recorded; it reads and writes the same memory each time it runs."""
+
+    def run(self) -> Tensor:
+        """The result for what lies in that memory now.
+
+        It lasts until a program of the same recorder is run or made.
+        """
+
+
+class Recorder(Protocol):
+    """Records functions that run one after the other, and share memory for what lies between."""
+
+    def record(self, function: Callable[[], Tensor]) -> tuple[Program, Tensor]:
+        """The function as a program, and its first result; or NotRecordable."""

@@ -1,0 +1,121 @@
+"""With the compiled kernels a token has the same logits, bit for bit, in whatever schedule."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from inferno import ops
+from inferno.engine.assemble import build_engine
+from inferno.engine.engine import Engine
+from inferno.ops.kernels import why_not
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+from tests.mxfp4 import save_tiny_mxfp4
+from tests.tiny import save_tiny
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no kernels: {why_not()}")
+
+VOCAB_SIZE = 96
+NUM_SCHEDULES = 4
+WINDOWS = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}
+
+# A model and how it is run.
+CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
+    "llama, float32": ("llama", {}, {"dtype": "float32"}),
+    "llama, bfloat16": ("llama", {}, {"dtype": "bfloat16"}),
+    "qwen3, windows": ("qwen3", {"head_dim": 16, **WINDOWS}, {"dtype": "bfloat16"}),
+    "qwen3, int8, int8 cache": (
+        "qwen3",
+        {"head_dim": 16},
+        {"quantize": "int8", "kv_dtype": "int8"},
+    ),
+    "llama, int4": ("llama", {}, {"quantize": "int4"}),
+    "qwen3_moe": ("qwen3_moe", {"head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2}, {}),
+    "gpt_oss, mxfp4": ("gpt_oss", {}, {"dtype": "bfloat16"}),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    model_type, config, options = CASES[request.param]
+    folder = tmp_path_factory.mktemp("model")
+    if model_type == "gpt_oss":
+        save_tiny_mxfp4(folder)
+    else:
+        save_tiny(folder, model_type, **config)
+    yield folder, options
+    ops.use_threads(1)
+
+
+def test_logits_have_the_same_bits_in_every_schedule(
+    case: tuple[Path, Mapping[str, Any]],
+) -> None:
+    folder, options = case
+    rng = random.Random(7)
+    texts = [[rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(3, 90))] for _ in range(6)]
+    alone = [run_alone(folder, options, text) for text in texts]
+    for _ in range(NUM_SCHEDULES):
+        for text, expected, found in zip(
+            texts, alone, run_together(folder, options, texts, rng), strict=True
+        ):
+            assert torch.equal(expected, found), f"{(expected - found).abs().max()} on {len(text)}"
+
+
+def run_alone(folder: Path, options: Mapping[str, Any], text: list[int]) -> Tensor:
+    engine = build_engine(EngineOptions(model=folder, num_blocks=64, threads=1, **options))
+    return engine.logits(text, [len(text) - 1])
+
+
+def run_together(
+    folder: Path, options: Mapping[str, Any], texts: list[list[int]], rng: random.Random
+) -> list[Tensor]:
+    """All at once, in chunks, with too few blocks, after others that began alike."""
+    engine = build_engine(
+        EngineOptions(
+            model=folder,
+            threads=rng.choice((1, 2)),
+            num_blocks=rng.choice((24, 64)),
+            block_size=16,
+            max_num_batched_tokens=rng.choice((1, 7, 33, 512)),
+            eager=rng.random() < 0.3,
+            **options,
+        )
+    )
+    warm = rng.choice(texts)
+    add(engine, "warm", warm[: rng.randint(1, len(warm))], max_tokens=4)
+    drain(engine)
+    order = list(range(len(texts)))
+    rng.shuffle(order)
+    for index in order:
+        positions = range(len(texts[index]) - 1, len(texts[index]))
+        engine._executor.capture_logits(str(index), positions)
+        add(engine, str(index), texts[index], max_tokens=rng.randint(1, 12))
+        for _ in range(rng.randint(0, 2)):
+            engine.step()
+    drain(engine)
+    return [whole(engine, str(index)) for index in range(len(texts))]
+
+
+def add(engine: Engine, request_id: str, prompt: list[int], max_tokens: int) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+    engine.add_request(
+        Request(request_id=request_id, prompt_token_ids=tuple(prompt), params=params)
+    )
+
+
+def drain(engine: Engine) -> None:
+    while engine.has_work:
+        engine.step()
+
+
+def whole(engine: Engine, request_id: str) -> Tensor:
+    return torch.stack(engine._executor.take_logits(request_id))

@@ -1,0 +1,190 @@
+"""The compiled linear layers against sums in float64, and their bits against other schedules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from inferno import _native
+from inferno.ops import cpu
+from inferno.ops.cpu.panels import Packing
+from tests.ops.cpu.guarded import copied, guarded
+from tests.ops.cpu.packed_weights import quantized, random_weight
+
+FLOATS = [torch.float32, torch.bfloat16]
+PACKINGS = list(Packing)
+# Outputs and inputs: a lane, a panel, a tail of each kind; several chunks of the longest kind.
+SIZES = [(1, 1), (16, 32), (17, 33), (40, 95), (100, 544), (200, 1061)]
+ROW_COUNTS = [0, 1, 2, 3, 5, 7, 12, 13, 30]
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def seen(x: Tensor, packing: Packing) -> Tensor:
+    """Activations as they are multiplied."""
+    if packing.has_groups:
+        return quantized(x)
+    return x.to(torch.float32 if packing is Packing.FLOAT32 else torch.bfloat16).double()
+
+
+def assert_near(result: Tensor, expected: Tensor, terms: Tensor) -> None:
+    """Within what rounding can do to sums of such terms."""
+    error = (result.double() - expected).abs()
+    allowed = terms * 4e-6 + expected.abs() * (2**-8 if result.dtype is torch.bfloat16 else 0)
+    assert torch.all(error <= allowed), (error / allowed).max()
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("num_rows", ROW_COUNTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_it_is_the_sum_of_products(packing: Packing, dtype: torch.dtype, num_rows: int) -> None:
+    for num_outputs, num_inputs in SIZES:
+        weight, values_OI = random_weight(packing, num_outputs, num_inputs)
+        x_TI = copied(random(num_rows, num_inputs, dtype=dtype))
+        result_TO = cpu.linear(x_TI, weight)
+        assert (result_TO.shape, result_TO.dtype) == ((num_rows, num_outputs), dtype)
+        seen_TI = seen(x_TI, packing)
+        terms_TO = seen_TI.abs() @ values_OI.abs().T
+        assert_near(result_TO, seen_TI @ values_OI.T, terms_TO)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("bias_dtype", FLOATS)
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_bias_is_added_before_rounding(packing: Packing, bias_dtype: torch.dtype) -> None:
+    weight, _ = random_weight(packing, 50, 70)
+    x_TI, bias_O = random(9, 70), copied(random(50, dtype=bias_dtype))
+    without_TO = cpu.linear(x_TI, weight)
+    assert torch.equal(cpu.linear(x_TI, weight, bias_O), without_TO + bias_O.float())
+    out_TO = torch.empty(9, 50, dtype=torch.bfloat16)
+    cpu.linear(x_TI, weight, bias_O, out=out_TO)
+    assert torch.equal(out_TO, (without_TO + bias_O.float()).bfloat16())
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_row_has_the_same_bits_in_any_batch(packing: Packing) -> None:
+    weight, _ = random_weight(packing, 75, 700)
+    x_TI = random(40, 700)
+    alone_TO = torch.cat([cpu.linear(row_I, weight) for row_I in torch.split(x_TI, 1)])
+    for num_rows in range(1, 41):
+        assert torch.equal(cpu.linear(x_TI[:num_rows], weight), alone_TO[:num_rows])
+        assert torch.equal(cpu.linear(x_TI[-num_rows:], weight), alone_TO[-num_rows:])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_more_rows_than_are_multiplied_at_a_time(packing: Packing) -> None:
+    weight, _ = random_weight(packing, 20, 50)
+    x_TI = random(1100, 50)
+    parts = [cpu.linear(part_TI, weight) for part_TI in torch.split(x_TI, 7)]
+    assert torch.equal(cpu.linear(x_TI, weight), torch.cat(parts))
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("num_rows", [1, 9, 64])
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_threads_change_nothing(
+    packing: Packing, num_rows: int, request: pytest.FixtureRequest
+) -> None:
+    weights = [random_weight(packing, outputs, 300)[0] for outputs in (5, 64, 500)]
+    x_TI = random(num_rows, 300)
+    alone = [cpu.linear(x_TI, weight) for weight in weights]
+    request.getfixturevalue("two_threads")
+    for weight, expected_TO in zip(weights, alone, strict=True):
+        for _ in range(5):
+            assert torch.equal(cpu.linear(x_TI, weight), expected_TO)
+
+
+@pytest.mark.parametrize("packing", [p for p in PACKINGS if p is not Packing.BFLOAT16])
+def test_every_level_has_the_same_bits(packing: Packing) -> None:
+    """But for bfloat16 products, which the processor's own instructions round differently."""
+    weight, _ = random_weight(packing, 100, 600)
+    x_TI = random(20, 600)
+    before, results = _native.level(), []
+    try:
+        for level in _native.levels():
+            _native.set_level(level)
+            results.append(cpu.linear(x_TI, weight))
+    finally:
+        _native.set_level(before)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_nothing_else_is_read_or_written(packing: Packing, dtype: torch.dtype) -> None:
+    for num_rows in (1, 7, 14):
+        for num_outputs, num_inputs in SIZES:
+            weight, _ = random_weight(packing, num_outputs, num_inputs)
+            x_TI = copied(random(num_rows, num_inputs, dtype=dtype), stride=num_inputs + 3)
+            out_TO = guarded((num_rows, num_outputs), dtype, stride=num_outputs + 5)
+            before = out_TO.as_strided((out_TO.storage_offset(),), (1,), 0)  # same storage
+            gaps = out_TO.as_strided(
+                (num_rows - 1, 5), out_TO.stride(), num_outputs + before.numel()
+            )
+            cpu.linear(x_TI, weight, out=out_TO)
+            assert torch.equal(out_TO, cpu.linear(x_TI.contiguous(), weight))
+            for untouched in (before, gaps):
+                assert torch.all(untouched.contiguous().view(torch.uint8) == 255)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_what_is_not_finite_shows_in_its_row_alone(packing: Packing, bad: float) -> None:
+    weight, _ = random_weight(packing, 30, 100)
+    x_TI = random(8, 100)
+    expected_TO = cpu.linear(x_TI, weight)
+    for column in (0, 31, 50, 99):
+        spoilt_TI = x_TI.clone()
+        spoilt_TI[3, column] = bad
+        result_TO = cpu.linear(spoilt_TI, weight)
+        assert not result_TO[3].isfinite().any()
+        assert result_TO[3].isnan().all() or bad == bad
+        others = [0, 1, 2, 4, 5, 6, 7]
+        assert torch.equal(result_TO[others], expected_TO[others])
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("packing", [Packing.INT8, Packing.INT4, Packing.MXFP4])
+def test_zeros_and_the_smallest_activations(packing: Packing) -> None:
+    weight, values_OI = random_weight(packing, 20, 64)
+    x_TI = torch.zeros(4, 64)
+    x_TI[1, 40], x_TI[2] = 1e-44, 1e-38
+    x_TI[3, :3] = torch.tensor([3e-7, -2e-7, 1e-7])
+    result_TO = cpu.linear(x_TI, weight)
+    assert torch.all(result_TO[0] == 0)
+    assert torch.all(result_TO[1:3].abs() < 1e-30)
+    torch.testing.assert_close(result_TO[3:].double(), quantized(x_TI[3:]) @ values_OI.T)
+
+
+@pytest.mark.usefixtures("level")
+def test_scale_255_of_mxfp4_is_nan() -> None:
+    weight, _ = random_weight(Packing.MXFP4, 20, 64)
+    before_TO = cpu.linear(random(7, 64), weight)
+    weight.scales[16 + 5] = 255  # of output 5, inputs 32 to 63
+    result_TO = cpu.linear(random(7, 64), weight)
+    assert result_TO[:, 5].isnan().all()
+    others = [i for i in range(20) if i != 5]
+    assert torch.equal(result_TO[:, others], before_TO[:, others])
+
+
+@pytest.mark.usefixtures("level")
+def test_the_smallest_and_largest_scales_of_mxfp4() -> None:
+    weight, _ = random_weight(Packing.MXFP4, 16, 32)
+    x_TI = torch.ones(1, 32)
+    weight.scales[:] = 127
+    unit_TO = cpu.linear(x_TI, weight).double()
+    for scale in (10, 240):
+        weight.scales[:] = scale
+        assert torch.equal(cpu.linear(x_TI, weight), (unit_TO * 2.0 ** (scale - 127)).float())
+    weight.scales[:] = 0  # denormals lose their last bits
+    expected_TO = unit_TO * 2.0**-127
+    torch.testing.assert_close(
+        cpu.linear(x_TI, weight).double(), expected_TO, rtol=0.01, atol=1e-43
+    )
