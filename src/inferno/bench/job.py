@@ -1,0 +1,89 @@
+"""What is measured, and what was found: plain data that two processes exchange as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Which of the two measurements."""
+
+    LATENCY = "latency"  # one request at a time
+    THROUGHPUT = "throughput"  # all requests at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One measurement: requests of random token ids, all of equal length.
+
+    model         the model's folder.
+    options       the keyword arguments of LLM.
+    num_requests  in a run; one for latency.
+    """
+
+    kind: Kind
+    model: str
+    options: Mapping[str, Any]
+    num_requests: int
+    prompt_tokens: int
+    max_tokens: int
+    num_runs: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One pass over all requests, in seconds: to the first token (of one request), and in all."""
+
+    first_token: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What was measured: a model as it lay in memory, and what computed with it.
+
+    weights  how they are stored, in words.
+    """
+
+    num_parameters: int
+    weights: str
+    weights_bytes: int
+    dtype: str
+    quantize: str
+    kv_dtype: str
+    kernels: str
+    num_threads: int
+    cpu: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a run can't do without: see costs.py for what counts."""
+
+    prefill_operations: float
+    decode_operations: float
+    decode_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What this machine did at its best: bytes read, and operations of `arithmetic`, a second."""
+
+    bandwidth: float
+    peak: float
+    arithmetic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that came of a job; cold_start: seconds from starting a process to its first token."""
+
+    cold_start: float
+    runs: tuple[Run, ...]
+    subject: Subject
+    work: Work
+    limits: Limits

@@ -1,0 +1,171 @@
+"""`inferno bench`: how fast a model runs here, beside what this machine would allow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from inferno.bench.job import Job, Kind
+from inferno.bench.report import as_json as report_as_json
+from inferno.bench.report import as_table
+from inferno.bench.run import run
+from inferno.cli.manners import one_line_errors
+from inferno.cli.model_options import (
+    AllowUnknownConfig,
+    CacheDType,
+    ComputeDType,
+    Debug,
+    DType,
+    KVDType,
+    LoadFormat,
+    Quantization,
+    Quantize,
+    Revision,
+    Threads,
+)
+from inferno.cli.terminal import print_text, terminal_size
+from inferno.hub.find import find_model_folder
+
+_MOST_TOKENS = 2**20
+_MOST_REQUESTS = 2**16
+
+Model = Annotated[
+    str,
+    typer.Option("--model", "-m", help="A model's folder, a Hugging Face id, or demo (embedded)."),
+]
+Weights = Annotated[
+    LoadFormat,
+    typer.Option(
+        "--load-format", help="dummy: random weights; the folder needs no more than config.json."
+    ),
+]
+PromptTokens = Annotated[
+    int, typer.Option(help="Random tokens of each prompt.", min=1, max=_MOST_TOKENS)
+]
+NumRuns = Annotated[int, typer.Option(help="Runs that medians are taken of.", min=1, max=1000)]
+RunSeed = Annotated[int, typer.Option("--seed", help="Of the prompts' random tokens.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object, every figure.")]
+
+app = typer.Typer(name="bench", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure how fast a model runs on this machine's CPU."""
+
+
+@app.command()
+def latency(
+    model: Model = "demo",
+    prompt_tokens: PromptTokens = 128,
+    max_tokens: Annotated[int, typer.Option(help="New tokens.", min=2, max=_MOST_TOKENS)] = 64,
+    num_runs: NumRuns = 5,
+    load_format: Weights = LoadFormat.safetensors,
+    quantize: Quantize = Quantization.none,
+    kv_dtype: CacheDType = KVDType.auto,
+    dtype: ComputeDType = DType.auto,
+    threads: Threads = None,
+    seed: RunSeed = 0,
+    revision: Revision = None,
+    allow_unknown_config: AllowUnknownConfig = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Measure one request at a time: cold start, first token, tokens per second."""
+    options = {
+        "load_format": load_format,
+        "quantize": quantize,
+        "kv_dtype": kv_dtype,
+        "dtype": dtype,
+        "threads": threads,
+        "allow_unknown_config": allow_unknown_config,
+    }
+    with one_line_errors(debug=debug):
+        job = Job(
+            kind=Kind.LATENCY,
+            model=str(find_model_folder(model, revision)),
+            options=options,
+            num_requests=1,
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            num_runs=num_runs,
+            seed=seed,
+        )
+        _measure(job, model, as_json=as_json, debug=debug)
+
+
+@app.command()
+def throughput(
+    model: Model = "demo",
+    num_requests: Annotated[
+        int, typer.Option(help="Requests, all given at once.", min=1, max=_MOST_REQUESTS)
+    ] = 32,
+    prompt_tokens: PromptTokens = 128,
+    max_tokens: Annotated[
+        int, typer.Option(help="New tokens of each request.", min=1, max=_MOST_TOKENS)
+    ] = 64,
+    num_runs: NumRuns = 3,
+    load_format: Weights = LoadFormat.safetensors,
+    quantize: Quantize = Quantization.none,
+    kv_dtype: CacheDType = KVDType.auto,
+    dtype: ComputeDType = DType.auto,
+    threads: Threads = None,
+    max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens computed per step.")] = 512,
+    seed: RunSeed = 0,
+    revision: Revision = None,
+    allow_unknown_config: AllowUnknownConfig = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Measure many requests at once: requests and tokens per second."""
+    options = {
+        "load_format": load_format,
+        "quantize": quantize,
+        "kv_dtype": kv_dtype,
+        "dtype": dtype,
+        "threads": threads,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "allow_unknown_config": allow_unknown_config,
+    }
+    with one_line_errors(debug=debug):
+        job = Job(
+            kind=Kind.THROUGHPUT,
+            model=str(find_model_folder(model, revision)),
+            options=options,
+            num_requests=num_requests,
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            num_runs=num_runs,
+            seed=seed,
+        )
+        _measure(job, model, as_json=as_json, debug=debug)
+
+
+def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:
+    with _telling() as tell:
+        found = run(job, tell, debug=debug)
+    if as_json:
+        print_text(json.dumps(report_as_json(job, found, model), indent=2) + "\n")
+        return
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = terminal_size().columns
+    print_text(as_table(job, found, model, width=width, is_terminal=is_terminal))
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is being done, gone when done; none when piped."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield status.update
