@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.engine import assemble
+from inferno.engine import assemble, loading
 from inferno.engine.batcher import Batcher
 from inferno.engine.sampler import Sampler
 from inferno.layers.decoder import DecoderLayer
@@ -30,7 +30,7 @@ def in_model(change: Callable[[Any], None]) -> Plant:
     """A change to the model after it was loaded."""
 
     def plant(patch: Patch) -> None:
-        load = assemble.load_model
+        load = loading.load_model
 
         def load_and_change(*arguments: Any) -> Any:
             model = load(*arguments)
@@ -217,8 +217,14 @@ def scaled_sinks(named: dict[str, Any]) -> None:
     named["sinks_H"] = named["sinks_H"] * named["scale"]
 
 
-def truncated_weight(model: Any) -> None:
-    model.model.layers[1].mlp.down_proj.weight[-3:] = 0
+def truncated_weight(patch: Patch) -> None:
+    """A weight whose last rows were not read, and none that is laid out for kernels."""
+    patch.setitem(ops.BACKENDS, "cpu", reference)
+
+    def truncate(model: Any) -> None:
+        model.model.layers[1].mlp.down_proj.weight[-3:] = 0
+
+    in_model(truncate)(patch)
 
 
 def own_head(model: Any) -> None:
@@ -230,9 +236,9 @@ def lost_input(patch: Patch) -> None:
     """What enters a layer does not leave it."""
     right = DecoderLayer.forward
 
-    def forward(self: DecoderLayer, x: Tensor, residual: Tensor, *rest: Any) -> Any:
+    def forward(self: DecoderLayer, x: Tensor, residual: Tensor | None, *rest: Any) -> Any:
         out, after = right(self, x, residual, *rest)
-        return out, after - x - residual
+        return out, after - (x if residual is None else x + residual)
 
     patch.setattr(DecoderLayer, "forward", forward)
 

@@ -86,7 +86,7 @@ def test_insides_are_compared_of_the_asked_layers_only(folders: dict[str, Path])
     inside = {row.layer for row in report.rows if row.number == "5"}
     assert inside == {1, 4}
     blocks = [row for row in report.rows if row.number == "7"]
-    assert [row.title for row in blocks] == ["first block", "block 1", "blocks 2 to 3", "block 4"]
+    assert [row.title for row in blocks] == ["first block", "layer 1", "layers 2 to 3", "layer 4"]
     assert [len(row.measures) for row in blocks] == [1, 1, 2, 1]
 
 

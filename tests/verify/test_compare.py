@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from inferno.verify.compare import Tolerances, measure
+from inferno.verify.compare import Noise, Tolerances, measure, noise_between
 
 INF = torch.inf
 
@@ -68,13 +68,44 @@ def test_tolerance_grows_with_depth_values_and_epsilon() -> None:
     assert allowed(torch.bfloat16, 1.0, 1) == pytest.approx(2**16 * one)
 
 
-def test_measured_noise_counts_twice() -> None:
+def test_measured_noise_counts_thrice_in_16_bits() -> None:
     expected = torch.tensor([3.0, 4.0])
-    tolerances = Tolerances(dtype=torch.bfloat16, relative=None, noise={"q": 0.5})
+    tolerances = Tolerances(dtype=torch.bfloat16, relative=None, noise={"q": Noise(0.5, 0.01)})
     rounding = 2 * torch.finfo(torch.bfloat16).eps * math.sqrt(12.5)
-    assert tolerances.of("q", expected, 7) == pytest.approx(1.0 + rounding)
+    assert tolerances.of("q", expected, 7) == pytest.approx(1.5 + rounding)
+
+
+def test_noise_widens_what_float32_allows_and_never_narrows_it() -> None:
+    expected = torch.tensor([3.0, 4.0])
+    plain = Tolerances(dtype=torch.float32, relative=None, noise={}).of("q", expected, 1)
+    for noise, allowed in ((0.5, 3.0), (1e-9, plain)):
+        measured = Tolerances(dtype=torch.float32, relative=None, noise={"q": Noise(noise, 0.0)})
+        assert measured.of("q", expected, 1) == pytest.approx(allowed)
 
 
 def test_an_asked_tolerance_is_a_share_of_the_largest_value() -> None:
-    tolerances = Tolerances(dtype=torch.float32, relative=0.01, noise={"q": 5.0})
+    tolerances = Tolerances(dtype=torch.float32, relative=0.01, noise={"q": Noise(5.0, 5.0)})
     assert tolerances.of("q", torch.tensor([-200.0, 1.0]), 3) == pytest.approx(2.0)
+
+
+def test_in_16_bits_a_tensor_as_a_whole_may_err_thrice_as_much_as_plain_maths() -> None:
+    noise, epsilon = {"q": Noise(0.5, 0.01)}, torch.finfo(torch.bfloat16).eps
+    sharp = Tolerances(dtype=torch.bfloat16, relative=None, noise=noise)
+    assert sharp.relative_of("q") == pytest.approx(0.03 + epsilon / 2)
+    assert sharp.relative_of("k") == math.inf
+    float32 = Tolerances(dtype=torch.float32, relative=None, noise=noise)
+    assert float32.relative_of("q") == math.inf
+
+
+def test_a_tensor_that_is_off_as_a_whole_fails_though_none_of_its_values_is_far_off() -> None:
+    expected = torch.ones(100)
+    got = measure("tap", "name", expected + 0.05, expected, 0.1, 0.04)
+    assert not got.passed
+    assert got.words == "the relative error of name is 0.05, where 0.04 is allowed"
+    assert measure("tap", "name", expected + 0.05, expected, 0.1, 0.06).passed
+
+
+def test_noise_is_what_rounding_did() -> None:
+    noise = noise_between(torch.tensor([3.0, 4.5]), torch.tensor([3.0, 4.0]))
+    assert noise.largest == 0.5
+    assert noise.relative == pytest.approx(0.1)

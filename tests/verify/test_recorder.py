@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,31 @@ from torch.nn.modules import module as torch_modules
 from inferno import ops
 from inferno.engine.assemble import build_engine
 from inferno.options import EngineOptions
-from inferno.verify.recorder import Call, recording
+from inferno.verify.recorder import ROOT, Call, recording
 from tests.verify.tiny_models import save_model
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+class Notes:
+    """A watcher that writes everything down."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.entered: list[str] = []
+        self.left: list[str] = []
+
+    def wants(self, op: str, where: str) -> bool:
+        return True
+
+    def see_call(self, call: Call) -> None:
+        self.calls.append(call)
+
+    def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
+        self.entered.append(name)
+
+    def see_leave(self, name: str, output: Any) -> None:
+        self.left.append(name)
 
 
 @pytest.fixture(scope="module")
@@ -23,27 +45,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model"), "qwen3")
 
 
-def test_every_call_is_told_with_its_place_and_weight(folder: Path) -> None:
-    engine = build_engine(EngineOptions(model=folder, threads=1))
-    calls: list[Call] = []
-    with recording(lambda op, where: True, calls.append, lambda *_: None) as found:
+def test_every_call_is_told_with_its_place(folder: Path) -> None:
+    engine = build_engine(EngineOptions(model=folder, threads=1, eager=True))
+    notes = Notes()
+    with recording(notes) as found:
         logits = engine.logits(IDS)
     assert torch.equal(logits, engine.logits(IDS))
     assert found.model is not None
-    told = {(call.op, call.where, call.weight) for call in calls}
+    told = {(call.op, call.where) for call in notes.calls}
     attention = "model.layers.2.self_attn"
-    assert ("linear", f"{attention}.qkv_proj", f"{attention}.qkv_proj.weight") in told
-    assert ("attention", attention, "") in told
-    assert ("add_rms_norm", "model.layers.1", "model.layers.1.input_layernorm.weight") in told
-    [rotation] = [c for c in calls if c.op == "rotate_and_store" and ".2." in c.where]
+    assert ("linear", f"{attention}.qkv_proj") in told
+    assert ("attention", attention) in told
+    assert ("add_rms_norm", "model.layers.1") in told
+    [rotation] = [c for c in notes.calls if c.op == "rotate_and_store" and ".2." in c.where]
     assert rotation.arguments["q_THD"].shape == (len(IDS), 4, 20)
     assert rotation.arguments["eps"] == 1e-5
+
+
+def test_modules_are_told_by_name_when_they_begin_and_end(folder: Path) -> None:
+    engine = build_engine(EngineOptions(model=folder, threads=1, eager=True))
+    notes = Notes()
+    with recording(notes):
+        engine.logits(IDS)
+    assert notes.entered[:2] == [ROOT, "model"]
+    assert notes.left[-2:] == ["model", ROOT]
+    assert notes.entered.count("model.layers.1.mlp") == 1
+    assert sorted(notes.entered) == sorted(notes.left)
 
 
 def test_nothing_stays_when_it_ends_even_by_an_error() -> None:
     before = dict(ops.BACKENDS)
     hooks = len(torch_modules._global_forward_hooks), len(torch_modules._global_forward_pre_hooks)
-    with pytest.raises(IndexError), recording(lambda *_: True, print, lambda *_: None):
+    with pytest.raises(IndexError), recording(Notes()):
         ops.embedding(torch.tensor([9]), torch.ones(2, 2))
     assert before == ops.BACKENDS
     assert hooks == (
@@ -61,15 +94,20 @@ def test_arguments_are_kept_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Non
             return gate_up.zero_()
 
     monkeypatch.setitem(ops.BACKENDS, "cpu", Overwriting)
-    calls: list[Call] = []
-    with recording(lambda *_: True, calls.append, lambda *_: None):
+    notes = Notes()
+    with recording(notes):
         ops.silu_mul(torch.ones(1, 2))
-    assert calls[0].arguments["gate_up_TF"].tolist() == [[1, 1]]
-    assert calls[0].result.tolist() == [[0, 0]]
+    assert notes.calls[0].arguments["gate_up_TF"].tolist() == [[1, 1]]
+    assert notes.calls[0].result.tolist() == [[0, 0]]
 
 
-def test_other_modules_are_told_without_a_name() -> None:
-    names: list[str] = []
-    with recording(lambda *_: True, print, lambda name, *_: names.append(name)):
+def test_what_a_backend_has_besides_ops_is_left_as_it_is() -> None:
+    with recording(Notes()):
+        assert ops.can_quantize(torch.device("mps")) is False
+
+
+def test_modules_of_no_model_are_not_told() -> None:
+    notes = Notes()
+    with recording(notes):
         nn.Identity()(torch.ones(1))
-    assert names == [""]
+    assert notes.entered == notes.left == []

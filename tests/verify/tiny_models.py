@@ -29,6 +29,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama, yarn": ("llama", {"rope_parameters": YARN}),
     "mistral": ("mistral", {"sliding_window": 9}),
+    "mistral, window of one": ("mistral", {"sliding_window": 1}),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3, windows": (

@@ -69,7 +69,7 @@ def verify(
     invariance: Annotated[
         int, typer.Option(help="Compare that many random schedules as well.")
     ] = 0,
-    quantize: Annotated[str | None, typer.Option(help="Not there yet.", hidden=True)] = None,
+    quantize: Annotated[str | None, typer.Option(help="Refused.", hidden=True)] = None,
     revision: Revision = None,
     device: Device = None,
     cuda: Cuda = False,
@@ -86,7 +86,8 @@ def verify(
     with one_line_errors(debug=debug):
         if quantize is not None:
             raise InvalidRequest(
-                "--quantize comes with packed weights, which inferno doesn't have yet",
+                "--quantize is not for verify, which compares weights and maths with those of the "
+                "checkpoint's own files; leave it out",
                 param="quantize",
             )
         options = VerifyOptions(

@@ -11,7 +11,7 @@ import torch
 
 from inferno.engine.assemble import read_hf_config
 from inferno.errors import InvalidRequest
-from inferno.models import find_model, read_model_config
+from inferno.models import ARCHITECTURES, find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
@@ -39,6 +39,11 @@ class Case:
     checkpoint: Checkpoint
     tokenizer: Tokenizer | None
     engine: EngineOptions
+
+    @property
+    def model_file(self) -> str:
+        """Where the code of this model's own is, for those who look for a mistake."""
+        return f"models/{ARCHITECTURES[self.plain.architecture]}.py"
 
     @property
     def weights(self) -> PlainWeights:

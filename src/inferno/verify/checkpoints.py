@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from inferno.verify.compare import Tolerances, measure
+from inferno.verify.choices import choice_problem
+from inferno.verify.compare import Tolerances, measure, without_numbers
 from inferno.verify.outcome import Measure, Row
 from inferno.verify.plain_maths import rotate
 from inferno.verify.taps import Taps, at
+from inferno.verify.unseen import is_due, unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,54 +28,52 @@ class Checkpoint:
 
 _LAYER = (
     Checkpoint(
-        "1", "RMSNorm", "the layer's input after its first norm", {"attn_norm": "normalized input"}
+        "1", "RMSNorm", "what enters attention", {"attn_norm": "the layer's normalized input"}
     ),
     Checkpoint(
         "1B",
         "RoPE",
-        "angles of every position; the engine's own q and k, turned by the oracle's angles",
-        {"cos_sin": "cosines and sines", "q_rot": "rotated q", "k_rot": "rotated k"},
+        "angles of all positions; q and k after rotation",
+        {"cos_sin": "cosines and sines", "q_rot": "q after rotation", "k_rot": "k after rotation"},
     ),
     Checkpoint(
         "2",
         "QKV",
-        "q, k and v after projection, and after the norm of each head where there is one",
-        {"q": "q", "k": "k", "v": "v", "q_in": "normalized q", "k_in": "normalized k"},
+        "q, k, v after projection, and after head norms",
+        {"q": "q", "k": "k", "v": "v", "q_in": "q after its norm", "k_in": "k after its norm"},
     ),
     Checkpoint(
-        "3",
-        "KV cache",
-        "keys and values that each step reads, with what was written and with the oracle's",
-        {"keys": "keys", "values": "values"},
+        "3", "KV cache", "what each step reads", {"keys": "cached keys", "values": "cached values"}
     ),
     Checkpoint(
         "4",
         "attention scores",
-        "scaled q k of every head, which keys are hidden, and sinks",
+        "scaled q k of every head, hidden keys, sinks",
         {"scores": "scores", "sinks": "sinks"},
     ),
     Checkpoint(
         "5",
         "attention output",
-        "weighted values, then the output projection",
-        {"mixed": "weighted values", "attn_out": "projected output"},
+        "weighted values, and what leaves attention",
+        {"mixed": "weighted values", "attn_out": "attention's output"},
     ),
     Checkpoint(
         "6",
         "FFN",
-        "its normalized input, gate times up, choice and weights of experts, its output",
+        "input, choice of experts, gate times up, output",
         {
-            "ffn_norm": "normalized input",
+            "ffn_norm": "the FFN's normalized input",
             "router": "router's logits",
-            "experts": "weights of the chosen experts",
+            "experts": "chosen experts",
             "ffn_hidden": "gate times up",
-            "ffn_out": "output",
+            "ffn_out": "the FFN's output",
         },
     ),
 )
-_EMBEDDING = {"embed": "embeddings"}
+_EMBEDDING = {"embed": "the embeddings that enter layer 0"}
 _NORMED = {"q_in": "q", "k_in": "k"}
 _TURNED = {"q_rot": "q_in", "k_rot": "k_in"}
+_SHARED = ("embed", "cos_sin")  # by all layers
 
 
 def layer_rows(
@@ -82,17 +82,17 @@ def layer_rows(
     """Checkpoints 1 to 7 of one layer."""
     expected = {**expected, **turned_by_oracle(found, expected, layer)}
     for checkpoint in _LAYER:
-        tensors = checkpoint.tensors
+        tensors, compared = checkpoint.tensors, checkpoint.compared
         if checkpoint.number == "1" and layer == 0:
-            tensors = {**_EMBEDDING, **tensors}
+            tensors, compared = {**_EMBEDDING, **tensors}, f"embeddings, and {compared}"
+        measures = _measures(found, expected, layer, tensors, tolerances)
         yield Row(
             number=checkpoint.number,
             title=checkpoint.title,
-            compared=checkpoint.compared,
+            compared=compared,
             layer=layer,
-            measures=tuple(_measures(found, expected, layer, tensors, tolerances)),
+            measures=tuple(_with_problem(one, found, expected, layer, kv) for one in measures),
             findings=kv.findings_of(layer) if checkpoint.number == "3" else (),
-            problems=tuple(_problems(checkpoint.number, found, expected, layer, tolerances, kv)),
         )
     yield residual_row(found, expected, [layer], tolerances)
 
@@ -100,20 +100,27 @@ def layer_rows(
 def residual_row(found: Taps, expected: Taps, layers: Sequence[int], tolerances: Tolerances) -> Row:
     """Checkpoint 7 of one layer, or of several that lie side by side."""
     first, last = layers[0], layers[-1]
-    name = "first block" if last == 0 else f"block {first}"
-    measures = []
-    for layer in layers:
-        tap = at(layer, "residual")
-        allowed = tolerances.of(tap, expected[tap], layer + 1)
-        words = f"the residual stream after layer {layer}"
-        measures.append(measure(tap, words, found[tap], expected[tap], allowed))
+    name = "first block" if last == 0 else f"layer {first}"
+    stream = f"after layer {first}" if first == last else f"after layers {first} to {last}"
     return Row(
         number="7",
-        title=name if first == last else f"blocks {first} to {last}",
-        compared="the residual stream after the layer" + ("s" if first != last else ""),
+        title=name if first == last else f"layers {first} to {last}",
+        compared=f"the residual stream {stream}",
         layer=first if first == last else None,
-        measures=tuple(measures),
+        measures=tuple(
+            one for layer in layers for one in _leaving(found, expected, layer, tolerances)
+        ),
     )
+
+
+def _leaving(found: Taps, expected: Taps, layer: int, tolerances: Tolerances) -> Iterator[Measure]:
+    """What leaves a layer; where nobody looks into it, its choice of experts too if that is odd."""
+    is_inside = at(layer, "ffn_out") in found
+    if not is_inside and (problem := choice_problem(found, expected, layer, tolerances)):
+        tap, name = at(layer, "experts"), f"chosen experts of layer {layer}"
+        yield without_numbers(tap, name, 0.0, problem)
+    tap, name = at(layer, "residual"), f"the residual stream after layer {layer}"
+    yield _measure(tap, name, found, expected, layer, tolerances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,89 +131,81 @@ class KVFindings:
     changes: Mapping[int, Sequence[str]]
 
     def findings_of(self, layer: int) -> tuple[str, ...]:
-        if self.changes.get(layer):
-            return ()
         num_reads = self.num_reads.get(layer, 0)
+        if self.changes.get(layer) or not num_reads:
+            return ()
         return (f"{num_reads} reads of a key and a value, each bit for bit as written",)
 
-    def problems_of(self, layer: int) -> tuple[str, ...]:
-        return tuple(self.changes.get(layer, ()))[:3]
+    def problem_of(self, layer: int) -> str:
+        return next(iter(self.changes.get(layer, ())), "")
 
 
 def turned_by_oracle(found: Taps, expected: Taps, layer: int) -> dict[str, Tensor]:
     """The engine's own q and k as the oracle's angles turn them: RoPE alone, apart from QKV."""
     angles = expected["cos_sin"]
+    pairs = [(at(layer, after), at(layer, before)) for after, before in _TURNED.items()]
     return {
-        at(layer, after): rotate(found[at(layer, before)].float(), angles)
-        for after, before in _TURNED.items()
+        after: rotate(found[before].float(), angles)
+        for after, before in pairs
+        if before in found and len(found[before]) == len(angles)
     }
 
 
-def _problems(
-    number: str, found: Taps, expected: Taps, layer: int, tolerances: Tolerances, kv: KVFindings
-) -> Iterator[str]:
-    """What fails a checkpoint besides numbers."""
-    if number == "3":
-        yield from kv.problems_of(layer)
-    if number == "4" and at(layer, "scores") in found:
-        yield from mask_problems(found[at(layer, "scores")], expected[at(layer, "scores")])
-    if number == "6" and {at(layer, "router"), at(layer, "experts")} <= found.keys() & expected:
-        logits = expected[at(layer, "router")].float()
-        allowed = tolerances.of(at(layer, "router"), logits, layer + 1)
-        yield from choice_problems(found[at(layer, "experts")] > 0, logits, allowed)
+def _with_problem(one: Measure, found: Taps, expected: Taps, layer: int, kv: KVFindings) -> Measure:
+    """What is wrong with a tensor besides numbers."""
+    if one.problem:
+        return one
+    match one.tap.rpartition(".")[2]:
+        case "keys":
+            return replace(one, problem=kv.problem_of(layer))
+        case "scores":
+            return replace(one, problem=mask_problem(found[one.tap], expected[one.tap]))
+    return one
 
 
-def mask_problems(scores: Tensor, expected: Tensor) -> Iterator[str]:
+def mask_problem(scores: Tensor, expected: Tensor) -> str:
     """The first position that sees other keys than it should."""
     ours, theirs = scores[0].isfinite(), expected[0].isfinite()
     if ours.shape != theirs.shape or torch.equal(ours, theirs):
-        return
+        return ""
     position = int((ours != theirs).any(1).nonzero()[0])
     seen, due = (mask[position].nonzero().flatten().tolist() for mask in (ours, theirs))
-    yield f"position {position} sees {_span(seen)}, and should see {_span(due)}"
+    return f"position {position} sees {_span(seen)}, and should see {_span(due)}"
 
 
 def _span(positions: Sequence[int]) -> str:
     return f"keys {positions[0]} to {positions[-1]}" if positions else "no keys"
 
 
-def choice_problems(chosen: Tensor, logits: Tensor, allowed: float) -> Iterator[str]:
-    """Tokens whose experts are not the best by the oracle's logits, by more than rounding."""
-    lowest_chosen = logits.masked_fill(~chosen, torch.inf).amin(1)
-    best_left_out = logits.masked_fill(chosen, -torch.inf).amax(1)
-    gaps = best_left_out - lowest_chosen
-    for token in (gaps > 2 * allowed).nonzero().flatten().tolist()[:1]:
-        yield (
-            f"position {token} leaves out an expert whose logit is {float(gaps[token]):.2g} above "
-            f"one that it uses"
-        )
-
-
 def _measures(
     found: Taps, expected: Taps, layer: int, tensors: Mapping[str, str], tolerances: Tolerances
 ) -> Iterator[Measure]:
     for name, words in tensors.items():
-        tap = name if name in ("embed", "cos_sin") else at(layer, name)
-        if tap not in expected:
-            continue  # sinks and experts: not every model has them
+        tap = name if name in _SHARED else at(layer, name)
+        if not is_due(tap, found, expected):
+            continue
         if name in _NORMED and not _has_norm(found, expected, layer, name):
             continue
-        yield _measure(tap, words, found, expected, layer, tolerances)
+        one = _measure(tap, words, found, expected, layer, tolerances)
+        if name == "experts" and not one.problem:
+            one = replace(one, problem=choice_problem(found, expected, layer, tolerances))
+        yield one
 
 
 def _measure(
     tap: str, words: str, found: Taps, expected: Taps, layer: int, tolerances: Tolerances
 ) -> Measure:
-    if tap not in found:
-        return measure(
-            tap, f"{words}, which the engine does not have,", torch.ones(1), torch.zeros(1), 0
-        )
-    allowed = tolerances.of(tap, expected[tap], layer + 1)
+    if problem := unseen(tap, words, found, expected):
+        return without_numbers(tap, words, 0.0, problem)
     if tap == "cos_sin":  # an angle has the rounding of its position, in float32 always
         allowed = torch.finfo(torch.float32).eps * (16 + len(expected[tap]))
-    return measure(tap, words, found[tap], expected[tap], allowed)
+        return measure(tap, words, found[tap], expected[tap], allowed)
+    allowed, relative = tolerances.of(tap, expected[tap], layer + 1), tolerances.relative_of(tap)
+    return measure(tap, words, found[tap], expected[tap], allowed, relative)
 
 
 def _has_norm(found: Taps, expected: Taps, layer: int, name: str) -> bool:
+    """Whether heads are normalized before they are rotated, by the engine or by the oracle."""
     before, after = at(layer, _NORMED[name]), at(layer, name)
-    return any(not torch.equal(taps[before], taps[after]) for taps in (found, expected))
+    both = [taps for taps in (found, expected) if {before, after} <= taps.keys()]
+    return any(not torch.equal(taps[before], taps[after]) for taps in both)

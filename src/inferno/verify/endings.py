@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from inferno.verify.compare import measure
+from inferno.verify.compare import Tolerances, measure
 from inferno.verify.outcome import Row
 from inferno.verify.taps import Taps
 
@@ -31,25 +31,26 @@ def ending_rows(
     found: Taps,
     expected: Taps,
     generated: Generated,
-    tolerances: Mapping[str, float],
+    tolerances: Tolerances,
+    depth: int,
     decode: Decode,
 ) -> Iterator[Row]:
-    """Checkpoints 8 to 12; the tolerances are those of `hidden` and `logits`."""
-    logits, truth, allowed = found["logits"], expected["logits"], tolerances["logits"]
-    yield _full_logits(found, expected, tolerances)
+    """Checkpoints 8 to 12; depth: that of what leaves the model."""
+    logits, truth = found["logits"], expected["logits"]
+    allowed = tolerances.of("logits", truth, depth)
+    yield _full_logits(found, expected, tolerances, depth)
     yield _selected_logits(logits[-1], truth[-1], allowed)
     yield _argmax(logits, truth, allowed)
     yield _softmax(logits, truth, allowed)
     yield _end_to_end(generated, logits, truth, allowed, decode)
 
 
-def _full_logits(found: Taps, expected: Taps, tolerances: Mapping[str, float]) -> Row:
-    words = {"hidden": "the last norm's output", "logits": "logits"}
-    measures = [
-        measure(tap, name, found[tap], expected[tap], tolerances[tap])
-        for tap, name in words.items()
-    ]
-    compared = f"the last norm's output, and logits of all {len(expected['logits'])} positions"
+def _full_logits(found: Taps, expected: Taps, tolerances: Tolerances, depth: int) -> Row:
+    measures = []
+    for tap, name in {"hidden": "the last norm's output", "logits": "logits"}.items():
+        allowed, relative = tolerances.of(tap, expected[tap], depth), tolerances.relative_of(tap)
+        measures.append(measure(tap, name, found[tap], expected[tap], allowed, relative))
+    compared = f"last norm, and logits of all {len(expected['logits'])} positions"
     return Row(number="8", title="full logits", compared=compared, measures=tuple(measures))
 
 
@@ -97,7 +98,7 @@ def _softmax(logits: Tensor, truth: Tensor, allowed: float) -> Row:
     return Row(
         number="11",
         title="softmax",
-        compared="probabilities of every token, and their KL divergence in nats",
+        compared="probabilities, and their KL divergence in nats",
         measures=(
             measure("logits", "probabilities", ours.exp(), theirs.exp(), allowed / 2 + 1e-12),
             measure(
@@ -119,7 +120,7 @@ def _end_to_end(
     theirs = truth[predicting].argmax(-1).tolist()
     gave_up = [] if generated.error is None else [generated.error]
     problems = (
-        _sampling_problems(new_ids, logits[predicting])
+        _sampling_problems(new_ids, logits, first)
         or _divergence(new_ids, theirs, truth[predicting], allowed)
         or gave_up
     )
@@ -141,13 +142,17 @@ def _text_findings(
     return (f"{num_equal} of {len(new_ids)} tokens equal: {decode(new_ids)!r}",)
 
 
-def _sampling_problems(new_ids: Sequence[int], logits: Tensor) -> list[str]:
-    """Greedy tokens must be those with the engine's own largest logits."""
-    return [
-        f"new token {i} is {token}, which is not the likeliest by the engine's own logits"
-        for i, (token, row) in enumerate(zip(new_ids, logits, strict=True))
-        if row[token] < row.max()
-    ][:1]
+def _sampling_problems(new_ids: Sequence[int], logits: Tensor, first: int) -> list[str]:
+    """Greedy tokens must be those with the engine's own largest logits; the first that is not."""
+    for i, token in enumerate(new_ids):
+        row, before = logits[first + i], logits[max(first + i - 1, 0)]
+        if row[token] < row.max():
+            words = (
+                f"new token {i} is {token}, which is not the likeliest by the engine's own logits"
+            )
+            is_before = first + i > 0 and int(before.argmax()) == token
+            return [words + (", but by those of the position before" if is_before else "")]
+    return []
 
 
 def _divergence(

@@ -1,89 +1,117 @@
 """Say why a checkpoint failed: try the usual mistakes and see which one gives what was found.
 
-A hint is computed, never guessed: the expected tensors are recomputed with one mistake in them, and
-a mistake counts if its result is what the engine computed.
+A cause is computed, never guessed: the expected tensors are recomputed with one mistake in them,
+and a mistake counts if its result is what the engine has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from inferno.verify.compare import max_error
-from inferno.verify.outcome import Measure, Row
-from inferno.verify.suspects import Evidence, Suspect
-from inferno.verify.suspects_attention import attention_suspects
-from inferno.verify.suspects_layer import layer_suspects
+from inferno.verify.compare import largest, measure
+from inferno.verify.outcome import Measure
+from inferno.verify.suspects import Evidence, Suspect, Suspects, Table
+from inferno.verify.suspects_any import any_suspects
+from inferno.verify.suspects_attention import ATTENTION
+from inferno.verify.suspects_experts import EXPERTS
+from inferno.verify.suspects_layer import LAYER
+from inferno.verify.suspects_projection import PROJECTION
+from inferno.verify.where import wrong_part
 
-_MUCH_NEARER = 50
-
-
-def find_hint(row: Row, evidence: Evidence) -> str | None:
-    """The mistake that explains the row's first failing tensor, or None."""
-    failed = next((measure for measure in row.measures if not measure.passed), None)
-    if failed is None or failed.tap not in evidence.found:
-        return None
-    layer = failed.tap.partition(".")[0]
-    if failed.tap.endswith("residual") and f"{layer}.attn_out" not in evidence.expected:
-        return f"see inside that layer with --layers {layer}"
-    if failed.tap.endswith(("keys", "values")) and (words := misplaced(failed.tap, evidence)):
-        return words
-    for suspect in _suspects(failed, row.layer, evidence):
-        if suspect.expected.shape != evidence.found[failed.tap].shape:
-            continue
-        error = max_error(evidence.found[failed.tap], suspect.expected)
-        is_finite = math.isfinite(failed.max_error)
-        much_nearer = failed.max_error / _MUCH_NEARER if is_finite else 0.0
-        if error <= max(failed.tolerance, much_nearer):
-            return suspect.words
-    return None
+_AS_NEAR = 2
+# How much nearer than what was expected a suspect must be, and where that alone has to do.
+_NEARER, _RELATIVELY_NEARER = (3, 50), (2, 10)
+_TABLES: tuple[Table, ...] = (PROJECTION, ATTENTION, EXPERTS, LAYER)
 
 
-def misplaced(tap: str, evidence: Evidence) -> str | None:
-    """Whether some positions of the cache hold what belongs to others."""
-    found, expected = (taps[tap].float().flatten(1) for taps in (evidence.found, evidence.expected))
-    if found.shape != expected.shape:
-        return None
-    distances = torch.cdist(found, expected)
-    owners = distances.argmin(dim=1)
-    wrong = [p for p, owner in enumerate(owners.tolist()) if owner != p]
-    is_sure = all(distances[p, owners[p]] < distances[p, p] / _MUCH_NEARER for p in wrong)
-    if not wrong or not is_sure:
-        return None
+def find_cause(failed: Measure, evidence: Evidence) -> str | None:
+    """The mistake that explains a tensor that failed, or None.
+
+    Mistakes that the tensor is known for go first, then those that any may suffer, then the former
+    at the positions and heads that are wrong only. What explains it no better than a mistake may
+    whose own rounding is large, such as a scale that sharpens the softmax, goes last.
+    """
+    found, expected = evidence.found[failed.tap], evidence.expected[failed.tap]
+    named = list(_named(failed.tap, evidence))
+    others = any_suspects(failed.tap.rpartition(".")[2], found, expected, evidence)
+    partly = _in_part(named, failed, evidence)
+    nearness = Nearness(failed, found, largest(expected))
     return (
-        f"a stale or wrong block: positions {wrong[0]} to {wrong[-1]} hold what belongs to "
-        f"positions {int(owners[wrong[0]])} to {int(owners[wrong[-1]])}"
+        nearness.best(named)
+        or nearness.best(others)
+        or nearness.best(partly)
+        or nearness.best(named, is_wide=True)
     )
 
 
-def _suspects(failed: Measure, layer: int | None, evidence: Evidence) -> Iterator[Suspect]:
-    name = failed.tap.rpartition(".")[2]
-    at_layer = 0 if layer is None else layer
-    yield from attention_suspects(name, at_layer, evidence)
-    yield from layer_suspects(name, at_layer, evidence)
-    if failed.tap in evidence.expected and failed.tap in evidence.found:
-        yield from _common(evidence.found[failed.tap], evidence.expected[failed.tap])
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """How near suspects are to what was found, and how near they must be.
+
+    In 16 bits the relative error is compared, which roundings spoil least; else the largest one.
+    scale  the expected tensor's largest value, by which rounding goes.
+    """
+
+    failed: Measure
+    found: Tensor
+    scale: float
+
+    def best(self, suspects: Iterable[Suspect], *, is_wide: bool = False) -> str | None:
+        """The first suspect that is about as near as any, within the limits."""
+        near = [
+            (distance, suspect.words)
+            for suspect in suspects
+            if suspect.expected.shape == self.found.shape
+            and (distance := self._distance(suspect)) <= self._limit(suspect, is_wide=is_wide)
+        ]
+        least = min((distance for distance, _ in near), default=0.0)
+        return next((words for distance, words in near if distance <= _AS_NEAR * least), None)
+
+    @property
+    def _is_relative(self) -> bool:
+        return math.isfinite(self.failed.relative_tolerance)
+
+    def _distance(self, suspect: Suspect) -> float:
+        found = measure("", "", self.found, suspect.expected, 0.0)
+        return found.relative_error if self._is_relative else found.max_error
+
+    def _limit(self, suspect: Suspect, *, is_wide: bool) -> float:
+        """What rounding explains, and so much less than was found that it can't be by chance.
+
+        The wide one is but a share of what was found.
+        """
+        growth = largest(suspect.expected) / self.scale if self.scale else 1.0
+        if self._is_relative:
+            error, allowed = self.failed.relative_error, self.failed.relative_tolerance
+            nearer, much_nearer = _RELATIVELY_NEARER
+        else:
+            error, allowed = self.failed.max_error, self.failed.tolerance * max(1.0, growth)
+            nearer, much_nearer = _NEARER
+        narrow = min(allowed, error / nearer)
+        return max(narrow, error / much_nearer) if is_wide and math.isfinite(error) else narrow
 
 
-def _common(found: Tensor, expected: Tensor) -> Iterator[Suspect]:
-    """Mistakes that any tensor may suffer."""
-    if found.shape != expected.shape:
+def _named(tap: str, evidence: Evidence) -> Suspects:
+    """Mistakes that this tensor is known for."""
+    layer, _, name = tap.rpartition(".")
+    for table in _TABLES:
+        if name in table:
+            yield from table[name](name, int(layer or 0), evidence)
+
+
+def _in_part(suspects: Iterable[Suspect], failed: Measure, evidence: Evidence) -> Suspects:
+    """The same mistakes where the tensor is wrong, and the expected values elsewhere."""
+    expected = evidence.expected[failed.tap].float()
+    if failed.tap.endswith("sinks"):
         return
-    yield Suspect("all values are zero", torch.zeros_like(expected))
-    yield Suspect("each position has the values of the one before", expected.roll(1, 0))
-    yield Suspect("each position has the values of the next", expected.roll(-1, 0))
-    ratio = _ratio(found, expected)
-    yield Suspect(f"all values are {ratio:.4g} times what is expected", _scaled(expected, ratio))
-
-
-def _ratio(found: Tensor, expected: Tensor) -> float:
-    is_number = found.isfinite() & expected.isfinite()
-    a, b = found[is_number].double(), expected[is_number].double()
-    return float(a @ b / (b @ b)) if b.any() else 0.0
-
-
-def _scaled(x: Tensor, ratio: float) -> Tensor:
-    return torch.where(x.isfinite(), x * ratio, x)
+    part = wrong_part(failed, evidence)
+    if not part.all():
+        for suspect in suspects:
+            if suspect.expected.shape == expected.shape:
+                merged = torch.where(part, suspect.expected.float(), expected)
+                yield Suspect(suspect.words, merged)

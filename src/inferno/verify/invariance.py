@@ -1,214 +1,192 @@
-"""Random schedules: does company, chunking, caching or preemption change a request's bits?"""
+"""Whether company, chunks, a cache or preemption change what a request gets when it runs alone."""
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from inferno.engine.assemble import build_engine
-from inferno.engine.engine import Engine
-from inferno.engine.executor import Executor, StepHandle
-from inferno.engine.plan import StepPlan
-from inferno.errors import EngineError
 from inferno.options import EngineOptions
-from inferno.requests import FinishReason, Request, SamplingParams
 from inferno.verify.compare import max_error
 from inferno.verify.options import Tell
 from inferno.verify.outcome import Row
-from inferno.verify.recorder import Recording, recording
+from inferno.verify.schedules import (
+    Outcome,
+    Schedule,
+    Seen,
+    Text,
+    draw_schedule,
+    draw_texts,
+    run_alone,
+    run_together,
+)
 
-_SUBJECT = "subject"
-_NUM_NEW = 8
-_BLOCK_SIZE = 8
+_MOST_TOLD = 3
+_ROWS = {"hidden": "states that leave the model", "logits": "logits that tokens are chosen by"}
+_SAME_DRAW = 1e-4  # a share of the probability: so seldom may another token be drawn
 
-
-@dataclass(slots=True)
-class Seen:
-    """What became of the subject: logits by position, each time it was computed; its new tokens."""
-
-    logits: dict[int, list[Tensor]] = field(default_factory=dict)
-    new_ids: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Who else runs, and with how much room."""
-
-    tokens_per_step: int
-    num_blocks: int | None
-    mates: tuple[tuple[int, ...], ...]
-    is_cached: bool
-
-    @property
-    def words(self) -> str:
-        room = "" if self.num_blocks is None else f", {self.num_blocks} blocks"
-        cached = ", its prefix cached" if self.is_cached else ""
-        return f"{len(self.mates)} others, {self.tokens_per_step} tokens a step{room}{cached}"
+Problem = tuple[int | None, str]  # the new token that it is about, if it is about one
+Compared = tuple[int | None, str, Tensor, Tensor]  # likewise; which row; in company; alone
 
 
 def invariance_row(
     options: EngineOptions,
     prompt: Sequence[int],
+    max_model_len: int,
     num_groups: int,
     num_schedules: int,
-    allowed: float,
+    allowed: Mapping[str, float],
     tell: Tell,
 ) -> Row:
-    """Compare random schedules with the request alone, in one chunk.
+    """Compare every request of random schedules with the same request alone, in one chunk.
 
     num_groups  of layers with equal windows, each of which has blocks of its own.
-    allowed     the largest difference of a logit that rounding may make.
+    allowed     the largest difference that rounding may make, in `hidden` and in `logits`.
     """
-    alone = _run(options, prompt, Schedule(len(prompt), None, (), False))
     rng = random.Random(0)
-    outcomes = []
+    texts = draw_texts(rng, prompt, max_model_len)
+    tell("each request alone")
+    alone, found = run_alone(options, texts), Found(allowed)
     for number in range(num_schedules):
         tell(f"schedule {number + 1} of {num_schedules}")
-        schedule = _draw(rng, prompt, num_groups)
-        outcomes.append(_compare(schedule, _run(options, prompt, schedule), alone))
-    return _row(outcomes, allowed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    schedule: Schedule
-    num_rows: int
-    num_equal: int
-    difference: float
-    tokens_differ: bool
-
-
-def _draw(rng: random.Random, prompt: Sequence[int], num_groups: int) -> Schedule:
-    """Mates share a random part of the prompt, so that they hit and fill the prefix cache."""
-    mates = tuple(
-        (*prompt[: rng.randrange(len(prompt))], *rng.choices(prompt, k=rng.randint(1, len(prompt))))
-        for _ in range(rng.randint(0, 4))
-    )
-    longest = max(map(len, (prompt, *mates))) + _NUM_NEW
-    least = (-(-longest // _BLOCK_SIZE) + 1) * num_groups
-    return Schedule(
-        tokens_per_step=rng.randint(1, 2 * len(prompt)),
-        num_blocks=rng.choice((None, least, 2 * least)),
-        mates=mates,
-        is_cached=rng.random() < 0.5,
-    )
-
-
-def _run(options: EngineOptions, prompt: Sequence[int], schedule: Schedule) -> Seen:
-    engine = build_engine(
-        replace(
-            options,
-            block_size=_BLOCK_SIZE,
-            num_blocks=schedule.num_blocks,
-            max_num_seqs=8,
-            max_num_batched_tokens=schedule.tokens_per_step,
-        )
-    )
-    seen = Seen()
-    if schedule.is_cached:
-        _complete(engine, {"before": tuple(prompt)})
-    requests = {f"mate {i}": ids for i, ids in enumerate(schedule.mates)}
-    names = [*requests]
-    names.insert(len(names) // 2, _SUBJECT)
-    with _watching(seen):
-        events = _complete(engine, {name: requests.get(name, tuple(prompt)) for name in names})
-    seen.new_ids = events[_SUBJECT]
-    return seen
-
-
-def _complete(engine: Engine, requests: dict[str, tuple[int, ...]]) -> dict[str, list[int]]:
-    for name, ids in requests.items():
-        params = SamplingParams(temperature=0.0, max_tokens=_NUM_NEW, ignore_eos=True)
-        engine.add_request(Request(request_id=name, prompt_token_ids=ids, params=params))
-    new_ids: dict[str, list[int]] = {name: [] for name in requests}
-    while engine.has_work:
-        for event in engine.step():
-            if event.finish_reason is FinishReason.ERROR:
-                raise EngineError(event.error or "a step of the engine failed")
-            new_ids[event.request_id] += event.token_ids
-    return new_ids
-
-
-@contextlib.contextmanager
-def _watching(seen: Seen) -> Iterator[None]:
-    """Keep the subject's logits: plans tell which rows are its own, the model's hook has them."""
-    plans: list[StepPlan] = []
-    submit = Executor.submit
-
-    def submit_watched(self: Executor, plan: StepPlan) -> StepHandle:
-        plans.append(plan)
-        return submit(self, plan)
-
-    def on_module(name: str, inputs: Any, output: Any) -> None:
-        if name == "":
-            _keep(seen, plans[-1], found, output)
-
-    Executor.submit = submit_watched  # type: ignore[method-assign]
-    try:
-        with recording(lambda op, where: False, lambda call: None, on_module) as found:
-            yield
-    finally:
-        Executor.submit = submit  # type: ignore[method-assign]
-
-
-def _keep(seen: Seen, plan: StepPlan, found: Recording, hidden: Tensor) -> None:
-    assert found.model is not None, "its own hook has called"
-    row = 0
-    for chunk in plan.chunks:
-        if chunk.request_id == _SUBJECT:
-            logits = found.model.logits(hidden[row : row + chunk.num_tokens]).cpu()
-            for offset, logits_V in enumerate(logits):
-                seen.logits.setdefault(chunk.start + offset, []).append(logits_V)
-        row += chunk.num_tokens
-
-
-def _compare(schedule: Schedule, seen: Seen, alone: Seen) -> _Outcome:
-    """Position by position, as long as the tokens before it are the same."""
-    pairs = zip(seen.new_ids, alone.new_ids, strict=True)
-    num_same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(alone.new_ids))
-    last = len(alone.logits) - len(alone.new_ids) + num_same
-    rows = [
-        (logits, alone.logits[position][0])
-        for position, times in seen.logits.items()
-        if position <= last and position in alone.logits
-        for logits in times
-    ]
-    return _Outcome(
-        schedule=schedule,
-        num_rows=len(rows),
-        num_equal=sum(torch.equal(ours, theirs) for ours, theirs in rows),
-        difference=max((max_error(ours, theirs) for ours, theirs in rows), default=0.0),
-        tokens_differ=num_same < len(alone.new_ids),
-    )
-
-
-def _row(outcomes: Sequence[_Outcome], allowed: float) -> Row:
-    num_rows = sum(outcome.num_rows for outcome in outcomes)
-    num_equal = sum(outcome.num_equal for outcome in outcomes)
-    worst = max(outcomes, key=lambda outcome: outcome.difference)
-    findings = [f"{num_equal} of {num_rows} rows of logits are bit-identical"]
-    if num_equal < num_rows:
-        findings.append(
-            f"the worst difference is {worst.difference:.2g} in a logit ({worst.schedule.words}); "
-            f"{allowed:.2g} is what rounding may do"
-        )
-    if turned := sum(outcome.tokens_differ for outcome in outcomes):
-        findings.append(f"{turned} schedules went on with another token of nearly equal logit")
-    problems = [
-        f"a schedule changes a logit by {outcome.difference:.2g} ({outcome.schedule.words})"
-        for outcome in outcomes
-        if not outcome.difference <= allowed
-    ]
+        schedule = draw_schedule(rng, texts, num_groups)
+        found.add(schedule, run_together(options, schedule), alone)
     return Row(
         number="I",
         title="invariance",
-        compared=f"one request in {len(outcomes)} random schedules with the request alone",
-        findings=tuple(findings),
-        problems=tuple(problems[:3]),
+        compared=f"{found.num_requests} requests in {num_schedules} random schedules, each alone",
+        findings=tuple(found.findings),
+        problems=tuple(found.problems[:_MOST_TOLD]),
     )
+
+
+@dataclass(slots=True)
+class Found:
+    """Everything that schedules showed so far, about states and about logits."""
+
+    allowed: Mapping[str, float]
+    problems: list[str] = field(default_factory=list)
+    num_requests: int = 0
+    num_turned: int = 0
+    num_rows: Counter[str] = field(default_factory=Counter)
+    num_equal: Counter[str] = field(default_factory=Counter)
+    worst: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_ROWS, 0.0))
+
+    def add(self, schedule: Schedule, together: Outcome, alone: Outcome) -> None:
+        """Compare each of a schedule's requests; of what is wrong, the first thing counts."""
+        for text in schedule.texts:
+            self.num_requests += 1
+            pair = Pair(text, together[text.name], alone[text.name])
+            problems = (
+                *self._compare("hidden", pair.states()),
+                *self._compare("logits", pair.logits()),
+                *pair.odd_samples(),
+                *pair.other_tokens(self.allowed["logits"]),
+            )
+            if not problems:
+                self.num_turned += pair.num_same < len(pair.theirs.new_ids)
+            for token, problem in problems[:1]:
+                owner = _owner(pair, token, together, alone, self.allowed["logits"])
+                self.problems.append(f"{text.name}: {problem}{owner} ({schedule.words})")
+
+    def _compare(self, what: str, rows: Iterable[Compared]) -> Iterator[Problem]:
+        """Count a request's rows; those that are off by more than rounding are problems."""
+        for token, row, ours, theirs in rows:
+            self.num_rows[what] += 1
+            self.num_equal[what] += torch.equal(ours, theirs)
+            error = max_error(ours, theirs)
+            self.worst[what] = max(self.worst[what], error)
+            if not error <= (allowed := self.allowed[what]):
+                yield token, f"{row} is off by {error:.2g}, where {allowed:.2g} is allowed"
+
+    @property
+    def findings(self) -> Iterator[str]:
+        for what, words in _ROWS.items():
+            equal, total = self.num_equal[what], self.num_rows[what]
+            rest = f", the others differ by {self.worst[what]:.2g} at most" if equal < total else ""
+            allowed = f" ({self.allowed[what]:.2g} is allowed)" if rest else ""
+            yield f"{words}: {equal} of {total} rows are bit-identical{rest}{allowed}"
+        if self.num_turned:
+            yield f"{self.num_turned} requests went on with another token of nearly equal logit"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A request in company, and alone."""
+
+    text: Text
+    ours: Seen
+    theirs: Seen
+
+    @property
+    def num_same(self) -> int:
+        """New tokens until they part."""
+        pairs = zip(self.ours.new_ids, self.theirs.new_ids, strict=False)
+        return next((i for i, (a, b) in enumerate(pairs) if a != b), len(self.ours.new_ids))
+
+    def states(self) -> Iterator[Compared]:
+        """What left the model, at positions whose past is the same."""
+        num_tokens = len(self.text.token_ids) + self.num_same
+        for position, times in self.ours.states.items():
+            if position < num_tokens and position in self.theirs.states:
+                for state in times:
+                    row = f"what leaves the model at position {position}"
+                    yield None, row, state, self.theirs.states[position][0]
+
+    def logits(self) -> Iterator[Compared]:
+        """What the sampler was given, as long as the tokens before are the same."""
+        pairs = zip(self.ours.logits, self.theirs.logits, strict=False)
+        for token, (ours, theirs) in enumerate(pairs):
+            if token <= self.num_same:
+                yield token, f"what new token {token} is chosen by", ours, theirs
+
+    def odd_samples(self) -> Iterator[Problem]:
+        """Greedy tokens that are not the likeliest by what the sampler was given."""
+        if not self.text.is_drawn:
+            pairs = zip(self.ours.new_ids, self.ours.logits, strict=False)
+            for i, (token, row) in enumerate(pairs):
+                if row[token] < row.max():
+                    yield i, f"new token {i} is {token}, not the likeliest by its own logits"
+
+    def other_tokens(self, allowed: float) -> Iterator[Problem]:
+        """The token at which they part, unless rounding explains it."""
+        i = self.num_same
+        if i == len(self.theirs.new_ids):
+            return
+        if i == len(self.ours.new_ids):
+            yield None, self.ours.error or f"it ends after {i} new tokens"
+            return
+        ours, theirs, row = self.ours.new_ids[i], self.theirs.new_ids[i], self.theirs.logits[i]
+        words = f"new token {i} is {ours}, and alone it is {theirs}"
+        if self.text.is_drawn:
+            if _moved(self.ours.logits[i], row) < _SAME_DRAW:
+                yield i, f"{words}, drawn from the same logits"
+        elif (gap := float(row[theirs] - row[ours])) > allowed:
+            yield i, f"{words}, whose logit is {gap:.2g} higher"
+
+
+def _moved(ours: Tensor, theirs: Tensor) -> float:
+    """How much probability lies elsewhere."""
+    ours, theirs = (logits.double().softmax(-1) for logits in (ours, theirs))
+    return float((ours - theirs).abs().sum() / 2)
+
+
+def _owner(pair: Pair, token: int | None, together: Outcome, alone: Outcome, allowed: float) -> str:
+    """Whose logits or token a request got, where it is another's of the same step."""
+    if token is None or token >= len(pair.ours.new_ids):
+        return ""
+    ours, new_id = pair.ours.logits[token], pair.ours.new_ids[token]
+    is_given_wrong = max_error(ours, pair.theirs.logits[token]) > allowed
+    for name, other in together.items():
+        if name == pair.text.name or pair.ours.steps[token] not in other.steps:
+            continue
+        index = other.steps.index(pair.ours.steps[token])
+        if is_given_wrong and max_error(ours, alone[name].logits[index]) <= allowed:
+            return f"; it was given the logits of {name}"
+        if not is_given_wrong and int(other.logits[index].argmax()) == new_id:
+            return f"; it was given the token of {name}"
+    return ""

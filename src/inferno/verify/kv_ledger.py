@@ -30,11 +30,9 @@ class KVLedger:
 
     def write(self, layer: int, batch: Batch, kv: LayerKV) -> Tensor:
         """Note what a step has put into its tokens' slots; returns the keys [T, K, D]."""
-        slots = batch.groups[kv.group].slots_T
-        keys, values = (
-            cache.flatten(0, 1)[slots].to("cpu", copy=True)
-            for cache in (kv.keys_NSKD, kv.values_NSKD)
-        )
+        slots, block_size = batch.groups[kv.group].slots_T, kv.keys_NSKD.shape[1]
+        where = (slots // block_size, slots % block_size)
+        keys, values = (cache[where].contiguous().cpu() for cache in (kv.keys_NSKD, kv.values_NSKD))
         start = batch.context_lens[0] - batch.query_lens[0]
         for offset, row in enumerate(zip(keys, values, strict=True)):
             self._written[layer][start + offset] = row
@@ -51,6 +49,7 @@ class KVLedger:
             cache[blocks.to(cache.device)].flatten(0, 1)[skipped:][: length - first].cpu()
             for cache in (kv.keys_NSKD, kv.values_NSKD)
         )
+        keys, values = keys.contiguous(), values.contiguous()
         self._compare(layer, first, keys, values, block_size)
         return first, keys
 
@@ -70,9 +69,11 @@ class KVLedger:
         for offset, row in enumerate(zip(keys, values, strict=True)):
             position = first + offset
             self._read[layer][position] = row
-            self.num_reads[layer] += 1
             written = self._written[layer].get(position)
-            if written is None or not all(map(_same_bits, row, written)):
+            if written is None:
+                continue  # by another op than we watch; that it lacks is told elsewhere
+            self.num_reads[layer] += 1
+            if not all(map(_same_bits, row, written)):
                 bad[position // block_size].append(position)
         for block, positions in bad.items():
             self.changes[layer].append(

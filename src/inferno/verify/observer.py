@@ -13,18 +13,26 @@ from torch import Tensor
 from inferno.ops import Batch, reference
 from inferno.verify.kv_ledger import KVLedger
 from inferno.verify.plain_maths import attention_scores
-from inferno.verify.recorder import Call
+from inferno.verify.recorder import ROOT, Call
 from inferno.verify.taps import Taps, at
 
 _LAYERS = "model.layers."
+_OPS = ("rotate_and_store", "attention", "silu_mul")
 
 
 @dataclass(slots=True)
 class Observer:
-    """Gathers one request's tensors, step after step. `layers`: those whose insides are kept."""
+    """Gathers one request's tensors, step after step, as a recorder's Watcher.
+
+    Norms, the residual stream and what blocks give are read where modules begin and end, so that
+    they are seen however they are computed; ops tell what happens inside attention and experts.
+
+    layers      those whose insides are kept.
+    num_tokens  that a step began to compute.
+    """
 
     layers: frozenset[int]
-    num_layers: int
+    num_tokens: int = 0
     ledger: KVLedger = field(default_factory=KVLedger)
     _parts: dict[str, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
     _whole: dict[str, Tensor] = field(default_factory=dict)
@@ -38,50 +46,44 @@ class Observer:
         return {**rows, **scores, **self._whole, **self.ledger.taps()}
 
     def wants(self, op: str, where: str) -> bool:
-        """Of every layer the residual stream and the choice of experts; of the asked ones all."""
-        if op in ("add_rms_norm", "embedding", "route"):
-            return True
-        return _layer_of(where) in self.layers
+        """The choice of experts of every layer, and what happens inside the asked ones."""
+        return op == "route" or (op in _OPS and _place(where)[0] in self.layers)
 
-    def see_module(self, name: str, inputs: Any, output: Any) -> None:
-        """A module has computed: attention's, the feed-forward's and the model's outputs count."""
-        layer = _layer_of(name)
-        if name == "":
+    def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
+        layer, part = _place(name)
+        if name == ROOT:
+            self.num_tokens += len(inputs[0].token_ids_T)
+        elif (layer, part) == (0, ""):
+            self._add("embed", _summed(inputs[:2]))
+        elif layer in self.layers and part == "self_attn":
+            self._add(at(layer, "attn_norm"), inputs[0])
+        elif layer in self.layers and part == "mlp":
+            self._add(at(layer, "ffn_norm"), inputs[0])
+
+    def see_leave(self, name: str, output: Any) -> None:
+        layer, part = _place(name)
+        if name == ROOT:
             self._add("hidden", output)
         elif name == "model.rotary":
             self._add("cos_sin", output)
-        elif layer in self.layers and name == f"{_LAYERS}{layer}.self_attn":
+        elif layer >= 0 and part == "":
+            self._add(at(layer, "residual"), _summed(output))
+        elif layer in self.layers and part == "self_attn":
             self._add(at(layer, "attn_out"), output)
-        elif layer in self.layers and name == f"{_LAYERS}{layer}.mlp":
+        elif layer in self.layers and part == "mlp":
             self._add(at(layer, "ffn_out"), output)
 
     def see_call(self, call: Call) -> None:
-        """An op was called."""
+        layer, _ = _place(call.where)
         match call.op:
-            case "embedding":
-                self._add("embed", call.result)
-            case "add_rms_norm":
-                self._see_norm(call)
             case "rotate_and_store":
-                self._see_rotation(_layer_of(call.where), call)
+                self._see_rotation(layer, call)
             case "attention":
-                self._see_attention(_layer_of(call.where), call)
+                self._see_attention(layer, call)
             case "silu_mul":
-                self._add(at(_layer_of(call.where), "ffn_hidden"), call.result)
+                self._add(at(layer, "ffn_hidden"), call.result)
             case "route":
-                self._see_route(_layer_of(call.where), call)
-
-    def _see_norm(self, call: Call) -> None:
-        normed, residual = call.result
-        if call.weight == "model.norm.weight":
-            self._add(at(self.num_layers - 1, "residual"), residual)
-            return
-        layer = _layer_of(call.weight)
-        is_first = call.weight.endswith("input_layernorm.weight")
-        if is_first and layer > 0:
-            self._add(at(layer - 1, "residual"), residual)
-        if layer in self.layers:
-            self._add(at(layer, "attn_norm" if is_first else "ffn_norm"), normed)
+                self._see_route(layer, call)
 
     def _see_rotation(self, layer: int, call: Call) -> None:
         given = call.arguments
@@ -148,10 +150,18 @@ def _stack(parts: Iterable[Tensor]) -> Tensor:
     return torch.cat(padded, dim=1)
 
 
-def _layer_of(name: str) -> int:
-    """The number of the layer that a module or a weight belongs to; -1 for those of none."""
-    number, _, _ = name.removeprefix(_LAYERS).partition(".")
-    return int(number) if name.startswith(_LAYERS) else -1
+def _place(name: str) -> tuple[int, str]:
+    """A module's layer and its name in there, "" for the layer itself; -1 for those of none."""
+    if not name.startswith(_LAYERS):
+        return -1, name
+    number, _, part = name.removeprefix(_LAYERS).partition(".")
+    return int(number), part
+
+
+def _summed(pair: tuple[Tensor, Tensor | None]) -> Tensor:
+    """The residual stream, of which layers hand on the last block's output apart."""
+    x, residual = pair
+    return x if residual is None else x + residual
 
 
 def _plain(tensor: Tensor) -> Tensor:

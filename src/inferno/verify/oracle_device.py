@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,13 +18,12 @@ from inferno.verify.taps import Taps
 class DeviceOracle:
     """The engine with other options."""
 
-    def __init__(self, options: EngineOptions, hf_config: dict[str, Any]) -> None:
+    def __init__(self, options: EngineOptions) -> None:
         self.name = f"this engine on {options.device} in {options.dtype}"
         self._options = options
-        self._num_layers: int = hf_config["num_hidden_layers"]
 
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
-        return observe(self._options, token_ids, 1, layers, self._num_layers).taps
+        return observe(self._options, token_ids, 1, layers).taps
 
     @torch.inference_mode()
     def logits(self, texts: Sequence[Sequence[int]]) -> Iterator[Tensor]:

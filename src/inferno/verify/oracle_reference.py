@@ -22,6 +22,8 @@ from inferno.verify.plain_experts import (
     choose,
     combine,
     has_experts,
+    in_int8,
+    is_packed,
     router_logits,
     unpack_mxfp4,
 )
@@ -33,15 +35,22 @@ from inferno.verify.plain_maths import (
     rms_norm,
     rotate,
     swiglu,
+    wide,
 )
 from inferno.verify.plain_rope import plain_cos_sin
 from inferno.verify.plain_weights import PlainWeights
 from inferno.verify.taps import Taps, at
 from inferno.weights.checkpoint import Checkpoint
 
+_OF_ALL = ("router", "experts", "residual")  # what is kept of every layer
+
 
 class ReferenceOracle:
-    """Recomputes a text in float32, or in another dtype to see what that dtype's rounding does."""
+    """Recomputes a text in float32, or more coarsely to see what rounding does.
+
+    dtype           of everything but sums.
+    rounds_to_int8  what meets packed weights, as kernels for those may.
+    """
 
     def __init__(
         self,
@@ -50,24 +59,27 @@ class ReferenceOracle:
         checkpoint: Checkpoint,
         tell: Tell,
         dtype: torch.dtype = torch.float32,
+        *,
+        rounds_to_int8: bool = False,
     ) -> None:
         self.name = f"inferno's plain {str(dtype).removeprefix('torch.')} reference"
         self.config: PlainConfig = read_plain_config(hf_config)
         self.weights = PlainWeights(checkpoint, dtype)
         self._folder = folder
         self._tell = tell
+        self._rounds_to_int8 = rounds_to_int8
 
     @torch.inference_mode()
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
         taps: dict[str, Tensor] = {}
         [x] = self._embed([token_ids])
         taps["embed"] = x
-        taps["cos_sin"] = plain_cos_sin(self.config, torch.arange(len(token_ids)))
+        taps["cos_sin"] = _angles(self.config, x)
         for index in range(self.config.num_layers):
             self._tell(f"{self.name}: layer {index + 1} of {self.config.num_layers}")
             inside = self._layer(index).forward(x, choices.get(index))
             x = inside["residual"]
-            kept = inside if index in layers else {"residual": x}
+            kept = inside if index in layers else {n: inside[n] for n in _OF_ALL if n in inside}
             taps.update({at(index, name): tensor for name, tensor in kept.items()})
         taps["hidden"] = self._final_norm(x)
         taps["logits"] = self._logits(taps["hidden"])
@@ -92,22 +104,25 @@ class ReferenceOracle:
         return [table[torch.tensor(ids)] for ids in texts]
 
     def _layer(self, index: int) -> PlainLayer:
-        return PlainLayer(self.config, self.weights, index)
+        return PlainLayer(self.config, self.weights, index, rounds_to_int8=self._rounds_to_int8)
 
     def _final_norm(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weights["model.norm.weight"], self.config.eps)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return linear(hidden, self.weights.head(tied=self.config.tied)).float()
+        return wide(linear(hidden, self.weights.head(tied=self.config.tied)))
 
 
 class PlainLayer:
     """One decoder layer; which biases and norms it has is told by the checkpoint's tensors."""
 
-    def __init__(self, config: PlainConfig, weights: PlainWeights, index: int) -> None:
+    def __init__(
+        self, config: PlainConfig, weights: PlainWeights, index: int, *, rounds_to_int8: bool
+    ) -> None:
         self._config = config
         self._window = config.windows[index]
         self._weights = weights.layer(index)
+        self._rounds_to_int8 = rounds_to_int8 and is_packed(self._weights)
 
     def forward(self, x: Tensor, choice: Tensor | None = None) -> dict[str, Tensor]:
         """All of a layer's tensors, from its input [T, E] to `residual`, its output."""
@@ -125,7 +140,7 @@ class PlainLayer:
         has_norms = "self_attn.q_norm.weight" in self._weights
         q_in = self._norm(q, "self_attn.q_norm") if has_norms else q
         k_in = self._norm(k, "self_attn.k_norm") if has_norms else k
-        cos_sin = plain_cos_sin(config, torch.arange(num_tokens))
+        cos_sin = _angles(config, x)
         q_rot, k_rot = rotate(q_in, cos_sin), rotate(k_in, cos_sin)
         scores = attention_scores(
             q_rot, k_rot, scale=config.head_dim**-0.5, is_visible=can_see(num_tokens, self._window)
@@ -160,7 +175,8 @@ class PlainLayer:
         config, logits = self._config, router_logits(x, self._weights)
         count, renormalize = config.experts_per_token, config.renormalize
         chosen = choose(logits, count, renormalize=renormalize, among=choice)
-        ffn_out = combine(x, chosen, self._weights, activation(config), unpack_mxfp4)
+        rounded = in_int8 if self._rounds_to_int8 else lambda values: values
+        ffn_out = combine(x, chosen, self._weights, activation(config), unpack_mxfp4, rounded)
         return {"ffn_norm": x, "router": logits, "experts": chosen, "ffn_out": ffn_out}
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
@@ -168,3 +184,8 @@ class PlainLayer:
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return linear(x, self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias"))
+
+
+def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
+    """Of positions from 0 on, no coarser than float32."""
+    return plain_cos_sin(config, torch.arange(len(x_TE)), dtype=wide(x_TE).dtype)

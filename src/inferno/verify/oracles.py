@@ -31,7 +31,7 @@ def choose_oracle(
         case "transformers":
             return _transformers(options.model, read_plain_config(hf_config))
         case "cpu":
-            return DeviceOracle(replace(engine, device="cpu", dtype="float32"), hf_config)
+            return DeviceOracle(replace(engine, device="cpu", dtype="float32"))
     return ReferenceOracle(options.model, hf_config, checkpoint, tell)
 
 

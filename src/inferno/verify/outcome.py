@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -11,7 +12,9 @@ class Measure:
 
     tap  which tensor, as `taps` names them; name: in words.
     max_error, mean_error  absolute; relative_error: length of the difference / length of the
-                           expected; tolerance: the largest max_error that passes.
+                           expected.
+    tolerance, relative_tolerance  the largest max_error and relative_error that pass.
+    problem  what is wrong with it that no number says, such as that nobody saw it: a sentence.
     """
 
     tap: str
@@ -21,17 +24,41 @@ class Measure:
     relative_error: float
     cosine: float
     tolerance: float
+    relative_tolerance: float = math.inf
+    problem: str = ""
 
     @property
     def passed(self) -> bool:
-        return self.max_error <= self.tolerance
+        return not self.problem and not self.is_far and not self.is_relatively_far
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a value is too far off."""
+        return not self.max_error <= self.tolerance
+
+    @property
+    def is_relatively_far(self) -> bool:
+        """Whether the tensor as a whole is too far off, though each of its values may not be."""
+        return self.relative_error > self.relative_tolerance
 
     @property
     def severity(self) -> float:
-        """How much of the tolerance is used up."""
+        """How much of the tolerances is used up."""
         if self.max_error == 0:
             return 0.0
-        return self.max_error / self.tolerance if self.tolerance else float("inf")
+        share = self.max_error / self.tolerance if self.tolerance else math.inf
+        return max(share, self.relative_error / self.relative_tolerance)
+
+    @property
+    def words(self) -> str:
+        """What is wrong with a tensor that failed."""
+        if self.problem:
+            return self.problem
+        if self.is_far:
+            numbers = f"{self.max_error:.2g}, where {self.tolerance:.2g} is allowed"
+            return f"the error of {self.name} is {numbers}"
+        numbers = f"{self.relative_error:.2g}, where {self.relative_tolerance:.2g} is allowed"
+        return f"the relative error of {self.name} is {numbers}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +66,8 @@ class Row:
     """A checkpoint's outcome.
 
     layer     whose checkpoint it is; None for those of the whole model.
-    findings  facts that no number says; problems: what fails it besides a measure.
+    measures  its tensors, in the order in which they are made.
+    findings  facts that no number says; problems: what fails it besides a tensor.
     """
 
     number: str
@@ -55,9 +83,33 @@ class Row:
         return not self.problems and all(measure.passed for measure in self.measures)
 
     @property
-    def worst(self) -> Measure | None:
-        """The measure nearest to failing, or failing most."""
-        return max(self.measures, key=lambda measure: measure.severity, default=None)
+    def shown(self) -> Measure | None:
+        """The tensor that speaks for all: the first that failed, or the one nearest to failing."""
+        failed = (measure for measure in self.measures if not measure.passed)
+        nearest = max(self.measures, key=lambda measure: measure.severity, default=None)
+        return next(failed, nearest)
+
+    @property
+    def what(self) -> str:
+        """What is wrong with a checkpoint that failed."""
+        if self.problems:
+            return self.problems[0]
+        assert self.shown is not None, "a row without problems fails by a measure"
+        return self.shown.words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is known of the first failure.
+
+    where   at which positions and heads its tensor is wrong.
+    cause   the mistake that was tried, and gave what the engine has.
+    advice  what to do next.
+    """
+
+    where: str | None = None
+    cause: str | None = None
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +117,6 @@ class Report:
     """Everything that was found.
 
     rows  in the order in which data flows: foundation, each asked layer's, the outcome's.
-    hint  what would explain the first failure.
     """
 
     model: str
@@ -73,7 +124,7 @@ class Report:
     oracle: str
     text: str
     rows: tuple[Row, ...]
-    hint: str | None = None
+    diagnosis: Diagnosis = Diagnosis()
     notes: tuple[str, ...] = ()
 
     @property
@@ -85,19 +136,22 @@ class Report:
         return self.first_failure is None
 
     @property
+    def num_checkpoints(self) -> int:
+        """By their numbers: a checkpoint of many layers is one."""
+        return len({row.number for row in self.rows})
+
+    @property
     def verdict(self) -> str:
-        """One sentence for those who read nothing else."""
-        failed = self.first_failure
+        """What came of it, in words that need no table."""
+        failed, total = self.first_failure, self.num_checkpoints
         if failed is None:
-            return f"PASS: all {len(self.rows)} checkpoints agree with {self.oracle}."
-        where = "" if failed.layer is None else f" of layer {failed.layer}"
-        what = failed.problems[0] if failed.problems else _words(failed.worst)
-        hint = f" Likely cause: {self.hint}." if self.hint else ""
-        first = f"the first to differ is checkpoint {failed.number}, {failed.title}{where}"
-        return f"FAIL: {first}: {what}.{hint}"
-
-
-def _words(measure: Measure | None) -> str:
-    assert measure is not None, "a row without problems fails by a measure"
-    error, allowed = measure.max_error, measure.tolerance
-    return f"{measure.name} is off by {error:.2g}, where {allowed:.2g} is allowed"
+            return (
+                f"PASS: {self.model} is computed as it should be; all {total} checkpoints agree "
+                f"with {self.oracle}."
+            )
+        place = "" if failed.layer is None else f", in layer {failed.layer}"
+        cause = f" Likely cause: {self.diagnosis.cause}." if self.diagnosis.cause else ""
+        return (
+            f"FAIL: {self.model} is not computed as it should be. The first of {total} checkpoints "
+            f"to differ is {failed.number}, {failed.title}{place}: {failed.what}.{cause}"
+        )

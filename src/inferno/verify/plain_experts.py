@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from inferno.verify.plain_config import PlainConfig
-from inferno.verify.plain_maths import linear, swiglu
+from inferno.verify.plain_maths import linear, swiglu, wide
 
 Weights = Mapping[str, Tensor]  # of one layer, by what follows `model.layers.N.`
 Gate = Callable[[Tensor, Tensor], Tensor]
 Unpack = Callable[[Tensor, Tensor], Tensor]
+Rounded = Callable[[Tensor], Tensor]
+
+_GROUP = 32
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _ROUTERS = ("mlp.gate", "mlp.router", "block_sparse_moe.gate")
@@ -50,32 +53,54 @@ def choose(
 ) -> Tensor:
     """[T, X]: each token's weight for its experts, 0 for the others.
 
+    Of equal logits the first is chosen.
     among  [T, X] bool: whom to choose from, where somebody else's choice is to be followed.
     """
-    probabilities = logits_TX.float().softmax(-1)
-    eligible = probabilities if among is None else probabilities.masked_fill(~among, -1.0)
-    chosen = eligible.topk(num_chosen)
-    values = chosen.values.clamp(min=0)
+    logits = wide(logits_TX)
+    eligible = logits if among is None else logits.masked_fill(~among, -math.inf)
+    chosen = eligible.sort(dim=-1, descending=True, stable=True).indices[:, :num_chosen]
+    probabilities = logits.softmax(-1)
+    if among is not None:
+        probabilities = probabilities.masked_fill(~among, 0.0)
+    values = probabilities.gather(1, chosen)
     if renormalize:
         values = values / values.sum(-1, keepdim=True)
-    return torch.zeros_like(probabilities).scatter(1, chosen.indices, values)
+    return torch.zeros_like(probabilities).scatter(1, chosen, values)
 
 
 def combine(
-    x_TE: Tensor, weights_TX: Tensor, weights: Weights, gate: Gate, unpack: Unpack
+    x_TE: Tensor,
+    weights_TX: Tensor,
+    weights: Weights,
+    gate: Gate,
+    unpack: Unpack,
+    rounded: Rounded = lambda x: x,
 ) -> Tensor:
-    """The weighted sum of each token's experts: [T, E]."""
-    total = torch.zeros_like(x_TE, dtype=torch.float32)
+    """The weighted sum of each token's experts: [T, E]; `rounded` is what products begin with."""
+    total = torch.zeros_like(wide(x_TE))
     for index in weights_TX.any(0).nonzero().flatten().tolist():
-        output = run_expert(x_TE, find_expert(weights, index, unpack), gate)
-        total += output.float() * weights_TX[:, index, None]
+        output = run_expert(x_TE, find_expert(weights, index, unpack), gate, rounded)
+        total += wide(output) * weights_TX[:, index, None]
     return total.to(x_TE.dtype)
 
 
-def run_expert(x_TE: Tensor, expert: Expert, gate: Gate) -> Tensor:
-    gates = linear(x_TE, expert.gate.to(x_TE.dtype), expert.gate_bias)
-    ups = linear(x_TE, expert.up.to(x_TE.dtype), expert.up_bias)
-    return linear(gate(gates, ups), expert.down.to(x_TE.dtype), expert.down_bias)
+def run_expert(x_TE: Tensor, expert: Expert, gate: Gate, rounded: Rounded) -> Tensor:
+    x, dtype = rounded(x_TE), x_TE.dtype
+    gates = linear(x, expert.gate.to(dtype), expert.gate_bias)
+    ups = linear(x, expert.up.to(dtype), expert.up_bias)
+    return linear(rounded(gate(gates, ups)), expert.down.to(dtype), expert.down_bias)
+
+
+def is_packed(weights: Weights) -> bool:
+    """Whether the experts are MXFP4."""
+    return "mlp.experts.down_proj_blocks" in weights
+
+
+def in_int8(x: Tensor) -> Tensor:
+    """Groups of 32 values as int8 with a scale: what kernels make of what meets packed weights."""
+    groups = wide(x).reshape(*x.shape[:-1], -1, _GROUP)
+    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    return ((groups / scales).round() * scales).flatten(-2).to(x.dtype)
 
 
 def activation(config: PlainConfig) -> Gate:

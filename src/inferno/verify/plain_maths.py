@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 
+def wide(x: Tensor) -> Tensor:
+    """In float32 at least: what sums and roots are made in."""
+    return x if x.dtype is torch.float64 else x.float()
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    mean_square = x.float().square().mean(dim=-1, keepdim=True)
-    return weight * (x.float() / (mean_square + eps).sqrt()).to(x.dtype)
+    mean_square = wide(x).square().mean(dim=-1, keepdim=True)
+    return weight * (wide(x) / (mean_square + eps).sqrt()).to(x.dtype)
 
 
 def rotate(x_THD: Tensor, cos_sin_TD: Tensor) -> Tensor:
@@ -39,9 +44,9 @@ def attention_scores(
 
 def mix(scores_HTL: Tensor, v_LKD: Tensor, sinks_H: Tensor | None = None) -> Tensor:
     """softmax(scores) v: [T, H*D]. A sink is one more score per head, with no value."""
-    scores = scores_HTL.float()
+    scores = wide(scores_HTL)
     if sinks_H is not None:
-        sink = sinks_H.float()[:, None, None].expand(-1, scores.shape[1], 1)
+        sink = wide(sinks_H)[:, None, None].expand(-1, scores.shape[1], 1)
         scores = torch.cat((scores, sink), dim=-1)
     weights = scores.softmax(dim=-1)[..., : v_LKD.shape[0]].to(v_LKD.dtype)
     v_LHD = v_LKD.repeat_interleave(len(scores) // v_LKD.shape[1], dim=1)

@@ -12,18 +12,22 @@ from torch import Tensor
 from inferno.verify.plain_config import PlainConfig
 
 
-def plain_cos_sin(config: PlainConfig, positions: Tensor, **changes: Any) -> Tensor:
-    """D/2 cosines, then D/2 sines of each position: float32 [T, D]. Changes are to the section."""
+def plain_cos_sin(
+    config: PlainConfig, positions: Tensor, *, dtype: torch.dtype = torch.float32, **changes: Any
+) -> Tensor:
+    """D/2 cosines, then D/2 sines of each position: [T, D]. Changes are to the section."""
     rope = {**config.rope, **changes}
-    frequencies, magnitude = _frequencies(rope, config)
-    angles = positions.float()[:, None] * frequencies
+    frequencies, magnitude = _frequencies(rope, config, dtype)
+    angles = positions.to(dtype)[:, None] * frequencies
     return torch.cat((angles.cos(), angles.sin()), dim=-1) * magnitude
 
 
-def _frequencies(rope: Mapping[str, Any], config: PlainConfig) -> tuple[Tensor, float]:
+def _frequencies(
+    rope: Mapping[str, Any], config: PlainConfig, dtype: torch.dtype
+) -> tuple[Tensor, float]:
     """Radians per position of each pair, and what cosines and sines are multiplied with."""
     size = config.head_dim
-    base = rope["rope_theta"] ** (torch.arange(0, size, 2).float() / size)
+    base = rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=dtype) / size)
     match rope.get("rope_type", rope.get("type", "default")):
         case "linear":
             return 1.0 / (rope["factor"] * base), 1.0
@@ -58,7 +62,7 @@ def _yarn(base: Tensor, rope: Mapping[str, Any], config: PlainConfig) -> tuple[T
     if rope.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, size - 1)
-    pairs = torch.arange(size // 2).float()
+    pairs = torch.arange(size // 2, dtype=base.dtype)
     ramp = ((pairs - low) / ((high - low) or 0.001)).clamp(0, 1)
     frequencies = (1 / (factor * base)) * ramp + (1 / base) * (1 - ramp)
     return frequencies, _magnitude(rope, factor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inferno.errors import InvalidRequest
 from inferno.text.tokenizer import Tokenizer
 
-NUM_NEW = 16
+_NUM_NEW = 16
 MOST_TOKENS = 1024  # scores of a layer take heads * tokens² numbers, logits tokens * vocabulary
 _LEAST_TOKENS = 48
 _PAST_WINDOW = 24
@@ -39,7 +39,7 @@ def choose_prompt(
     max_model_len: int,
 ) -> Prompt:
     """The ids to compute; InvalidRequest for a text that can't be encoded or is too long."""
-    most = min(MOST_TOKENS, max_model_len) - NUM_NEW
+    most = max(1, min(MOST_TOKENS, max_model_len) - num_new_tokens(max_model_len))
     if text is not None:
         return _given(text, tokenizer, most)
     length = min(_needed(windows), most)
@@ -49,6 +49,11 @@ def choose_prompt(
     while len(ids := tokenizer.encode(_TEXT * copies)) < length:
         copies *= 2
     return Prompt(text=_TEXT * copies, token_ids=tuple(ids[:length]))
+
+
+def num_new_tokens(max_model_len: int) -> int:
+    """How many tokens are generated after the prompt; a short context is shared out."""
+    return max(1, min(_NUM_NEW, max_model_len // 2))
 
 
 def unreached(windows: Sequence[int | None], num_tokens: int) -> tuple[int, ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,24 +21,38 @@ from torch.nn.modules import module as hooks
 from inferno import ops
 from inferno.layers.decoder import CausalLM
 
-Wanted = Callable[[str, str], bool]
+ROOT = "."  # the name of the whole model
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of an op.
 
-    where      the innermost module around it, by its name in the model.
-    weight     the name of the parameter that it was given as weight, or "".
+    where      the innermost module of the model around it, by its name there.
     arguments  by the contract's names: tensors as they were before the call, others as they are.
     result     what came back, as it was then.
     """
 
     op: str
     where: str
-    weight: str
     arguments: dict[str, Any]
     result: Any
+
+
+class Watcher(Protocol):
+    """Who is told."""
+
+    def wants(self, op: str, where: str) -> bool:
+        """Whether calls of this op from there are told of."""
+
+    def see_call(self, call: Call) -> None:
+        """An op was called."""
+
+    def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
+        """A module of the model begins to compute."""
+
+    def see_leave(self, name: str, output: Any) -> None:
+        """A module of the model has computed."""
 
 
 @dataclass(slots=True)
@@ -47,29 +61,39 @@ class Recording:
 
     model: CausalLM | None = None
     module_names: dict[int, str] = field(default_factory=dict)
-    weight_names: dict[int, str] = field(default_factory=dict)
     inside: list[str] = field(default_factory=list)
 
     @property
     def where(self) -> str:
         return self.inside[-1] if self.inside else ""
 
+    def enter(self, module: nn.Module) -> str:
+        """Its name in the model, or "" for a stranger, whose calls count as those around it."""
+        if isinstance(module, CausalLM) and self.model is None:
+            self.model = module
+            self.module_names = {id(m): name or ROOT for name, m in module.named_modules()}
+        name = self.module_names.get(id(module), "")
+        self.inside.append(name or self.where)
+        return name
+
+    def leave(self, module: nn.Module) -> str:
+        """Its name, as `enter` has it."""
+        self.inside.pop()
+        return self.module_names.get(id(module), "")
+
 
 @contextlib.contextmanager
-def recording(
-    wanted: Wanted, on_call: Callable[[Call], None], on_module: Callable[[str, Any, Any], None]
-) -> Iterator[Recording]:
-    """Tell of every op call for which `wanted(op, where)`, and of every module's inputs, output."""
+def recording(watcher: Watcher) -> Iterator[Recording]:
+    """Tell of every op call that is wanted, and of every module that computes."""
     found = Recording()
 
-    def enter(module: nn.Module, inputs: Any) -> None:
-        if isinstance(module, CausalLM) and found.model is None:
-            _learn_names(found, module)
-        found.inside.append(found.module_names.get(id(module), ""))
+    def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if name := found.enter(module):
+            watcher.see_enter(name, inputs)
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
-        name = found.inside.pop()
-        on_module(name, inputs, output)
+        if name := found.leave(module):
+            watcher.see_leave(name, output)
 
     handles = [
         hooks.register_module_forward_pre_hook(enter),
@@ -77,7 +101,7 @@ def recording(
     ]
     backends = dict(ops.BACKENDS)
     for kind, backend in backends.items():
-        ops.BACKENDS[kind] = cast(ModuleType, _Watched(backend, found, wanted, on_call))
+        ops.BACKENDS[kind] = cast(ModuleType, _Watched(backend, found, watcher))
     try:
         yield found
     finally:
@@ -86,40 +110,27 @@ def recording(
             handle.remove()
 
 
-def _learn_names(found: Recording, model: CausalLM) -> None:
-    found.model = model
-    found.module_names = {id(module): name for name, module in model.named_modules()}
-    found.weight_names = {id(weight): name for name, weight in model.named_parameters()}
-
-
 class _Watched:
     """A backend that tells of the calls it passes on."""
 
-    def __init__(
-        self,
-        backend: ModuleType,
-        found: Recording,
-        wanted: Wanted,
-        on_call: Callable[[Call], None],
-    ) -> None:
+    def __init__(self, backend: ModuleType, found: Recording, watcher: Watcher) -> None:
         self._backend = backend
         self._found = found
-        self._wanted = wanted
-        self._on_call = on_call
+        self._watcher = watcher
 
     def __getattr__(self, op: str) -> Any:
         compute = getattr(self._backend, op)
+        if not callable(compute):
+            return compute
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             where = self._found.where
-            if not self._wanted(op, where):
+            if not self._watcher.wants(op, where):
                 return compute(*args, **kwargs)
             bound = inspect.signature(getattr(ops, op)).bind(*args, **kwargs).arguments
-            weights = [self._found.weight_names.get(id(value), "") for value in bound.values()]
             before = {name: _copied(value) for name, value in bound.items()}
             result = compute(*args, **kwargs)
-            weight = next(filter(None, weights), "")
-            self._on_call(Call(op, where, weight, before, _copied(result)))
+            self._watcher.see_call(Call(op, where, before, _copied(result)))
             return result
 
         return watched

@@ -27,11 +27,13 @@ class Observed:
 
     token_ids   every token whose layers were computed: the prompt, and new ones but the last.
     new_ids     the tokens that the engine's sampler chose, greedily.
+    chunk       how many tokens of the prompt were computed at a time.
     error       why the engine gave up early: logits that are no numbers, for instance.
     """
 
     token_ids: tuple[int, ...]
     new_ids: tuple[int, ...]
+    chunk: int
     error: str | None
     taps: Taps
     ledger: KVLedger
@@ -45,24 +47,24 @@ def observe(
     prompt: Sequence[int],
     num_new: int,
     layers: Sequence[int],
-    num_layers: int,
 ) -> Observed:
     """Complete a prompt greedily and keep what `taps` names. Raises EngineError as well.
 
     The prompt is cut into three chunks, where the engine's own step would take more at once.
     """
     chunk = min(options.max_num_batched_tokens, -(-len(prompt) // 3))
-    engine = build_engine(replace(options, max_num_seqs=1, max_num_batched_tokens=chunk))
-    observer = Observer(frozenset(layers), num_layers)
-    with recording(observer.wants, observer.see_call, observer.see_module) as found:
+    engine = build_engine(_watchable(options, chunk))
+    observer = Observer(frozenset(layers))
+    with recording(observer) as found:
         new_ids, error = _complete(engine, prompt, num_new)
     taps = observer.taps()
-    if found.model is None or "hidden" not in taps or len(taps["embed"]) != len(taps["hidden"]):
+    if found.model is None or len(taps.get("hidden", ())) != observer.num_tokens:
         raise EngineError(error or "the engine ran no model")  # it broke off within a step
     footprint = engine.footprint
     return Observed(
         token_ids=(*prompt, *new_ids)[: len(taps["hidden"])],
         new_ids=new_ids,
+        chunk=chunk,
         error=error,
         taps=_with_logits(taps, found.model),
         ledger=observer.ledger,
@@ -70,6 +72,11 @@ def observe(
         dtype=getattr(torch, footprint.dtype),
         device=footprint.device,
     )
+
+
+def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
+    """One request at a time, every op of it run from Python: a replayed step has no hooks."""
+    return replace(options, max_num_seqs=1, max_num_batched_tokens=chunk, eager=True)
 
 
 def _complete(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -21,12 +22,20 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the engine computed, what the oracle did, and the checkpoint in float32."""
+    """What the engine computed, what the oracle did, and the checkpoint in float32.
+
+    layers             whose insides are known.
+    num_prompt, chunk  how many tokens were computed in chunks of how many; others one by one.
+    """
 
     found: Taps
     expected: Taps
     config: PlainConfig
     weights: PlainWeights
+    token_ids: Sequence[int]
+    layers: Sequence[int]
+    num_prompt: int
+    chunk: int
 
     def layer(self, index: int) -> dict[str, Tensor]:
         """A layer's weights."""
@@ -40,3 +49,19 @@ class Evidence:
         """The residual stream that a layer begins with."""
         name = "embed" if layer == 0 else at(layer - 1, "residual")
         return self.expected[name].float()
+
+
+Suspects = Iterator[Suspect]
+# By the name of a tensor: the mistakes that would show in it.
+Table = Mapping[str, Callable[[str, int, Evidence], Suspects]]
+EPS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
+
+
+def seen_eps(found: Tensor, x: Tensor, weight: Tensor) -> float:
+    """The eps that would give what was found: root² - mean square, of the row of least values."""
+    squares = x.double().square().mean(-1)
+    scaled = x.double() * weight
+    ratios = (found.double() * scaled).sum(-1) / scaled.square().sum(-1)
+    row = int(squares.flatten().argmin())
+    eps = float((ratios.flatten()[row] ** -2 - squares.flatten()[row]).nan_to_num(0.0))
+    return eps if 0 < eps < 1 else 0.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from inferno.verify.plain_experts import (
     Gate,
     Unpack,
+    Weights,
     activation,
     choose,
     clamped_swiglu,
@@ -20,53 +19,101 @@ from inferno.verify.plain_experts import (
     unpack_nibbles,
 )
 from inferno.verify.plain_maths import swiglu
-from inferno.verify.suspects import Evidence, Suspect
-
-Suspects = Iterator[Suspect]
+from inferno.verify.suspects import Evidence, Suspect, Suspects, Table
 
 
-def choice_suspects(layer: int, evidence: Evidence) -> Suspects:
+def _router(_: str, layer: int, evidence: Evidence) -> Suspects:
+    weights, x = evidence.layer(layer), evidence.tap(layer, "ffn_norm")
+    if (bias := weights.get("mlp.router.bias")) is not None:
+        yield Suspect("the router's bias is left out", evidence.tap(layer, "router") - bias)
+    stream = evidence.input_of(layer) + evidence.tap(layer, "attn_out")
+    yield Suspect("the router's input is not normalized", router_logits(stream, weights))
+    backwards = router_logits(x.flip(-1), weights)
+    yield Suspect("the router's input is in reverse order", backwards)
+
+
+def _choice(_: str, layer: int, evidence: Evidence) -> Suspects:
     """Mistakes that would show in the weights of the chosen experts."""
-    config, weights = evidence.config, evidence.layer(layer)
-    logits = router_logits(evidence.tap(layer, "ffn_norm"), weights)
-    count = config.experts_per_token
+    config, logits = evidence.config, evidence.tap(layer, "router")
+    count, renormalize = config.experts_per_token, config.renormalize
+    right = choose(logits, count, renormalize=renormalize)
+    yield from _wrong_weights(right, count)
     yield Suspect(
         "the chosen experts' weights are not made to sum to one"
-        if config.renormalize
+        if renormalize
         else "the chosen experts' weights are made to sum to one, which config.json does not ask",
-        choose(logits, count, renormalize=not config.renormalize),
+        choose(logits, count, renormalize=not renormalize),
     )
     for wrong in (count - 1, count + 1):
         if 0 < wrong <= logits.shape[1]:
             yield Suspect(
                 f"each token has {wrong} experts instead of {count}",
-                choose(logits, wrong, renormalize=config.renormalize),
+                choose(logits, wrong, renormalize=renormalize),
             )
-    sigmoid = torch.where(evidence.tap(layer, "experts") > 0, logits.sigmoid(), 0.0)
+    worst = choose(-logits, count, renormalize=renormalize)
+    yield Suspect("the experts of the lowest logits are chosen", worst)
+    lowest = torch.where(worst > 0, logits, -torch.inf).softmax(-1)
+    yield Suspect("the experts of the lowest logits are chosen", lowest)
+    sigmoid = torch.where(right > 0, logits.sigmoid(), 0.0)
     yield Suspect("weights are sigmoids instead of a softmax", sigmoid)
+    yield Suspect("weights are logits instead of a softmax", torch.where(right > 0, logits, 0.0))
+    weights = evidence.layer(layer)
     if (bias := weights.get("mlp.router.bias")) is not None:
-        without = choose(logits - bias, count, renormalize=config.renormalize)
+        without = choose(logits - bias, count, renormalize=renormalize)
         yield Suspect("the router's bias is left out", without)
 
 
-def output_suspects(layer: int, evidence: Evidence) -> Suspects:
+def _wrong_weights(right: Tensor, count: int) -> Suspects:
+    """Right experts with wrong weights, or right weights at wrong experts; right: [T, X]."""
+    equal = (right > 0).float()
+    yield Suspect("all of a token's experts have the same weight", equal / count)
+    yield Suspect("the experts' weights are left out", equal)
+    total = right.sum(-1, keepdim=True)
+    yield Suspect("all of a token's experts have the same weight", equal * total / count)
+    ranked = right.topk(count)
+    backwards = torch.zeros_like(right).scatter(1, ranked.indices, ranked.values.flip(1))
+    yield Suspect("the experts' weights are in reverse order: the best has the least", backwards)
+    for shift, words in ((1, "next"), (-1, "one before")):
+        yield Suspect(
+            f"experts are off by one: each token has the {words} of those that it should have",
+            right.roll(shift, 1),
+        )
+    single = torch.zeros_like(right).scatter(1, ranked.indices[:, :1], ranked.values[:, :1])
+    yield Suspect("only the best expert of each token counts", single)
+
+
+def _output(_: str, layer: int, evidence: Evidence) -> Suspects:
     """Mistakes that would show in the experts' combined output."""
-    weights = evidence.layer(layer)
+    weights, config = evidence.layer(layer), evidence.config
     if not has_experts(weights):
         return
     x, chosen = evidence.tap(layer, "ffn_norm"), evidence.tap(layer, "experts")
-    right, gate = unpack_mxfp4, activation(evidence.config)
+    right, gate = unpack_mxfp4, activation(config)
     for words, unpack in _UNPACKINGS.items():
         yield Suspect(words, combine(x, chosen, weights, gate, unpack))
     for words, wrong in _gates(evidence).items():
         yield Suspect(words, combine(x, chosen, weights, wrong, right))
-    biasless = {name: b for name, b in weights.items() if not name.endswith("_proj_bias")}
-    zeros = {n: torch.zeros_like(b) for n, b in weights.items() if n.endswith("_proj_bias")}
-    yield Suspect(
-        "the experts' biases are left out", combine(x, chosen, {**biasless, **zeros}, gate, right)
-    )
-    equal = (chosen > 0).float()
-    yield Suspect("the experts' weights are left out", combine(x, equal, weights, gate, right))
+    for words, names in _BIASES.items():
+        zeros = {n: torch.zeros_like(b) for n, b in weights.items() if n in names}
+        if zeros:
+            yield Suspect(words, combine(x, chosen, {**weights, **zeros}, gate, right))
+    if stacked := _halved_rows(weights):
+        words = "gate and up are taken as halves, and their rows alternate"
+        yield Suspect(words, combine(x, chosen, {**weights, **stacked}, gate, right))
+    for suspect in _wrong_weights(chosen, config.experts_per_token):
+        yield Suspect(suspect.words, combine(x, suspect.expected, weights, gate, right))
+
+
+def _halved_rows(weights: Weights) -> dict[str, Tensor]:
+    """gpt-oss's stacked gates and ups, so that each reads what lies in its half."""
+    stacked = {n: w for n, w in weights.items() if n.startswith("mlp.experts.gate_up_proj")}
+    return {name: _alternated(w, -1 if name.endswith("proj") else 1) for name, w in stacked.items()}
+
+
+def _alternated(x: Tensor, axis: int) -> Tensor:
+    """Rows 0, F, 1, F + 1, ... of 2F."""
+    order = torch.arange(x.shape[axis]).view(2, -1).T.flatten()
+    return x.index_select(axis, order)
 
 
 def _swapped(blocks: Tensor, scales: Tensor) -> Tensor:
@@ -87,6 +134,12 @@ def _halved(blocks: Tensor, scales: Tensor) -> Tensor:
     return unpack_mxfp4(blocks, scales) / 2
 
 
+_DOWN, _GATE_UP = (f"mlp.experts.{name}_proj_bias" for name in ("down", "gate_up"))
+_BIASES = {
+    "the experts' biases are left out": (_DOWN, _GATE_UP),
+    "the bias of the experts' output is left out": (_DOWN,),
+    "the biases of the experts' gate and up are left out": (_GATE_UP,),
+}
 _UNPACKINGS: dict[str, Unpack] = {
     "MXFP4's two values of a byte are swapped: the low half comes first": _swapped,
     "MXFP4's low halves of a block come before all high ones, and should alternate": _apart,
@@ -97,12 +150,19 @@ _UNPACKINGS: dict[str, Unpack] = {
 
 def _gates(evidence: Evidence) -> dict[str, Gate]:
     right, config = activation(evidence.config), evidence.config
-    gates: dict[str, Gate] = {"gate and up are swapped": lambda gate, up: right(up, gate)}
+    gates: dict[str, Gate] = {
+        "gate and up are swapped": lambda gate, up: right(up, gate),
+        "the activation is left out": lambda gate, up: gate * up,
+    }
     if (limit := config.swiglu_limit) is not None:
+        alpha = config.swiglu_alpha
         gates |= {
             "the activation is plain SwiGLU instead of the clamped one": swiglu,
-            "nothing is clamped before the activation": clamped_swiglu(config.swiglu_alpha, 1e30),
-            "one is not added to up": clamped_swiglu(config.swiglu_alpha, limit, plus=0.0),
+            "nothing is clamped before the activation": clamped_swiglu(alpha, 1e30),
+            "one is not added to up": clamped_swiglu(alpha, limit, plus=0.0),
             "alpha is left out of the activation": clamped_swiglu(1.0, limit),
         }
     return gates
+
+
+EXPERTS: Table = {"router": _router, "experts": _choice, "ffn_out": _output}

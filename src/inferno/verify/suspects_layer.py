@@ -2,71 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.verify.plain_maths import linear, rms_norm, swiglu
-from inferno.verify.suspects import Evidence, Suspect
-from inferno.verify.suspects_experts import choice_suspects, output_suspects
-
-Suspects = Iterator[Suspect]
-_EPS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
+from inferno.verify.suspects import EPS, Evidence, Suspect, Suspects, Table, seen_eps
+from inferno.verify.taps import at
 
 
-def layer_suspects(name: str, layer: int, evidence: Evidence) -> Suspects:
-    """Mistakes that would show in the tensor `name` of a layer, or of the whole model."""
-    if (suspects := _SUSPECTS.get(name)) is not None:
-        yield from suspects(layer, evidence)
-
-
-def _embedding(_: int, evidence: Evidence) -> Suspects:
+def _embedding(_: str, __: int, evidence: Evidence) -> Suspects:
     right = evidence.expected["embed"].float()
-    yield Suspect("embeddings are multiplied by sqrt(E)", right * right.shape[1] ** 0.5)
-
-
-def _first_norm(layer: int, evidence: Evidence) -> Suspects:
-    weights = evidence.layer(layer)
-    yield from _norm(
-        evidence.input_of(layer),
-        weights["input_layernorm.weight"],
-        weights["post_attention_layernorm.weight"],
-        evidence,
-    )
-
-
-def _second_norm(layer: int, evidence: Evidence) -> Suspects:
-    weights, before = evidence.layer(layer), evidence.input_of(layer)
-    own, other = (weights[f"{name}_layernorm.weight"] for name in ("post_attention", "input"))
-    yield from _norm(before + evidence.tap(layer, "attn_out"), own, other, evidence)
+    root = right.shape[1] ** 0.5
+    yield Suspect(f"embeddings are multiplied by sqrt(E) = {root:.4g}", right * root)
+    yield Suspect(f"embeddings are divided by sqrt(E) = {root:.4g}", right / root)
     eps = evidence.config.eps
-    yield Suspect(
-        "the residual is not added before it", rms_norm(evidence.tap(layer, "attn_out"), own, eps)
-    )
-    yield Suspect("attention's output is not added before it", rms_norm(before, own, eps))
+    yield Suspect("embeddings are normalized", rms_norm(right, torch.ones(right.shape[1]), eps))
+    table, ids = evidence.weights.embedding(), torch.tensor(evidence.token_ids)
+    for shift, words in ((1, "next"), (-1, "one before")):
+        off = (ids + shift) % len(table)
+        yield Suspect(f"token ids are off by one: each has the row of the {words}", table[off])
 
 
-def _last_norm(_: int, evidence: Evidence) -> Suspects:
+def _first_norm(name: str, layer: int, evidence: Evidence) -> Suspects:
+    weights, stream = evidence.layer(layer), evidence.input_of(layer)
+    own, other = (weights[f"{kind}_layernorm.weight"] for kind in ("input", "post_attention"))
+    yield from _norm(evidence.found[at(layer, name)], stream, own, other, evidence)
+    last = evidence.expected.get(at(layer - 1, "ffn_out"))
+    if layer > 0 and last is not None:
+        eps, words = evidence.config.eps, f"the output of layer {layer - 1}'s FFN"
+        yield Suspect(f"the residual is not added to {words}", rms_norm(last.float(), own, eps))
+        yield Suspect(f"{words} is not added before it", rms_norm(stream - last, own, eps))
+        yield Suspect(f"{words} is added twice before it", rms_norm(stream + last, own, eps))
+
+
+def _second_norm(name: str, layer: int, evidence: Evidence) -> Suspects:
+    weights, before = evidence.layer(layer), evidence.input_of(layer)
+    own, other = (weights[f"{kind}_layernorm.weight"] for kind in ("post_attention", "input"))
+    middle = before + evidence.tap(layer, "attn_out")
+    yield from _norm(evidence.found[at(layer, name)], middle, own, other, evidence)
+    attention, eps = evidence.tap(layer, "attn_out"), evidence.config.eps
+    for words, stream in {
+        "the residual is not added before it": attention,
+        "attention's output is not added before it": before,
+        "the residual is added twice before it": 2 * before + attention,
+        "attention's output is added twice before it": before + 2 * attention,
+    }.items():
+        yield Suspect(words, rms_norm(stream, own, eps))
+    again = evidence.tap(layer, "attn_norm")
+    yield Suspect("the FFN gets what attention got", again)
+
+
+def _last_norm(name: str, __: int, evidence: Evidence) -> Suspects:
     config = evidence.config
     x, weight = evidence.input_of(config.num_layers), evidence.weights["model.norm.weight"]
-    yield from _norm(x, weight, torch.ones_like(weight), evidence)
+    yield Suspect("the last norm is left out", x)
+    yield from _norm(evidence.found[name], x, weight, torch.ones_like(weight), evidence)
+    if config.num_layers > 1:
+        earlier = rms_norm(evidence.input_of(config.num_layers - 1), weight, config.eps)
+        yield Suspect("the last layer is left out", earlier)
 
 
-def _norm(x: Tensor, weight: Tensor, other: Tensor, evidence: Evidence) -> Suspects:
+def _norm(found: Tensor, x: Tensor, weight: Tensor, other: Tensor, evidence: Evidence) -> Suspects:
     right = evidence.config.eps
-    for eps in _EPS:
-        yield Suspect(f"eps differs: it is {eps:g} instead of {right:g}", rms_norm(x, weight, eps))
+    for eps in (*EPS, seen_eps(found, x, weight)):
+        yield Suspect(
+            f"eps differs: it is {eps:.3g} instead of {right:g}", rms_norm(x, weight, eps)
+        )
     yield Suspect("the weights of another norm are used", rms_norm(x, other, right))
     yield Suspect("the norm's weights are left out", rms_norm(x, torch.ones_like(weight), right))
     yield Suspect("one is added to the norm's weights", rms_norm(x, weight + 1, right))
     centred = x - x.mean(-1, keepdim=True)
     yield Suspect("the mean is subtracted, as LayerNorm does", rms_norm(centred, weight, right))
+    root = x.square().mean(-1, keepdim=True).sqrt()
+    yield Suspect("eps is added to the root instead of below it", weight * x / (root + right))
     yield Suspect("nothing is normalized", x)
 
 
-def _hidden(layer: int, evidence: Evidence) -> Suspects:
+def _hidden(_: str, layer: int, evidence: Evidence) -> Suspects:
     weights, x = evidence.layer(layer), evidence.tap(layer, "ffn_norm")
     if "mlp.gate_proj.weight" not in weights:
         return
@@ -74,47 +87,77 @@ def _hidden(layer: int, evidence: Evidence) -> Suspects:
         linear(x, weights[f"mlp.{name}_proj.weight"], weights.get(f"mlp.{name}_proj.bias"))
         for name in ("gate", "up")
     )
-    yield Suspect("gate and up are swapped", swiglu(up, gate))
-    yield Suspect("the activation is GELU instead of SiLU", F.gelu(gate) * up)
-    yield Suspect(
-        "the activation is GELU (tanh) instead of SiLU", F.gelu(gate, approximate="tanh") * up
-    )
-    yield Suspect("the activation is ReLU instead of SiLU", F.relu(gate) * up)
-    yield Suspect("the activation is left out", gate * up)
     both = torch.cat((gate, up), dim=-1)
-    yield Suspect("gate and up are taken as interleaved", swiglu(both[:, ::2], both[:, 1::2]))
+    for words, hidden in {
+        "gate and up are swapped": swiglu(up, gate),
+        "the activation is GELU instead of SiLU": F.gelu(gate) * up,
+        "the activation is GELU (tanh) instead of SiLU": F.gelu(gate, approximate="tanh") * up,
+        "the activation is ReLU instead of SiLU": F.relu(gate) * up,
+        "the activation is a sigmoid instead of SiLU": gate.sigmoid() * up,
+        "the activation is left out": gate * up,
+        "up is left out": F.silu(gate),
+        "up is added instead of multiplied": F.silu(gate) + up,
+        "gate and up are taken as interleaved": swiglu(both[:, ::2], both[:, 1::2]),
+    }.items():
+        yield Suspect(words, hidden)
+    biases = [weights.get(f"mlp.{name}_proj.bias") for name in ("gate", "up")]
+    if biases[0] is not None and biases[1] is not None:
+        bare = swiglu(gate - biases[0], up - biases[1])
+        yield Suspect("the biases of gate and up are left out", bare)
 
 
-def _ffn_output(layer: int, evidence: Evidence) -> Suspects:
-    yield from output_suspects(layer, evidence)
-    weights = evidence.layer(layer)
+def _ffn_output(_: str, layer: int, evidence: Evidence) -> Suspects:
+    weights, right = evidence.layer(layer), evidence.tap(layer, "ffn_out")
     if (bias := weights.get("mlp.down_proj.bias")) is not None:
-        yield Suspect("the bias is left out", evidence.tap(layer, "ffn_out") - bias)
+        yield Suspect("the bias is left out", right - bias)
+        yield Suspect("the bias is added twice", right + bias)
+    yield Suspect("the FFN hands on its input", evidence.tap(layer, "ffn_norm"))
 
 
-def _residual(layer: int, evidence: Evidence) -> Suspects:
+def _residual(name: str, layer: int, evidence: Evidence) -> Suspects:
     before = evidence.input_of(layer)
-    attention, feed_forward = evidence.tap(layer, "attn_out"), evidence.tap(layer, "ffn_out")
-    yield Suspect("the layer's input is not added", attention + feed_forward)
-    yield Suspect("attention's output is not added", before + feed_forward)
-    yield Suspect("the FFN's output is not added", before + attention)
+    attention, last = evidence.tap(layer, "attn_out"), evidence.tap(layer, "ffn_out")
+    middle = before + attention
+    for words, stream in {
+        "the layer's input is not added": attention + last,
+        "attention's output is not added": before + last,
+        "the FFN's output is not added": middle,
+        "only the FFN's output is handed on": last,
+        "the layer changes nothing": before,
+        "the residual is added twice after the FFN": 2 * middle + last,
+        "the layer's input is added twice": before + middle + last,
+        "attention's output is added twice": middle + attention + last,
+        "the FFN's output is added twice": middle + 2 * last,
+        "the FFN's output is subtracted": middle - last,
+    }.items():
+        yield Suspect(words, stream)
+    yield _weighted(evidence.found[at(layer, name)], before, attention, last)
 
 
-def _logits(_: int, evidence: Evidence) -> Suspects:
+def _weighted(found: Tensor, *parts: Tensor) -> Suspect:
+    """What is handed on as a sum of input, attention's and FFN's output, in other parts than 1."""
+    columns = torch.stack([part.flatten().double() for part in parts], dim=1)
+    factors = torch.linalg.lstsq(columns, found.flatten().double()[:, None]).solution.flatten()
+    words = "the input is handed on {:.3g} times, attention's output {:.3g}, the FFN's {:.3g} times"
+    return Suspect(words.format(*factors.tolist()), (columns @ factors).view_as(found).float())
+
+
+def _logits(_: str, __: int, evidence: Evidence) -> Suspects:
     hidden = evidence.expected["hidden"].float()
     tied = linear(hidden, evidence.weights.embedding())
     yield Suspect("the embedding table serves as head, although the head is not tied", tied)
-    if not evidence.config.tied:
-        bare = evidence.input_of(evidence.config.num_layers)
-        yield Suspect("the last norm is left out", linear(bare, evidence.weights["lm_head.weight"]))
+    right = evidence.expected["logits"].float()
+    for cap in (15.0, 30.0, 50.0):
+        yield Suspect(f"logits are capped at {cap:g} by a tanh", cap * torch.tanh(right / cap))
+    yield Suspect("logits are probabilities: a softmax too many", right.softmax(-1))
+    yield Suspect("logits are log-probabilities: a softmax too many", right.log_softmax(-1))
 
 
-_SUSPECTS: Mapping[str, Callable[[int, Evidence], Suspects]] = {
+LAYER: Table = {
     "embed": _embedding,
     "attn_norm": _first_norm,
     "ffn_norm": _second_norm,
     "ffn_hidden": _hidden,
-    "experts": choice_suspects,
     "ffn_out": _ffn_output,
     "residual": _residual,
     "hidden": _last_norm,

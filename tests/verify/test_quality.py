@@ -1,4 +1,4 @@
-"""Perplexity against its definition, thresholds, and schedules that do and don't change results."""
+"""Perplexity against its definition, and thresholds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from inferno.errors import InvalidRequest
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.outcome import Row
 from tests.tiny import expected_logits, save_tiny_model
-from tests.verify.faults import in_layers, set_on, stale_block
-from tests.verify.tiny_models import save_model, verified
+from tests.verify.faults import in_layers, set_on
+from tests.verify.tiny_models import verified
 
 TEXT = "The sun is up. A little dog runs to the river, and it is happy."
 
@@ -70,19 +70,3 @@ def test_a_text_that_says_nothing_is_refused(
         path.write_bytes(content)
     with pytest.raises(InvalidRequest, match="--quality"):
         verified(model[0], quality=path)
-
-
-@pytest.mark.parametrize("name", ["llama", "qwen3, windows"])
-def test_schedules_change_no_more_than_rounding_does(tmp_path: Path, name: str) -> None:
-    row = row_of("I", save_model(tmp_path, name), invariance=6)
-    assert row.passed, row.problems
-    assert "bit-identical" in row.findings[0]
-
-
-def test_a_schedule_that_changes_results_fails(
-    model: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stale_block(monkeypatch)
-    row = row_of("I", model[0], invariance=6)
-    assert not row.passed
-    assert "a schedule changes a logit" in row.problems[0]

@@ -1,0 +1,216 @@
+"""Random schedules: who runs together, with how much room, and what the engine made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from inferno.engine.assemble import build_engine
+from inferno.engine.engine import Engine
+from inferno.engine.executor import Executor, StepHandle
+from inferno.engine.plan import ScheduledChunk, StepPlan
+from inferno.engine.runner import Runner
+from inferno.engine.sampler import Sampled, Sampler, SampleRow
+from inferno.ops import Batch
+from inferno.options import EngineOptions
+from inferno.requests import FinishReason, Request, SamplingParams
+
+NUM_NEW = 8
+_NUM_MATES = 4
+_BLOCK_SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A request: its name, its tokens, and whether new ones are drawn instead of the likeliest."""
+
+    name: str
+    token_ids: tuple[int, ...]
+    is_drawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Who runs, and with how much room; is_cached: the first one's prefix is."""
+
+    texts: tuple[Text, ...]
+    tokens_per_step: int
+    num_blocks: int | None
+    is_cached: bool
+
+    @property
+    def words(self) -> str:
+        room = "" if self.num_blocks is None else f", {self.num_blocks} blocks"
+        cached = ", a prefix cached" if self.is_cached else ""
+        return f"{len(self.texts)} requests, {self.tokens_per_step} tokens a step{room}{cached}"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of a request.
+
+    states  by position, each time it was computed: what left the model.
+    logits  by new token: what the sampler was given for it.
+    steps   by new token: in which step it was made.
+    error   why it ended early.
+    """
+
+    states: dict[int, list[Tensor]] = field(default_factory=dict)
+    logits: list[Tensor] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    new_ids: list[int] = field(default_factory=list)
+    error: str | None = None
+
+
+Outcome = dict[str, Seen]
+
+
+def draw_texts(rng: random.Random, prompt: Sequence[int], max_model_len: int) -> tuple[Text, ...]:
+    """The prompt, and others that share parts of it, so that they hit and fill the prefix cache."""
+    most = max(1, max_model_len - NUM_NEW)
+    texts = [Text("the prompt", tuple(prompt))]
+    for number in range(1, _NUM_MATES + 1):
+        shared = prompt[: rng.randrange(len(prompt))]
+        own = rng.choices(prompt, k=rng.randint(1, len(prompt)))
+        ids = (*shared, *own)[:most]
+        texts.append(Text(f"request {number}", ids, is_drawn=number % 2 == 0))
+    return tuple(texts)
+
+
+def draw_schedule(rng: random.Random, texts: Sequence[Text], num_groups: int) -> Schedule:
+    """The first text in random company."""
+    subject, *others = texts
+    chosen = [subject, *rng.sample(others, rng.randint(0, len(others)))]
+    rng.shuffle(chosen)
+    longest = max(len(text.token_ids) for text in texts) + NUM_NEW
+    least = (-(-longest // _BLOCK_SIZE) + 1) * num_groups
+    return Schedule(
+        texts=tuple(chosen),
+        tokens_per_step=rng.randint(1, 2 * len(subject.token_ids)),
+        num_blocks=rng.choice((None, least, 2 * least)),
+        is_cached=rng.random() < 0.5,
+    )
+
+
+def run_alone(options: EngineOptions, texts: Sequence[Text]) -> Outcome:
+    """Each text by itself, its prompt in one chunk, nothing cached."""
+    longest = max(len(text.token_ids) for text in texts)
+    engine = _build(options, longest, None, prefix_cache=False)
+    outcome: Outcome = {}
+    for text in texts:
+        outcome |= _run(engine, [text])
+    return outcome
+
+
+def run_together(options: EngineOptions, schedule: Schedule) -> Outcome:
+    """All of a schedule's texts at once."""
+    engine = _build(options, schedule.tokens_per_step, schedule.num_blocks, prefix_cache=True)
+    if schedule.is_cached:
+        subject = next(text for text in schedule.texts if not text.is_drawn)
+        _run(engine, [subject])
+    return _run(engine, schedule.texts)
+
+
+def _build(
+    options: EngineOptions, tokens_per_step: int, num_blocks: int | None, *, prefix_cache: bool
+) -> Engine:
+    return build_engine(
+        replace(
+            options,
+            block_size=_BLOCK_SIZE,
+            num_blocks=num_blocks,
+            max_num_seqs=2 * _NUM_MATES,
+            max_num_batched_tokens=tokens_per_step,
+            prefix_cache=prefix_cache,
+        )
+    )
+
+
+def _run(engine: Engine, texts: Iterable[Text]) -> Outcome:
+    outcome = {text.name: Seen() for text in texts}
+    with _watching(outcome):
+        for text in texts:
+            engine.add_request(_request(text))
+        while engine.has_work:
+            for event in engine.step():
+                seen = outcome[event.request_id]
+                seen.new_ids += event.token_ids
+                if event.finish_reason is FinishReason.ERROR:
+                    seen.error = event.error or "a step of the engine failed"
+    return outcome
+
+
+def _request(text: Text) -> Request:
+    params = SamplingParams(
+        temperature=1.0 if text.is_drawn else 0.0, seed=0, max_tokens=NUM_NEW, ignore_eos=True
+    )
+    return Request(request_id=text.name, prompt_token_ids=text.token_ids, params=params)
+
+
+class _Watcher:
+    """Follows a run from outside: which rows are whose is told by the plan, not by who runs it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._chunks: tuple[ScheduledChunk, ...] = ()
+        self._num_steps = 0
+
+    def see_plan(self, plan: StepPlan) -> None:
+        self._chunks = plan.chunks
+        self._num_steps += 1
+
+    def see_states(self, hidden: Tensor) -> None:
+        """What leaves the model has a row for each token of each chunk."""
+        states, row = hidden.detach().to("cpu", copy=True), 0
+        for chunk in self._chunks:
+            seen = self._outcome[chunk.request_id]
+            for offset in range(chunk.num_tokens):
+                seen.states.setdefault(chunk.start + offset, []).append(states[row + offset])
+            row += chunk.num_tokens
+
+    def see_sampling(self, logits: Tensor) -> None:
+        """The sampler is given a row for each chunk that ends in a new token."""
+        closing = [chunk for chunk in self._chunks if chunk.wants_token]
+        for chunk, logits_V in zip(closing, logits.detach().float().cpu().clone(), strict=True):
+            seen = self._outcome[chunk.request_id]
+            seen.logits.append(logits_V)
+            seen.steps.append(self._num_steps)
+
+
+@contextlib.contextmanager
+def _watching(outcome: Outcome) -> Iterator[None]:
+    """Stand between the executor and those it calls, for as long as it lasts.
+
+    Steps are run as for everybody, recorded or not, so a module's hook would not do.
+    """
+    watcher = _Watcher(outcome)
+    submit, forward, sample = Executor.submit, Runner.forward, Sampler.sample
+
+    def submit_watched(self: Executor, plan: StepPlan) -> StepHandle:
+        watcher.see_plan(plan)
+        return submit(self, plan)
+
+    def forward_watched(self: Runner, batch: Batch) -> Tensor:
+        hidden = forward(self, batch)
+        watcher.see_states(hidden)
+        return hidden
+
+    def sample_watched(
+        self: Sampler, logits_RV: Tensor, rows: Sequence[SampleRow]
+    ) -> list[Sampled]:
+        watcher.see_sampling(logits_RV)
+        return sample(self, logits_RV, rows)
+
+    Executor.submit = submit_watched  # type: ignore[method-assign]
+    Runner.forward = forward_watched  # type: ignore[method-assign]
+    Sampler.sample = sample_watched  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Executor.submit = submit  # type: ignore[method-assign]
+        Runner.forward = forward  # type: ignore[method-assign]
+        Sampler.sample = sample  # type: ignore[method-assign]

@@ -1,0 +1,122 @@
+"""One text through the engine and through the oracle, and the checkpoints that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from inferno.verify.case import Case
+from inferno.verify.checkpoints import KVFindings, layer_rows, residual_row, turned_by_oracle
+from inferno.verify.choices import choices_of
+from inferno.verify.compare import Tolerances
+from inferno.verify.endings import Generated, ending_rows
+from inferno.verify.noise import Plain, plain_of, second_look, tolerances_of
+from inferno.verify.oracle import Oracle
+from inferno.verify.outcome import Row
+from inferno.verify.prompts import Prompt, num_new_tokens
+from inferno.verify.saved import SavedOracle
+from inferno.verify.subject import Observed, observe
+from inferno.verify.suspects import Evidence
+from inferno.verify.taps import Taps, first_positions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Both runs, and how far apart they may be.
+
+    layers           whose insides were looked into.
+    found, expected  the engine's tensors and the oracle's, of as many positions.
+    plain            the same text in plain maths, to measure what rounding does.
+    """
+
+    observed: Observed
+    layers: tuple[int, ...]
+    found: Taps
+    expected: Taps
+    plain: Plain
+    generated: Generated
+    tolerances: Tolerances
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.expected["logits"])
+
+    def allowed(self, tap: str, depth: int) -> float:
+        """The largest error of one of the model's outcomes."""
+        return self.tolerances.of(tap, self.expected[tap], depth)
+
+
+def watch(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -> Watched:
+    """Run both. Raises as observe and oracles do."""
+    case.tell("running the engine")
+    num_new = num_new_tokens(case.config.max_model_len)
+    observed = observe(case.engine, prompt.token_ids, num_new, layers)
+    found, token_ids = observed.taps, observed.token_ids
+    choices = choices_of(found, case.config.num_layers, case.plain.experts_per_token)
+    expected = oracle.taps(token_ids, layers, choices)
+    if isinstance(oracle, SavedOracle):
+        length = _num_shared(token_ids, oracle.facts.token_ids)
+        oracle.check_fits(found, length)
+        found, expected = first_positions(found, length), first_positions(expected, length)
+        token_ids = token_ids[:length]
+    plain = plain_of(case, oracle, observed, layers, choices)
+    num_prompt = len(prompt.token_ids)
+    new_ids = observed.new_ids[: len(token_ids) - num_prompt + 1]
+    return Watched(
+        observed=observed,
+        layers=layers,
+        found=found,
+        expected=expected,
+        plain=plain,
+        generated=Generated(num_prompt=num_prompt, new_ids=new_ids, error=observed.error),
+        tolerances=tolerances_of(plain, oracle, expected),
+    )
+
+
+def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
+    """Checkpoints 1 to 12, with tolerances that were looked at twice if one fails."""
+    rows = tuple(_rows(case, watched))
+    if all(row.passed for row in rows):
+        return watched, rows
+    watched = replace(watched, tolerances=second_look(watched.tolerances, watched.plain))
+    return watched, tuple(_rows(case, watched))
+
+
+def evidence_of(case: Case, watched: Watched) -> Evidence:
+    """What a mistake is sought in."""
+    found, expected = watched.found, watched.expected
+    turned = [turned_by_oracle(found, expected, layer) for layer in watched.layers]
+    return Evidence(
+        found=found,
+        expected={**expected, **{name: x for taps in turned for name, x in taps.items()}},
+        config=case.plain,
+        weights=case.weights,
+        token_ids=watched.observed.token_ids[: watched.num_tokens],
+        layers=watched.layers,
+        num_prompt=watched.generated.num_prompt,
+        chunk=watched.observed.chunk,
+    )
+
+
+def _rows(case: Case, watched: Watched) -> Iterator[Row]:
+    """Asked layers with their insides, those between them by what leaves them; the outcome."""
+    found, expected, tolerances = watched.found, watched.expected, watched.tolerances
+    ledger = watched.observed.ledger
+    kv = KVFindings(ledger.num_reads, ledger.changes)
+    numbers = range(case.config.num_layers)
+    for is_asked, group in groupby(numbers, key=lambda layer: layer in watched.layers):
+        if is_asked:
+            for layer in group:
+                yield from layer_rows(found, expected, layer, tolerances, kv)
+        else:
+            yield residual_row(found, expected, list(group), tolerances)
+    depth = case.config.num_layers + 1
+    yield from ending_rows(found, expected, watched.generated, tolerances, depth, case.decode)
+
+
+def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Leading tokens that two runs have in common; the prompt is, so there are some."""
+    pairs = zip(ours, theirs, strict=False)
+    differing = (i for i, (a, b) in enumerate(pairs) if a != b)
+    return next(differing, min(len(ours), len(theirs)))

@@ -1,0 +1,98 @@
+"""At which positions, heads and experts a tensor is wrong: as a mask, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from inferno.verify.compare import typical
+from inferno.verify.outcome import Measure
+from inferno.verify.suspects import Evidence
+from inferno.verify.taps import at
+
+_MOST_LISTED = 6
+_STANDS_OUT = 3  # times the typical error that is allowed
+
+
+def wrong_part(failed: Measure, evidence: Evidence) -> Tensor:
+    """A mask, as the tensor is shaped, of the positions and heads that are off by too much."""
+    expected, name = evidence.expected[failed.tap], failed.tap.rpartition(".")[2]
+    wrong = _by_position_and_head(_wrong(failed, evidence), name, evidence)
+    rows, heads = wrong.any(2).any(1), wrong.any(2).any(0)
+    part = (rows[:, None] & heads)[..., None].expand_as(wrong)
+    return (part.transpose(0, 1) if name == "scores" else part).reshape(expected.shape)
+
+
+def find_where(failed: Measure, evidence: Evidence) -> str | None:
+    """Positions, then heads, then experts, as far as that says something; None for sinks."""
+    layer, _, name = failed.tap.rpartition(".")
+    everywhere = _wrong(failed, evidence)
+    if not everywhere.any() or name == "sinks":
+        return None
+    wrong = _by_position_and_head(everywhere, name, evidence)
+    rows, heads = wrong.any(2).any(1), wrong.any(2).any(0)
+    words = _positions(rows, evidence)
+    if len(heads) > 1:
+        words += f", in {_heads(heads)}"
+    if name == "ffn_out" and (expert := _expert(int(layer), rows, evidence)) is not None:
+        words += f": exactly those that use expert {expert}"
+    return words
+
+
+def _wrong(failed: Measure, evidence: Evidence) -> Tensor:
+    """Values beyond what is allowed; if none is, those that stand out."""
+    found, expected = (taps[failed.tap].double() for taps in (evidence.found, evidence.expected))
+    allowed = failed.tolerance
+    if not failed.is_far:
+        allowed = _STANDS_OUT * failed.relative_tolerance * typical(expected)
+    return ~((found == expected) | ((found - expected).abs() <= allowed))
+
+
+def _by_position_and_head(wrong: Tensor, name: str, evidence: Evidence) -> Tensor:
+    """[T, H, values], with one head where a tensor is not made of heads."""
+    if name == "scores":
+        return wrong.transpose(0, 1)
+    if name == "mixed":
+        return wrong.view(len(wrong), evidence.config.num_heads, -1)
+    return wrong if wrong.dim() == 3 else wrong.view(len(wrong), 1, -1)
+
+
+def _positions(rows: Tensor, evidence: Evidence) -> str:
+    wrong, total, prompt = rows.nonzero().flatten().tolist(), len(rows), evidence.num_prompt
+    if len(wrong) == total:
+        return f"all {total} positions"
+    if wrong == list(range(prompt, total)):
+        return f"positions {prompt} to {total - 1}, those computed one by one after the prompt"
+    first, is_rest = wrong[0], wrong == list(range(wrong[0], total))
+    if is_rest and first == evidence.chunk:
+        return f"all positions from {first} on, where the second chunk of the prompt begins"
+    if is_rest:
+        return f"all positions from {first} on"
+    return f"{len(wrong)} of {total} positions: {_listed(wrong)}"
+
+
+def _heads(heads: Tensor) -> str:
+    wrong = heads.nonzero().flatten().tolist()
+    if len(wrong) == len(heads):
+        return "all heads"
+    return f"{len(wrong)} of {len(heads)} heads: {_listed(wrong)}"
+
+
+def _expert(layer: int, rows: Tensor, evidence: Evidence) -> int | None:
+    """The expert whose tokens are those that are wrong."""
+    chosen = evidence.found.get(at(layer, "experts"))
+    if chosen is None or len(chosen) != len(rows) or rows.all():
+        return None
+    same = torch.eq(chosen > 0, rows[:, None]).all(0).nonzero().flatten().tolist()
+    return int(same[0]) if same else None
+
+
+def _listed(items: Sequence[int]) -> str:
+    """Numbers as people write them: 3 to 8 where they follow each other."""
+    first, last = items[0], items[-1]
+    if len(items) > 2 and list(items) == list(range(first, last + 1)):
+        return f"{first} to {last}"
+    shown = ", ".join(map(str, items[:_MOST_LISTED]))
+    return shown + (", ..." if len(items) > _MOST_LISTED else "")
