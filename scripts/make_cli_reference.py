@@ -12,6 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin
 
+from typer import Typer
 from typer.models import ArgumentInfo, OptionInfo
 from typer.utils import get_params_from_function
 
@@ -49,11 +50,21 @@ def make_reference() -> str:
     assert general is not None
     sections = [_HEAD, "## inferno\n", f"{_first_line(general)}\n"]
     sections += [_table([*_rows(general, OptionInfo), *_BUILT_IN])]
-    for command in app.registered_commands:
-        assert command.callback is not None
-        name = command.name or command.callback.__name__.replace("_", "-")
-        sections += list(_command(name, command.callback))
+    for name, function in _commands(app):
+        sections += list(_command(name, function))
     return "\n".join(sections)
+
+
+def _commands(commands: Typer) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Each command by what is typed to run it, those of groups after the plain ones."""
+    for command in commands.registered_commands:
+        assert command.callback is not None
+        yield command.name or command.callback.__name__.replace("_", "-"), command.callback
+    for group in commands.registered_groups:
+        assert group.typer_instance is not None
+        group_name = group.typer_instance.info.name
+        for name, function in _commands(group.typer_instance):
+            yield f"{group_name} {name}", function
 
 
 def _command(name: str, function: Callable[..., Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import pyte
@@ -23,12 +23,14 @@ ENTER, CTRL_C, CTRL_D, ESCAPE, UP = "\r", "\x03", "\x04", "\x1b", "\x1b[A"
 class Terminal:
     """A program in a pseudo-terminal; leaving the context kills it.
 
+    program     and its arguments; `inferno` where none is given.
     variables   change its environment; None takes one away.
     """
 
     def __init__(
         self,
         *arguments: str,
+        program: Sequence[str] = INFERNO,
         columns: int = 80,
         rows: int = 24,
         variables: Mapping[str, str | None] | None = None,
@@ -42,7 +44,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self._screen)
         self._pid, self._fd = pty.fork()
         if not self._pid:
-            os.execve(INFERNO[0], [*INFERNO, *arguments], environment)
+            os.execve(program[0], [*program, *arguments], environment)
         self.resize(columns, rows)
 
     def __enter__(self) -> Terminal:
@@ -68,10 +70,10 @@ class Terminal:
         self._screen.resize(rows, columns)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def wait_for(self, text: str, *, seconds: float = 60.0) -> None:
-        """Go on until the text is to be seen, words wrapped or not."""
+    def wait_for(self, text: str, *, times: int = 1, seconds: float = 60.0) -> None:
+        """Go on until the text is to be seen so often, words wrapped or not."""
         deadline = time.monotonic() + seconds
-        while text not in " ".join(self.text.split()):
+        while " ".join(self.text.split()).count(text) < times:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
             assert self.read(0.1), f"it ended without {text!r}:\n{self.text}"
 
@@ -93,6 +95,12 @@ class Terminal:
         ]
         lines = [*above, *self._screen.display]
         return "\n".join(line.rstrip() for line in lines).rstrip()
+
+    @property
+    def colours(self) -> set[str]:
+        """Of the letters on the screen, beside the default."""
+        lines = self._screen.buffer.values()
+        return {letter.fg for line in lines for letter in line.values()} - {"default"}
 
     @property
     def is_echoing(self) -> bool:

@@ -120,8 +120,6 @@ def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
         ("devices", [], "finds no GPU", False),
         ("devices.1.error", "out of memory", "cuda:0 does not answer: out of memory", False),
         ("cpu.features", {"avx2": False}, "AVX2", False),
-        ("threads.environment", {"OMP_NUM_THREADS": "9"}, "OMP_NUM_THREADS=9", False),
-        ("threads.environment", {"OMP_NUM_THREADS": "64,2"}, "more than the 8 cores", False),
         ("threads.environment", {"OMP_THREAD_LIMIT": "2"}, "OMP_THREAD_LIMIT", False),
         ("threads.environment", {"OMP_PROC_BIND": "close"}, "OMP_PROC_BIND", False),
         ("memory.limit_bytes", 2 * 10**9, "grants 2.0 of the machine's 64.0 GB", False),
@@ -148,7 +146,7 @@ def test_each_problem_is_found_and_has_a_cure(
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("threads.environment", {"OMP_NUM_THREADS": "8", "OMP_PROC_BIND": "false"}),
+        ("threads.environment", {"OMP_NUM_THREADS": "64,2", "OMP_PROC_BIND": "false"}),
         ("threads.environment", {"OMP_NUM_THREADS": "", "OMP_THREAD_LIMIT": "x"}),
         ("memory.limit_bytes", 64 * 10**9),
         ("cpu.features", None),
@@ -161,6 +159,36 @@ def test_what_is_usual_or_unknown_is_no_problem(
     healthy: dict[str, Any], path: str, value: object
 ) -> None:
     assert find_problems(changed(healthy, path, value)) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "note"),
+    [
+        ({"OMP_NUM_THREADS": "1"}, "note: inferno goes by --threads, not by OMP_NUM_THREADS=1"),
+        ({"MKL_NUM_THREADS": "64"}, "note: inferno goes by --threads, not by MKL_NUM_THREADS=64"),
+        ({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": ""}, None),
+    ],
+)
+def test_a_variable_that_inferno_does_not_follow_is_noted(
+    healthy: dict[str, Any], variables: dict[str, str], note: str | None
+) -> None:
+    lines = [
+        line.strip() for line in describe(changed(healthy, "threads.environment", variables), [])
+    ]
+    assert [line for line in lines if line.startswith("note")] == ([note] if note else [])
+
+
+@pytest.mark.parametrize("cache", ["/proc", "/proc/no/such", "{}/file", "{}/file/hub"])
+def test_a_cache_that_no_file_can_be_made_in_is_not_writable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(doctor_facts, "probe_torch", lambda _: {})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache.format(tmp_path))
+    assert not gather_facts()["models"]["cache_is_writable"]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "new" / "hub"))
+    assert gather_facts()["models"]["cache_is_writable"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_where_nothing_can_be_read_all_is_unknown(

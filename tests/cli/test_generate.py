@@ -20,13 +20,6 @@ from tests.tiny import edit_config, save_tiny_model
 INFERNO = [sys.executable, "-m", "inferno"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model")
-    save_tiny_model(path)
-    return path
-
-
 def run(folder: Path, *arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(
         app, ["generate", "-m", str(folder), "--threads", "1", *arguments], input=stdin
@@ -58,6 +51,29 @@ def test_json_has_one_object_a_line(folder: Path) -> None:
             "timings",
         }
         assert one["usage"]["completion_tokens"] == len(one["token_ids"]) <= 5
+
+
+def test_json_objects_come_as_prompts_finish(folder: Path) -> None:
+    nearly_full = "x" * 245
+    result = run(
+        folder, "-p", "hello", "-p", nearly_full, "--max-tokens", "99", "-t", "0", "--json"
+    )
+    assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [1, 0]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["-p", "x" * 250], ["-p", "x" * 250, "--json"]])
+def test_outputs_that_the_context_cuts_are_told_of_once(folder: Path, form: list[str]) -> None:
+    result = run(folder, "-p", "hello", "--max-tokens", "5000", *form, "-t", "0")
+    assert result.exit_code == 0
+    which = "2 of 2 outputs" if "-p" in form else "the output"
+    assert result.stderr == (
+        f"note: {which} ended where the context of 256 tokens was full, before --max-tokens 5000\n"
+    )
+
+
+def test_an_output_that_max_tokens_cuts_is_as_asked(folder: Path) -> None:
+    num_left = 256 - len("hello") - 1
+    assert run(folder, "-p", "hello", "--max-tokens", str(num_left), "-t", "0").stderr == ""
 
 
 def test_several_prompts_end_with_a_table(folder: Path, tmp_path: Path) -> None:
@@ -212,6 +228,24 @@ def test_help_starts_without_torch() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "generate" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("option", "num_lines"), [([], 1), (["--debug"], 10)])
+def test_a_step_that_fails_is_one_line(folder: Path, option: list[str], num_lines: int) -> None:
+    asked = ["generate", "-m", str(folder), "-p", "hello", *option]
+    program = (
+        "import sys\n"
+        "from inferno.cli.app import app\n"
+        "from inferno.engine.executor import Executor\n"
+        "Executor.submit = lambda *_: 1 / 0\n"
+        f"app({asked!r})\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    lines = result.stderr.splitlines()
+    assert result.returncode == 1
+    assert "a step of the engine failed: ZeroDivisionError" in lines[-1]
+    assert min(len(lines), 10) == num_lines
 
 
 @pytest.mark.slow

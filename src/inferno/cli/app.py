@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from inferno import __version__
+from inferno.cli import bench
 from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
 from inferno.cli.play import play
@@ -24,6 +25,7 @@ app.command()(generate)
 app.command()(play)
 app.command()(doctor)
 app.command()(verify)
+app.add_typer(bench.app)
 
 
 def _show_version(is_asked: bool) -> None:

@@ -96,9 +96,17 @@ def _cores(cores: int | None, hardware_threads: int | None) -> str:
 
 
 def _threads(threads: Facts) -> list[str]:
-    variables = " ".join(f"{name}={value}" for name, value in threads["environment"].items())
-    torch_takes = f"PyTorch alone would take {_or_unknown(threads['torch'])}"
-    return [f"inferno takes {threads['inferno']}; {torch_takes}"] + [variables] * bool(variables)
+    taken, environment = str(threads["inferno"]), threads["environment"]
+    variables = " ".join(f"{name}={value}" for name, value in environment.items())
+    return [
+        f"inferno takes {taken}; PyTorch alone would take {_or_unknown(threads['torch'])}",
+        *([variables] if variables else []),
+        *(
+            f"note: inferno goes by --threads, not by {name}={environment[name]}"
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+            if environment.get(name, taken) not in (taken, "")
+        ),
+    ]
 
 
 def _memory(memory: Facts) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -145,10 +146,19 @@ def _models(cache: Path) -> Facts:
             if os.path.exists(folder / "model.safetensors")
         ],
         "cache": str(cache),
-        "cache_is_writable": os.access(there, os.W_OK | os.X_OK),
+        "cache_is_writable": _is_writable(there),
         "cache_free_bytes": _free_bytes(there),
         "is_offline": constants.HF_HUB_OFFLINE,
     }
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a file can be made there: for /proc and the like the permissions say so wrongly."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _free_bytes(folder: Path) -> int | None:

@@ -75,13 +75,6 @@ def _cpu(facts: Facts) -> Iterator[Problem]:
 
 def _threads(facts: Facts) -> Iterator[Problem]:
     usable, environment = facts["threads"]["inferno"], facts["threads"]["environment"]
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        asked = environment.get(name, "").partition(",")[0]
-        if asked.isdecimal() and int(asked[:9]) > usable:
-            yield Problem(
-                f"{name}={asked} is more than the {usable} cores that inferno may use",
-                f"unset {name}: inferno chooses its own number, or takes --threads",
-            )
     limit = environment.get("OMP_THREAD_LIMIT", "")
     if limit.isdecimal() and int(limit[:9]) < usable:
         yield Problem(f"OMP_THREAD_LIMIT={limit} leaves cores idle", "unset OMP_THREAD_LIMIT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,17 +13,22 @@ from typing import Annotated, Any
 import typer
 
 import inferno
-from inferno.cli.manners import one_line_errors
+from inferno.cli.manners import one_line_errors, say
 from inferno.cli.model_options import (
     AllowUnknownConfig,
+    CacheDType,
     ComputeDType,
     Cuda,
     Debug,
     Device,
     DType,
+    KVDType,
+    LoadFormat,
     MaxTokens,
     MinP,
     NumBlocks,
+    Quantization,
+    Quantize,
     ReasoningEffort,
     RepetitionPenalty,
     Revision,
@@ -42,12 +47,11 @@ from inferno.cli.model_options import (
 )
 from inferno.cli.terminal import print_text, summary_table
 from inferno.errors import InvalidRequest
-from inferno.requests import SamplingParams
+from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Completion
 from inferno.text.parsers.choose import Dialect
 
 Attention = StrEnum("Attention", ["auto", "naive", "flash"])
-LoadFormat = StrEnum("LoadFormat", ["safetensors", "dummy"])
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 
@@ -84,6 +88,8 @@ def generate(
     cuda: Cuda = False,
     threads: Threads = None,
     dtype: ComputeDType = DType.auto,
+    quantize: Quantize = Quantization.none,
+    kv_dtype: CacheDType = KVDType.auto,
     block_size: Annotated[int, typer.Option(help="Tokens per block of the KV cache.")] = 16,
     num_blocks: NumBlocks = None,
     max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
@@ -95,7 +101,7 @@ def generate(
     ] = LoadFormat.safetensors,
     allow_unknown_config: AllowUnknownConfig = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per completion and line.")
+        bool, typer.Option("--json", help="One JSON object a line, as each prompt is done.")
     ] = False,
     verbose: Verbose = False,
     debug: Debug = False,
@@ -124,6 +130,8 @@ def generate(
             revision=revision,
             device=where,
             dtype=dtype,
+            quantize=quantize,
+            kv_dtype=kv_dtype,
             threads=threads,
             block_size=block_size,
             num_blocks=num_blocks,
@@ -197,13 +205,27 @@ def _run(
     ]
     how: dict[str, Any] = {"priority": priority, "dialect": llm.dialect if chat else Dialect.PLAIN}
     if as_json:
-        for completion in llm.as_completed(prompts, params, **how):
-            # In ASCII, so that no encoding spoils it and no odd line separator splits it.
-            print_text(json.dumps(_as_object(completion, texts)) + "\n")
+        finished = _print_objects(llm, texts, prompts, params, how)
     elif len(prompts) == 1:
-        _stream(llm, prompts[0], params, how)
+        finished = _stream(llm, prompts[0], params, how)
     else:
-        _print_all(llm, texts, prompts, params, how)
+        finished = _print_all(llm, texts, prompts, params, how)
+    _tell_of_cuts(finished, params, llm.max_model_len)
+
+
+def _print_objects(
+    llm: inferno.LLM,
+    texts: list[str],
+    prompts: list[str | list[int]],
+    params: SamplingParams,
+    how: Mapping[str, Any],
+) -> list[Completion]:
+    finished = []
+    for completion in llm.as_completed(prompts, params, **how):
+        finished.append(completion)
+        # In ASCII, so that no encoding spoils it and no odd line separator splits it.
+        print_text(json.dumps(_as_object(completion, texts)) + "\n")
+    return finished
 
 
 def _as_object(completion: Completion, texts: list[str]) -> dict[str, Any]:
@@ -223,15 +245,17 @@ def _as_object(completion: Completion, texts: list[str]) -> dict[str, Any]:
 
 def _stream(
     llm: inferno.LLM, prompt: str | list[int], params: SamplingParams, how: Mapping[str, Any]
-) -> None:
-    last = ""
+) -> list[Completion]:
+    last, finished = "", []
     for chunk in llm.stream(prompt, params, **how):
         print_text(chunk.text)
         last = chunk.text or last
         if chunk.completion is not None:
             _check(chunk.completion)
+            finished.append(chunk.completion)
     if sys.stdout.isatty() and not last.endswith("\n"):
         print_text("\n")  # piped output is the text and nothing else
+    return finished
 
 
 def _print_all(
@@ -240,7 +264,7 @@ def _print_all(
     prompts: list[str | list[int]],
     params: SamplingParams,
     how: Mapping[str, Any],
-) -> None:
+) -> list[Completion]:
     finished = []
     for completion in llm.as_completed(prompts, params, **how):
         finished.append(completion)
@@ -250,6 +274,21 @@ def _print_all(
     print_text(summary_table(finished))
     for completion in finished:
         _check(completion)
+    return finished
+
+
+def _tell_of_cuts(finished: Sequence[Completion], params: SamplingParams, context: int) -> None:
+    """A note where outputs filled the context before they had --max-tokens tokens."""
+    num_cut = sum(
+        done.finish_reason is FinishReason.LENGTH and len(done.token_ids) < (params.max_tokens or 0)
+        for done in finished
+    )
+    if num_cut:
+        which = f"{num_cut} of {len(finished)} outputs" if len(finished) > 1 else "the output"
+        say(
+            f"note: {which} ended where the context of {context} tokens was full, "
+            f"before --max-tokens {params.max_tokens}"
+        )
 
 
 def _check(completion: Completion) -> None:

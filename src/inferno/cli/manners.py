@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from inferno.errors import InfernoError
 @contextlib.contextmanager
 def one_line_errors(*, debug: bool) -> Iterator[None]:
     """Errors become one line on standard error and exit code 1; with `debug`, tracebacks stay."""
+    if not debug:
+        # Else the engine's log of a step that failed, a traceback, would go to standard error.
+        logging.getLogger("inferno").addHandler(logging.NullHandler())
     try:
         yield
     except (typer.Exit, typer.BadParameter):

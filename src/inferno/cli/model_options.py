@@ -15,6 +15,9 @@ from inferno.errors import InvalidRequest
 
 Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 DType = StrEnum("DType", ["auto", "float32", "bfloat16", "float16"])
+LoadFormat = StrEnum("LoadFormat", ["safetensors", "dummy"])
+KVDType = StrEnum("KVDType", ["auto", "float32", "bfloat16", "float16", "int8"])
+Quantization = StrEnum("Quantization", ["none", "int8", "int4"])
 
 MaxTokens = Annotated[int | None, typer.Option(help="New tokens at most.", show_default="256")]
 Temperature = Annotated[
@@ -42,6 +45,12 @@ Threads = Annotated[
     int | None, typer.Option(help="CPU threads.", show_default="the physical cores")
 ]
 ComputeDType = Annotated[DType, typer.Option("--dtype", help="What is computed with.")]
+Quantize = Annotated[
+    Quantization, typer.Option("--quantize", help="Pack the weights while they are loaded.")
+]
+CacheDType = Annotated[
+    KVDType, typer.Option("--kv-dtype", help="What keys and values are kept in.")
+]
 NumBlocks = Annotated[
     int | None, typer.Option(help="Blocks of the KV cache.", show_default="by free memory")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -10,13 +9,17 @@ import typer
 from inferno.cli.manners import one_line_errors
 from inferno.cli.model_options import (
     AllowUnknownConfig,
+    CacheDType,
     ComputeDType,
     Cuda,
     Debug,
     Device,
     DType,
+    KVDType,
     MinP,
     NumBlocks,
+    Quantization,
+    Quantize,
     ReasoningEffort,
     RepetitionPenalty,
     Revision,
@@ -61,6 +64,8 @@ def play(
     cuda: Cuda = False,
     threads: Threads = None,
     dtype: ComputeDType = DType.auto,
+    quantize: Quantize = Quantization.none,
+    kv_dtype: CacheDType = KVDType.auto,
     num_blocks: NumBlocks = None,
     max_model_len: Annotated[
         int | None, typer.Option(help="Context in tokens.", show_default="the model's")
@@ -81,6 +86,8 @@ def play(
             "revision": revision,
             "device": device_name(device, cuda),
             "dtype": dtype,
+            "quantize": quantize,
+            "kv_dtype": kv_dtype,
             "threads": threads,
             "num_blocks": num_blocks,
             "max_model_len": max_model_len,
@@ -102,6 +109,7 @@ def play(
         )
         SamplingParams(**sampling)  # refuses bad values before the model is loaded
         # Imported now: together its modules take longer than `inferno --help` may.
-        start = import_module("inferno.cli.chat.start").start
+        from inferno.cli.chat.start import start  # noqa: PLC0415
+
         if not start(model, options, sampling, system, reasoning_effort):
             raise typer.Exit(1)

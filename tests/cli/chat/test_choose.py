@@ -69,6 +69,7 @@ def test_a_number_or_a_name_is_chosen(
     person_types(monkeypatch, *answers)
     assert choose_model(may_ask=True)[0] == name
     shown = capsys.readouterr().out
+    assert "1 demo 1 kB embedded: stories" in " ".join(shown.split())
     assert "  2  me/other" in shown
     assert "1 more in the Hugging Face cache" in shown
     assert shown.count("give a number from 1 to 2") == len(answers) - 1

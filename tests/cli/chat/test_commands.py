@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +14,6 @@ from inferno import LLM, SamplingParams
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.session import Session
 from inferno.errors import InvalidRequest
-from tests.tiny import save_tiny_model
-
-
-@pytest.fixture(scope="module")
-def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    folder = tmp_path_factory.mktemp("model")
-    save_tiny_model(folder)
-    with LLM(folder, threads=1, max_num_seqs=1) as llm:
-        yield llm
 
 
 @pytest.fixture
@@ -60,6 +51,8 @@ def test_exit_leaves(commands: Commands, line: str) -> None:
 def test_help_names_every_command(commands: Commands) -> None:
     text = commands.run("/help").text
     assert all(name in text for name in commands.names)
+    assert "Alt+Enter" not in text
+    assert Commands(commands._session, "Alt+Enter").run("/help").text == f"{text}\nAlt+Enter"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +80,7 @@ def test_help_names_every_command(commands: Commands) -> None:
         ("/save", "/save FILE"),
         ("/save --force", "/save FILE"),
         ("/save notes.txt", ".json or .md"),
-        ("/save a\0b.md", "can't be the name"),
+        ("/save talk.md", "nothing to save yet"),
     ],
 )
 def test_what_is_refused_says_what_was_expected(commands: Commands, line: str, said: str) -> None:
@@ -142,13 +135,53 @@ def test_system_shows_sets_and_removes(session: Session, commands: Commands) -> 
     assert session.system == ""
 
 
+def stats(commands: Commands) -> dict[str, dict[str, str]]:
+    """The groups of /stats, and what stands in each."""
+    groups: dict[str, dict[str, str]] = {}
+    for line in commands.run("/stats").text.splitlines():
+        if line.startswith("  "):
+            name, value = line.split(maxsplit=1)
+            groups[[*groups][-1]][name] = value
+        else:
+            groups[line] = {}
+    return groups
+
+
+def test_stats_tell_an_answer_from_a_conversation_from_all(
+    session: Session, commands: Commands
+) -> None:
+    assert "last answer" not in stats(commands)
+    list(session.ask("one")), list(session.ask("two")), commands.run("/reset")
+    list(session.ask("three"))
+    [turn] = session.turns
+    found = stats(commands)
+    assert found["last answer"]["prompt"].startswith(f"{turn.num_prompt_tokens} tokens, ")
+    assert found["last answer"]["answer"].startswith("6 tokens, ")
+    assert found["this conversation"]["turns"] == "1"
+    assert found["since the start"]["answers"] == "3, with 18 tokens"
+    assert found["since the start"]["prompts"].startswith(f"{session.totals.prompt_tokens} tokens")
+    assert found["model"]["device"] == "cpu, float32"
+
+
+def test_stats_count_stopped_answers(session: Session, commands: Commands) -> None:
+    with closing(session.ask("one")) as chunks:
+        next(chunks)
+    [turn] = session.turns
+    found = stats(commands)["since the start"]
+    assert found["prompts"] == f"{turn.num_prompt_tokens} tokens, at least 0 of them cached"
+    assert found["answers"] == "1, 1 of them stopped, with 1 tokens"
+
+
 def test_stats_and_trim_count_turns(session: Session, commands: Commands) -> None:
     for question in ("one", "two", "three"):
         "".join(chunk.text for chunk in session.ask(question))
-    stats = dict(line.split(maxsplit=1) for line in commands.run("/stats").text.splitlines())
-    assert stats["turns"] == "3"
-    assert stats["context"] == f"{session.num_context_tokens}/256 tokens"
-    assert commands.run("/trim 2").text == "turns left: 1"
+    conversation = stats(commands)["this conversation"]
+    assert conversation["turns"] == "3"
+    assert conversation["context"] == f"{session.num_context_tokens}/256 tokens"
+    expected = len(session.llm.encode_chat(session.messages[4:], add_generation_prompt=False))
+    assert commands.run("/trim 2").text == (
+        f"turns left: 1; the next message computes their {expected} tokens anew"
+    )
     assert [turn.question for turn in session.turns] == ["three"]
     assert commands.run("/trim").text == "turns left: 0"
     with pytest.raises(InvalidRequest, match="there are 0 turns"):
@@ -188,8 +221,22 @@ def test_save_as_markdown(session: Session, commands: Commands, tmp_path: Path) 
     assert "stopped" not in text
 
 
+def test_a_conversation_without_words_is_not_saved(
+    session: Session, commands: Commands, tmp_path: Path
+) -> None:
+    session.system = "be kind"
+    path = tmp_path / "talk.md"
+    path.write_text("precious")
+    with pytest.raises(InvalidRequest, match="nothing to save yet"):
+        commands.run(f"/save {path} --force")
+    assert path.read_text() == "precious"
+
+
 @pytest.mark.parametrize("line", ["/save! {}", "/save {} --force"])
-def test_save_replaces_only_by_force(commands: Commands, tmp_path: Path, line: str) -> None:
+def test_save_replaces_only_by_force(
+    session: Session, commands: Commands, tmp_path: Path, line: str
+) -> None:
+    list(session.ask("one"))
     path = tmp_path / "talk.md"
     path.write_text("precious")
     with pytest.raises(InvalidRequest, match="exists"):
@@ -200,17 +247,27 @@ def test_save_replaces_only_by_force(commands: Commands, tmp_path: Path, line: s
     assert os.listdir(tmp_path) == ["talk.md"]
 
 
-@pytest.mark.parametrize("folder", ["/no/such/folder", "~no-such-user"])
-def test_a_folder_that_is_not_there_is_named(commands: Commands, folder: str) -> None:
-    path = f"{folder}/talk.md"
+def test_an_impossible_name_is_refused(session: Session, commands: Commands) -> None:
+    list(session.ask("one"))
+    with pytest.raises(InvalidRequest, match="can't be the name of a file"):
+        commands.run("/save a\0b.md")
+
+
+@pytest.mark.parametrize("nowhere", ["/no/such/folder", "~no-such-user"])
+def test_a_folder_that_is_not_there_is_named(
+    session: Session, commands: Commands, nowhere: str
+) -> None:
+    list(session.ask("one"))
+    path = f"{nowhere}/talk.md"
     with pytest.raises(FileNotFoundError) as refused:
         commands.run(f"/save {path}")
     assert refused.value.filename == path
 
 
 def test_a_full_disk_leaves_the_old_file(
-    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    list(session.ask("one"))
     path = tmp_path / "talk.md"
     path.write_text("precious")
 

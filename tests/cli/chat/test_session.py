@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from inferno import LLM, SamplingParams
 from inferno.cli.chat.session import Session
+from inferno.cli.chat.stats import notice
 from inferno.cli.chat.transcript import as_json
 from inferno.cli.model_options import template_args
 from inferno.errors import InvalidRequest, NeverFits
@@ -21,14 +24,6 @@ from tests.tiny import save_tiny_model
 TEXT_IDS = range(6, 100)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True, allowed_token_ids=TEXT_IDS)
 BLOCK = 16
-
-
-@pytest.fixture(scope="module")
-def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    folder = tmp_path_factory.mktemp("model")
-    save_tiny_model(folder)
-    with LLM(folder, threads=1, max_num_seqs=1) as llm:
-        yield llm
 
 
 @pytest.fixture
@@ -116,21 +111,56 @@ def test_retry_asks_the_last_question_again(session: Session) -> None:
 
 def test_a_question_that_does_not_fit_is_kept_for_a_retry(session: Session) -> None:
     ask(session, "x" * 150)
-    with pytest.raises(NeverFits, match=r"/trim.*/reset.*/retry"):
-        ask(session, "y" * 150)
-    assert session.has_unanswered
-    assert [turn.question for turn in session.turns] == ["x" * 150]
-    session.trim(1)
-    assert session.num_context_tokens == 0
-    assert session.retry() == "y" * 150
-    assert ask(session, "y" * 150)
+    for _ in range(2):  # a retry without more room says the same, and forgets nothing
+        with pytest.raises(NeverFits, match="First /trim 1 or /reset, then /retry"):
+            ask(session, "y" * 150)
+        assert session.has_unanswered
+        assert [turn.question for turn in session.turns] == ["x" * 150]
+        assert session.retry() == "y" * 150
+
+
+@pytest.mark.parametrize("makes_room", ["trim", "reset"])
+def test_what_makes_room_lets_the_refused_question_be_asked(
+    session: Session, makes_room: str
+) -> None:
+    for letter in "abc":
+        ask(session, letter * 50)
+    with pytest.raises(NeverFits) as refused:
+        ask(session, "y" * 50)
+    [num_turns] = re.findall(r"First /trim (\d)", str(refused.value))
+    session.trim(int(num_turns)) if makes_room == "trim" else session.reset()
+    assert len(session.turns) == (3 - int(num_turns) if makes_room == "trim" else 0)
+    assert session.retry() == "y" * 50
+    assert len(session.turns) < 3
+    assert ask(session, session.retry())
     assert not session.has_unanswered
+    assert session.num_context_tokens < session.llm.max_model_len
 
 
-def test_a_question_that_never_fits_says_so(session: Session) -> None:
-    with pytest.raises(NeverFits, match="shorten"):
+@pytest.mark.parametrize("num_turns_before", [0, 1])
+def test_a_question_that_never_fits_says_so(session: Session, num_turns_before: int) -> None:
+    for _ in range(num_turns_before):
+        ask(session, "hello")
+    with pytest.raises(NeverFits, match=r"the message takes 1003 tokens.*shorten it$"):
         ask(session, "x" * 1000)
-    assert session.turns == []
+    assert len(session.turns) == num_turns_before
+
+
+def test_where_the_cache_is_smaller_than_the_context_it_is_what_is_full(folder: Path) -> None:
+    with LLM(folder, threads=1, max_num_seqs=1, num_blocks=6) as llm:  # 96 of 256 tokens
+        session = Session(llm, "tiny", replace(GREEDY, max_tokens=None))
+        with pytest.raises(NeverFits, match="the KV cache: shorten it; a larger --num-blocks"):
+            ask(session, "x" * 200)
+        ask(session, "hello")
+        assert "cut: the KV cache is full" in str(notice(session, session.turns[-1]))
+        with pytest.raises(
+            NeverFits, match=r"the KV cache is full.*takes.*First /trim 1 or /reset"
+        ):
+            ask(session, "again")
+        session.reset()
+        session.params = replace(GREEDY, max_tokens=200)
+        with pytest.raises(NeverFits, match="First /set max_tokens none, then /retry"):
+            ask(session, session.retry())
 
 
 def test_reset_begins_anew(session: Session) -> None:

@@ -13,6 +13,11 @@ from inferno.cli.terminal import safe_text
 from inferno.engine.assemble import problem_with
 from inferno.hub.local import LocalModel, local_models
 
+_EMBEDDED = {
+    "demo": "embedded: stories, small talk, sums",
+    "demo-draft": "embedded: guesses demo's answers, not for chats",
+}
+
 
 def choose_model(*, may_ask: bool) -> tuple[str, str]:
     """Name and folder of the model that the person picks, or of `demo` where there is no choice."""
@@ -33,9 +38,8 @@ def choose_model(*, may_ask: bool) -> tuple[str, str]:
 def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
     width = max(len(model.name) for model in models)
     for number, model in enumerate(models, start=1):
-        _print(
-            f"{number:>3}  {model.name:<{width}}  {size(model.num_bytes):>7}  {model.architecture}"
-        )
+        what = _EMBEDDED.get(model.name, model.architecture)
+        _print(f"{number:>3}  {model.name:<{width}}  {size(model.num_bytes):>7}  {what}")
     if num_unusable:
         _print(f"     ({num_unusable} more in the Hugging Face cache: not supported)")
 

@@ -35,10 +35,11 @@ class Command:
 
 
 class Commands:
-    """The commands over one conversation."""
+    """The commands over one conversation; `keys` is what /help says of the keyboard."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, keys: str = "") -> None:
         self._session = session
+        self._keys = keys
         self._defaults = session.params
         self._table = {
             "help": Command("/help", "show this", self._help),
@@ -79,7 +80,8 @@ class Commands:
     def _help(self, argument: str) -> Outcome:
         width = max(len(command.usage) for command in self._table.values())
         lines = [f"{command.usage:<{width}}  {command.about}" for command in self._table.values()]
-        return Outcome("\n".join([*lines, "A message that begins with // is sent with one slash."]))
+        lines += ["A message that begins with // is sent with one slash."]
+        return Outcome("\n".join([*lines, *([self._keys] if self._keys else [])]))
 
     def _set(self, argument: str) -> Outcome:
         session = self._session
@@ -108,7 +110,11 @@ class Commands:
         if num_dropped > num_turns:
             raise InvalidRequest(f"there are {num_turns} turns; /reset begins a new conversation")
         self._session.trim(num_dropped)
-        return Outcome(f"turns left: {len(self._session.turns)}")
+        left = f"turns left: {num_turns - num_dropped}"
+        if num_dropped < num_turns:
+            num_tokens = self._session.num_context_tokens
+            left += f"; the next message computes their {num_tokens} tokens anew"
+        return Outcome(left)
 
     def _reset(self, argument: str) -> Outcome:
         self._session.reset()

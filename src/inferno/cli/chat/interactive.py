@@ -20,11 +20,15 @@ from inferno.errors import EngineDied, InfernoError
 from inferno.text.completion import Chunk
 
 _HINTS = "/help lists the commands, Ctrl+C stops an answer, Ctrl+D leaves."
+_KEYS = (
+    "Enter sends; Alt+Enter, or Enter after \\, begins a new line; Up brings earlier messages.\n"
+    'A message between """ and """ may have many lines.'
+)
 
 
 def converse(session: Session, banner: str) -> None:
     """Read messages and print answers until the person leaves."""
-    commands = Commands(session)
+    commands = Commands(session, _KEYS)
     editor = Editor(FileHistory(history_path()), commands.names)
     with stop_key() as key, silent_keyboard():
         _say(f"{banner}\n{_HINTS}", is_dim=True)
@@ -65,7 +69,10 @@ def _answer(session: Session, question: str, key: StopKey) -> None:
         _say("stopped before the answer began; /retry asks again", is_dim=True)
         return
     turn = session.turns[-1]
-    _say("\n".join(filter(None, [summary(session, turn), notice(session, turn)])), is_dim=True)
+    _print_lines(summary(session, turn), is_dim=True)
+    if (words := notice(session, turn)) is not None:
+        _print_lines(words)
+    print_text("\n")
 
 
 def _stream(chunks: Generator[Chunk, None, None], key: StopKey) -> None:
@@ -80,8 +87,14 @@ def _stream(chunks: Generator[Chunk, None, None], key: StopKey) -> None:
 
 
 def _say(text: str, *, is_dim: bool = False) -> None:
-    """Print lines, wrapped between words, and an empty one; dim where they are no news."""
+    """Print lines and an empty one; dim where they are no news."""
+    _print_lines(text, is_dim=is_dim)
+    print_text("\n")
+
+
+def _print_lines(text: str, *, is_dim: bool = False) -> None:
+    """Print lines, wrapped between words."""
     width = max(8, terminal_size().columns - 1)
-    for line in [*printable(text).split("\n"), ""]:
+    for line in printable(text).split("\n"):
         for part in textwrap.wrap(line, width, subsequent_indent="  ") or [""]:
             print_text(f"\x1b[2m{part}\x1b[0m\n" if is_dim else part + "\n")

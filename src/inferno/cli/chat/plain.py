@@ -1,4 +1,4 @@
-"""A conversation without a terminal: a line of standard input is a message."""
+"""A conversation without a terminal that can be drawn on: a line of input is a message."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from inferno.cli.terminal import print_text
 from inferno.errors import EngineDied, InfernoError, InvalidRequest
 
 _MAX_LINE_BYTES = 2**24
+_HINTS = "A line is a message, /help lists the commands, Ctrl+D leaves, Ctrl+C does so at once."
 
 
 def converse(session: Session) -> bool:
@@ -25,7 +26,7 @@ def converse(session: Session) -> bool:
             outcome = commands.run(_decode(line))
         except (InfernoError, OSError) as problem:
             num_refused += 1
-            say(f"line {number}: {describe(problem)}")
+            _refuse(number, problem)
             continue
         if outcome.is_over:
             break
@@ -39,10 +40,22 @@ def converse(session: Session) -> bool:
 def _lines() -> Iterator[bytes]:
     if sys.stdin is None:
         raise InvalidRequest("standard input is closed; give messages there, one a line")
-    while line := sys.stdin.buffer.readline(_MAX_LINE_BYTES + 1):
-        if len(line) > _MAX_LINE_BYTES:
-            raise InvalidRequest(f"a line of standard input has more than {_MAX_LINE_BYTES} bytes")
+    is_typed = sys.stdin.isatty()
+    if is_typed:
+        say(_HINTS)
+    while line := _read_line("> " if is_typed else ""):
         yield line.rstrip(b"\r\n")
+    if is_typed:
+        say("")  # Ctrl+D leaves the cursor behind the prompt
+
+
+def _read_line(prompt: str) -> bytes:
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    line = sys.stdin.buffer.readline(_MAX_LINE_BYTES + 1)
+    if len(line) > _MAX_LINE_BYTES:
+        raise InvalidRequest(f"a line of standard input has more than {_MAX_LINE_BYTES} bytes")
+    return line
 
 
 def _decode(line: bytes) -> str:
@@ -62,10 +75,14 @@ def _answer(session: Session, question: str, number: int) -> bool:
     except EngineDied:
         raise
     except InfernoError as problem:
-        say(f"line {number}: {describe(problem)}")
+        _refuse(number, problem)
         return False
     if not last.endswith("\n"):
         print_text("\n")
     if (words := notice(session, session.turns[-1])) is not None:
-        say(f"line {number}: {words}")
+        say(f"note: line {number}: {words}")
     return True
+
+
+def _refuse(number: int, problem: InfernoError | OSError) -> None:
+    say(f"error: line {number}: {describe(problem)}")

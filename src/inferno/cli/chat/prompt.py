@@ -15,6 +15,7 @@ from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
@@ -68,13 +69,19 @@ def silent_keyboard() -> Iterator[None]:
 
 
 def _output() -> Vt100_Output:
-    """Doesn't ask the terminal where its cursor is: not every one answers, or in time."""
+    """Minds NO_COLOR, and doesn't ask where the cursor is: not every terminal answers in time."""
 
     def size() -> Size:
         columns, rows = terminal_size()
         return Size(rows=rows, columns=columns)
 
-    return Vt100_Output(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False)
+    return Vt100_Output(
+        sys.stdout,
+        size,
+        term=os.environ.get("TERM"),
+        default_color_depth=ColorDepth.from_env(),
+        enable_cpr=False,
+    )
 
 
 def _keys() -> KeyBindings:

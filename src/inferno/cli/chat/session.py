@@ -9,6 +9,7 @@ from typing import Any
 
 import inferno
 from inferno.cli.chat.known_tokens import with_known_tokens
+from inferno.cli.chat.room import no_room
 from inferno.errors import EngineError, InvalidRequest, NeverFits
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Chunk, Completion
@@ -36,9 +37,10 @@ class Turn:
 
 @dataclass(slots=True)
 class Totals:
-    """What all answers together took; of stopped ones, only the new tokens are known."""
+    """What all answers together took; of stopped ones it is not known what was cached."""
 
     num_answers: int = 0
+    num_stopped: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     new_tokens: int = 0
@@ -46,9 +48,11 @@ class Totals:
     def add(self, turn: Turn) -> None:
         """Count one more answer."""
         self.num_answers += 1
+        self.prompt_tokens += turn.num_prompt_tokens
         self.new_tokens += len(turn.token_ids)
-        if turn.completion is not None:
-            self.prompt_tokens += turn.completion.usage.prompt_tokens
+        if turn.completion is None:
+            self.num_stopped += 1
+        else:
             self.cached_tokens += turn.completion.usage.cached_tokens
 
 
@@ -80,14 +84,7 @@ class Session:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation as a chat template takes it."""
-        messages = [_message("system", self.system)] if self.system else []
-        for turn in self.turns:
-            answer = Answer(turn.reasoning, turn.answer)
-            messages += [
-                _message("user", turn.question),
-                assistant_message(answer, self.llm.dialect),
-            ]
-        return messages
+        return self._messages(self.turns)
 
     @property
     def num_context_tokens(self) -> int:
@@ -122,10 +119,19 @@ class Session:
             self._known = self._render(self.messages, add_generation_prompt=False)
 
     def reset(self) -> None:
-        """Begin a new conversation; system prompt and settings stay."""
+        """Begin a new conversation; system prompt, settings and a refused question stay."""
         self.turns.clear()
-        self._unanswered = None
         self._known = []
+
+    def _messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        messages = [_message("system", self.system)] if self.system else []
+        for turn in turns:
+            answer = Answer(turn.reasoning, turn.answer)
+            messages += [
+                _message("user", turn.question),
+                assistant_message(answer, self.llm.dialect),
+            ]
+        return messages
 
     def _answer(self, question: str) -> Generator[Chunk, None, None]:
         prompt = self._encode(question)
@@ -136,14 +142,22 @@ class Session:
                     self._take(turn, chunk)
                     yield chunk
         except NeverFits as problem:
-            raise self._too_long(problem) from None
+            raise no_room(
+                problem,
+                context=self.llm.max_model_len,
+                max_tokens=self.params.max_tokens,
+                num_turns=len(self.turns),
+                num_tokens=lambda num_dropped: len(self._encode(question, num_dropped)),
+            ) from None
         finally:
             if turn.token_ids:
                 self._known = [*prompt, *turn.token_ids]
                 self.totals.add(turn)
 
-    def _encode(self, question: str) -> list[int]:
-        rendered = self._render([*self.messages, _message("user", question)])
+    def _encode(self, question: str, num_dropped: int = 0) -> list[int]:
+        """The next prompt, as it is without that many of the oldest turns."""
+        messages = self._messages(self.turns[num_dropped:])
+        rendered = self._render([*messages, _message("user", question)])
         return with_known_tokens(rendered, self._known, self.llm.tokenizer)
 
     def _render(
@@ -162,15 +176,6 @@ class Session:
         if self._unanswered is not None:
             self._unanswered = None
             self.turns.append(turn)
-
-    def _too_long(self, problem: NeverFits) -> NeverFits:
-        if not self.turns:
-            return problem
-        return NeverFits(
-            f"the conversation has become too long: {problem}. /trim drops the oldest turns, "
-            f"/reset begins anew; /retry then sends the message again",
-            param=problem.param,
-        )
 
 
 def _message(role: str, content: str) -> dict[str, Any]:

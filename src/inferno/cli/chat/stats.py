@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferno.cli.chat.session import Session, Turn
+from inferno.cli.chat.session import Session, Totals, Turn
 from inferno.requests import FinishReason
 
 
@@ -21,23 +21,28 @@ def notice(session: Session, turn: Turn) -> str | None:
     most = session.params.max_tokens
     if most is not None and len(turn.token_ids) >= most:
         return f"cut after max_tokens = {most}; /set max_tokens none lifts the limit"
-    return "cut: the context is full; /trim drops the oldest turns, /reset begins anew"
+    is_context = session.num_context_tokens >= session.llm.max_model_len
+    place = f"context of {session.llm.max_model_len} tokens" if is_context else "KV cache"
+    return f"cut: the {place} is full; /trim drops the oldest turns, /reset begins anew"
 
 
 def describe_stats(session: Session) -> str:
-    """The conversation's costs, a line each."""
-    totals, footprint = session.totals, session.llm.footprint
-    rows = {
-        "turns": str(len(session.turns)),
-        "context": _context(session) + " tokens",
-        **(_last(session.turns[-1]) if session.turns else {}),
-        "all answers": f"{totals.num_answers} with {totals.new_tokens} tokens",
-        "all prompts": f"{totals.prompt_tokens} tokens, {totals.cached_tokens} of them cached",
-        "memory": f"weights {size(footprint.weights_bytes)}, "
-        f"KV cache {size(footprint.kv_cache_bytes)}",
-        "device": f"{footprint.device}, {footprint.dtype}",
+    """What was spent, grouped by what it counts: an answer, a conversation, or all of them."""
+    footprint = session.llm.footprint
+    groups = {
+        "last answer": _last(session.turns[-1]) if session.turns else {},
+        "this conversation": {
+            "turns": str(len(session.turns)),
+            "context": _context(session) + " tokens",
+        },
+        "since the start": _all(session.totals),
+        "model": {
+            "memory": f"weights {size(footprint.weights_bytes)}, "
+            f"KV cache {size(footprint.kv_cache_bytes)}",
+            "device": f"{footprint.device}, {footprint.dtype}",
+        },
     }
-    return "\n".join(f"{name:<12} {value}" for name, value in rows.items())
+    return "\n".join(line for name, rows in groups.items() if rows for line in _group(name, rows))
 
 
 def size(num_bytes: int) -> str:
@@ -50,6 +55,10 @@ def size(num_bytes: int) -> str:
     return f"{value:.3g} {unit}"
 
 
+def _group(name: str, rows: dict[str, str]) -> list[str]:
+    return [name, *(f"  {label:<8} {value}" for label, value in rows.items())]
+
+
 def _context(session: Session) -> str:
     return f"{session.num_context_tokens}/{session.llm.max_model_len}"
 
@@ -59,7 +68,16 @@ def _last(turn: Turn) -> dict[str, str]:
     if turn.completion is not None:
         prompt += f", {turn.completion.usage.cached_tokens} of them cached"
     answer = ", ".join([f"{len(turn.token_ids)} tokens", *_speeds(turn)])
-    return {"last prompt": prompt, "last answer": answer}
+    return {"prompt": prompt, "answer": answer}
+
+
+def _all(totals: Totals) -> dict[str, str]:
+    least = "at least " if totals.num_stopped else ""
+    stopped = f", {totals.num_stopped} of them stopped" if totals.num_stopped else ""
+    return {
+        "prompts": f"{totals.prompt_tokens} tokens, {least}{totals.cached_tokens} of them cached",
+        "answers": f"{totals.num_answers}{stopped}, with {totals.new_tokens} tokens",
+    }
 
 
 def _speeds(turn: Turn) -> list[str]:

@@ -17,11 +17,14 @@ from inferno.errors import InvalidRequest
 def save(session: Session, path: Path, *, force: bool) -> None:
     """Write the conversation, all of it or nothing; an existing file is replaced only by force.
 
-    InvalidRequest where the suffix is unknown or the file exists; OSError where writing fails.
+    InvalidRequest where the suffix is unknown, nothing was said or the file exists; OSError where
+    writing fails.
     """
     writers = {".json": as_json, ".md": as_markdown}
     if path.suffix not in writers:
         raise InvalidRequest(f"the file's name must end in .json or .md, not {path.name!r}")
+    if not session.turns:
+        raise InvalidRequest("there is nothing to save yet; send a message first")
     if not force and os.path.lexists(path):
         raise InvalidRequest(f"{path} exists; /save {path} --force replaces it")
     try:

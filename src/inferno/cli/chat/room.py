@@ -1,0 +1,50 @@
+"""Why a message has no room in a conversation, and what makes some."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from inferno.errors import NeverFits
+
+
+def no_room(
+    problem: NeverFits,
+    *,
+    context: int,
+    max_tokens: int | None,
+    num_turns: int,
+    num_tokens: Callable[[int], int],
+) -> NeverFits:
+    """The engine's refusal of a message, in a chat's words.
+
+    context     tokens that the model can attend to; the KV cache may hold fewer.
+    num_tokens  of the conversation with the message, without that many of its oldest turns.
+    """
+    is_context = problem.param == "prompt"
+    place = f"the context of {context} tokens" if is_context else "the KV cache"
+    more = "" if is_context else "; a larger --num-blocks holds more"
+    now, alone = num_tokens(0), num_tokens(num_turns)
+    if not is_context and max_tokens is not None:
+        return NeverFits(
+            f"a conversation of {now} tokens and max_tokens = {max_tokens} don't fit into {place}. "
+            "First /set max_tokens none, then /retry",
+            param=problem.param,
+        )
+    if not num_turns or alone >= context:
+        return NeverFits(
+            f"the message takes {alone} tokens, the system prompt included, which leaves no room "
+            f"for an answer in {place}: shorten it{more}",
+            param=problem.param,
+        )
+    most = min(context, now) * 3 // 4  # a quarter is for the answer
+    return NeverFits(
+        f"{place} is full: with this message the conversation takes {now} tokens. "
+        f"First /trim {_num_to_drop(most, num_turns, num_tokens)} or /reset, then /retry{more}",
+        param=problem.param,
+    )
+
+
+def _num_to_drop(most: int, num_turns: int, num_tokens: Callable[[int], int]) -> int:
+    """The fewest oldest turns without which at most so many tokens are left; all if need be."""
+    return 1 + bisect_left(range(1, num_turns), True, key=lambda num: num_tokens(num) <= most)
