@@ -5,8 +5,8 @@
 namespace inferno::INFERNO_LEVEL {
 namespace {
 
-// Tokens that are done together, head by head: keys lie transposed, so that tokens which follow one
-// another share cache lines.
+// At most so many tokens are done together, head by head: keys lie transposed, so that tokens which
+// follow one another share cache lines.
 constexpr Index kTokens = 16;
 
 // One head of one token: from memory to float32, normalized if there is a weight.
@@ -41,9 +41,7 @@ void rotate_head(float* head, Index half, const float* cosines) {
 // A head as the cache's type C, in `raw`, which has room for whole groups of sixteen.
 template <class C>
 float encode(const float* head, Index head_dim, typename C::Raw* raw) {
-    for (Index i = 0; i < head_dim; i += 16) {
-        C::store(raw + i, load(head + i));
-    }
+    for (Index i = 0; i < head_dim; i += 16) C::store(raw + i, load(head + i));
     return 1.0f;
 }
 
@@ -155,9 +153,11 @@ void rotate_tokens(const RotateArgs& args, Index begin, Index end, const Workspa
 void rotate_and_store(const RotateArgs& args, Pool& pool) {
     const Index padded = round_up(args.cache.head_dim, 16);
     const auto bytes = static_cast<std::size_t>((padded + 16 + kTokens * padded) * 4);
+    const Index share = (args.q.count + pool.num_threads() - 1) / pool.num_threads();
+    const Index grain = min(kTokens, max(1, share));
     with_activation_type(args.q.type, [&](auto e) {
         with_cache_type(args.cache.type, [&](auto c) {
-            pool.run(args.q.count, kTokens, [&](Index begin, Index end, int thread) {
+            pool.run(args.q.count, grain, [&](Index begin, Index end, int thread) {
                 float* memory = static_cast<float*>(pool.scratch(thread, bytes));
                 const Workspace w = {memory, memory + padded + 16};
                 rotate_tokens<decltype(e), decltype(c)>(args, begin, end, w);

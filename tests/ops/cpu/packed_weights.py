@@ -66,8 +66,9 @@ def decode(packing: Packing, codes: Tensor, scales_PGL: Tensor) -> Tensor:
 
 def quantized(x: Tensor) -> Tensor:
     """What products with groups see of activations: int8 codes, a scale for each 32."""
-    padding = -x.shape[1] % GROUP
-    groups = torch.nn.functional.pad(x.float(), (0, padding)).view(len(x), -1, GROUP)
+    num_groups = -(-x.shape[1] // GROUP)
+    padded = torch.nn.functional.pad(x.float(), (0, num_groups * GROUP - x.shape[1]))
+    groups = padded.view(len(x), num_groups, GROUP)
     peaks = groups.abs().amax(-1, keepdim=True)
     largest = torch.tensor(127.0)  # a number over a tensor would be times its reciprocal
     codes = (groups * torch.where(peaks > 0, largest / peaks, 0)).round()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -145,7 +147,8 @@ def test_what_is_not_finite_shows_in_its_row_alone(packing: Packing, bad: float)
         spoilt_TI[3, column] = bad
         result_TO = cpu.linear(spoilt_TI, weight)
         assert not result_TO[3].isfinite().any()
-        assert result_TO[3].isnan().all() or bad == bad
+        if math.isnan(bad):
+            assert result_TO[3].isnan().all()
         others = [0, 1, 2, 4, 5, 6, 7]
         assert torch.equal(result_TO[others], expected_TO[others])
 
