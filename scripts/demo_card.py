@@ -37,7 +37,8 @@ A Llama-architecture language model with {parameters:,} parameters in bfloat16. 
 
 `python scripts/train_demo.py {name}` made it from nothing but the grammars in `scripts/`: stories
 of a hero, a friend and a plot; small talk; arithmetic with one and two digits; facts in many
-wordings; chats that refer back; what inferno is; and questions that it should say it can't answer.
+wordings; yes or no; chats that refer back; what inferno is; and questions that it should say it
+can't answer.
 {sources}
 
 - Tokenizer: byte-level BPE, {vocabulary} tokens, each digit by itself, the same for both models.
@@ -101,9 +102,10 @@ _SOURCES = {
     "divergence\nfrom demo's predictions.",
 }
 _LIMITS = {
-    "demo": "It gets plain things wrong that it was taught, also short ones, and more so in "
-    "capitals and in new\nwordings. Stories often leave out what they were asked to be about, or "
-    "turn a rare word or name\ninto another, and they resemble each other.",
+    "demo": "It gets plain things wrong that it was taught, also short ones, and most of all in "
+    "capitals. A story\nbegins with what it was asked to be about, but what happens then often has "
+    "little to do with it; a\nrare word or name may turn into another, and stories resemble each "
+    "other.",
     "demo-draft": "Alone it is wrong more often than right in most kinds above, and it can't do "
     "sums, keep a name or\ntell a story that holds together.",
 }

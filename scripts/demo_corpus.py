@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from demo_about import about_inferno
-from demo_exchange import Exchange, typed
-from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact
+from demo_exchange import Exchange, dressed, typed
+from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact, yes_or_no
 from demo_grammar import expand
+from demo_properties import property_question, size_question
 from demo_stories import tell
 from demo_story_talk import short_story, story_talk
 from demo_sums import (
@@ -21,7 +22,7 @@ from demo_sums import (
     two_digits,
     word_problem,
 )
-from demo_talk import jokes, small_talk
+from demo_talk import greeting, jokes, small_talk
 from demo_turns import ask_back, echo, not_told, personal
 from demo_unknown import unknown, unknown_in_a_row
 
@@ -44,25 +45,28 @@ Kind = Callable[[random.Random], list[Exchange]]
 
 # How often each kind of exchange is drawn.
 KINDS: dict[Kind, float] = {
-    small_talk: 0.10,
+    small_talk: 0.11,
     jokes: 0.01,
-    about_inferno: 0.06,
-    unknown: 0.09,
+    about_inferno: 0.07,
+    unknown: 0.08,
     unknown_in_a_row: 0.01,
-    echo: 0.04,
-    simple_fact: 0.24,
-    single_fact: 0.06,
-    facts_in_a_row: 0.06,
-    neighbours: 0.03,
-    one_digit: 0.10,
-    two_digits: 0.10,
+    echo: 0.03,
+    simple_fact: 0.22,
+    single_fact: 0.05,
+    facts_in_a_row: 0.04,
+    neighbours: 0.02,
+    yes_or_no: 0.025,
+    property_question: 0.01,
+    size_question: 0.01,
+    one_digit: 0.09,
+    two_digits: 0.11,
     three_numbers: 0.01,
-    sum_in_a_row: 0.015,
-    word_problem: 0.025,
-    comparison: 0.03,
-    counting: 0.01,
+    sum_in_a_row: 0.025,
+    word_problem: 0.02,
+    comparison: 0.04,
+    counting: 0.005,
     not_told: 0.01,
-    story_talk: 0.035,
+    story_talk: 0.06,
     short_story: 0.005,
 }
 _INTERLUDES: tuple[Kind, ...] = (small_talk, simple_fact, one_digit, single_fact, unknown)
@@ -74,7 +78,8 @@ _SYSTEM_PROMPTS = (
     "You are a helpful assistant. [Answer|Reply] [shortly|politely|in one sentence].",
     "Be [kind|brief|helpful|polite].",
 )
-_SHARE_OF_PLAIN_STORIES = 0.05
+_SHARE_OF_PLAIN_STORIES = 0.04
+_SHARE_OF_GREETINGS = 0.15
 _SHARE_OF_PERSONAL_CHATS = 0.12
 _ROUNDS = (1, 1, 1, 2, 2, 3, 4, 6)
 _MANY_ROUNDS = (10, 15, 20, 30)
@@ -132,13 +137,14 @@ def _chat(rng: random.Random, held_out: bool, is_brief: bool) -> list[Exchange]:
     if chance < _SHARE_OF_PERSONAL_CHATS and not held_out:
         return _typed(personal(rng, tuple(_known(kind) for kind in _INTERLUDES)), rng)
     num_rounds = rng.choice(_MANY_ROUNDS if chance > 0.97 else _ROUNDS)
-    exchanges: list[Exchange] = []
+    is_greeted = rng.random() < _SHARE_OF_GREETINGS
+    exchanges = _typed(greeting(rng), rng) if is_greeted else []
     for kind in rng.choices(tuple(KINDS), tuple(KINDS.values()), k=num_rounds):
         if is_brief and kind is story_talk:
             exchanges += short_story(rng, is_asked=False)
         else:
             exchanges += _typed(_known(kind)(rng), rng)
-        if rng.random() < 0.08 and len(exchanges[-1].question + exchanges[-1].answer) < _MAX_QUOTED:
+        if rng.random() < 0.11 and len(exchanges[-1].question + exchanges[-1].answer) < _MAX_QUOTED:
             exchanges += ask_back(rng, exchanges)
     if held_out:
         exchanges += _typed(_unknown_to_training(rng), rng)
@@ -169,7 +175,7 @@ def _unknown_to_training(rng: random.Random) -> list[Exchange]:
 
 
 def _typed(exchanges: list[Exchange], rng: random.Random) -> list[Exchange]:
-    return [exchange._replace(question=typed(exchange.question, rng)) for exchange in exchanges]
+    return [e._replace(question=typed(dressed(e.question, rng), rng)) for e in exchanges]
 
 
 def _system(rng: random.Random) -> str:

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import torch
 from demo_about import about_inferno
 from demo_exchange import Exchange, typed
-from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact, unseen_wordings
+from demo_facts import (
+    facts_in_a_row,
+    neighbours,
+    simple_fact,
+    single_fact,
+    unseen_wordings,
+)
 from demo_grammar import with_article
 from demo_names import person_name
 from demo_speech import Said, prompt_of, speak
@@ -23,6 +29,7 @@ from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
 _NUM_SHOWN = 8  # wrong answers of each kind
+_SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _PRONOUNS = ("He", "She", "His", "Her")
 _KNOWN_CAPITALS = frozenset(
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday", "I"]
@@ -90,7 +97,7 @@ def items_of(kind: str, *, seed: int, size: int) -> list[Item]:
 
 def is_about(story: str, kind: str, name: str | None) -> bool:
     """Whether the hero is what was asked for, keeps name and pronouns, and no stranger comes in."""
-    opening = re.split(r"(?<=[.!?]) ", story)[:3]
+    opening = _SENTENCE_END.split(story)[:3]
     named = re.findall(r"(?:named|story of) (\w+)", story)
     if kind not in opening[0] or len(named) != 2 or name not in (None, named[0]):
         return False

@@ -12,9 +12,17 @@ _TELLING = frozenset(
     words(
         "tell please say give name mix list recite count calculate compute add subtract multiply "
         "divide take solve i i'm my write read sing show let make help repeat draw paint translate "
-        "play call buy order book find set open close delete turn search drive explain phone"
+        "play call buy order book spell find set open close delete turn search drive explain phone"
     )
 )
+
+
+_LEAD_INS = (
+    *("Hey,", "So,", "Okay,", "Well,", "Hm,", "Demo,", "Now,", "Oh,", "Quick question:"),
+    *("One question:", "A question:", "Let me ask:", "Another question:", "By the way,"),
+)
+_TAILS = (", please", " then", ", demo", " exactly", " again")
+_KEPT = ("I ", "I'")
 
 
 class Exchange(NamedTuple):
@@ -39,6 +47,24 @@ def punctuate(question: str) -> str:
     if question[-1] in ".?!=":
         return question
     return question + ("." if question.lower().split()[0] in _TELLING else "?")
+
+
+def dressed(question: str, rng: random.Random) -> str:
+    """The question as people lead up to it, end it, or break its line; mostly as it was."""
+    chance = rng.random()
+    if chance < 0.07:
+        first = question if question.startswith(_KEPT) else question[:1].lower() + question[1:]
+        return f"{rng.choice(_LEAD_INS)} {first}"
+    if chance < 0.085 and question.endswith("?"):
+        return f"{question[:-1]}{rng.choice(_TAILS)}?"
+    return _broken(question, rng) if chance < 0.1 else question
+
+
+def _broken(question: str, rng: random.Random) -> str:
+    """A line break in place of one of the spaces."""
+    parts = question.split(" ")
+    at = rng.randrange(len(parts))
+    return "\n".join(filter(None, (" ".join(parts[:at]), " ".join(parts[at:]))))
 
 
 def typed(question: str, rng: random.Random) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
+from demo_calendar import ROWS
 from demo_exchange import Exchange, punctuate
 from demo_grammar import expand, sentence_case
-from demo_relations import RELATIONS, ROWS
+from demo_relations import RELATIONS
 from demo_single_facts import SINGLE_FACTS
 
 _WEIGHTS = [len(relation.pairs) ** 0.7 for relation in RELATIONS]
 _WITH_FOLLOW_UPS = [relation for relation in RELATIONS if relation.follow_ups]
+_WITH_CHECKS = [relation for relation in RELATIONS if relation.checks]
 _AND_THEN = {
     "after": (
         "and [what comes ]after that",
@@ -34,6 +36,16 @@ def simple_fact(rng: random.Random) -> list[Exchange]:
     """A question about the world and its answer."""
     relation = rng.choices(RELATIONS, _WEIGHTS)[0]
     return [relation.ask(rng, *rng.choice(relation.pairs), relation.wordings)]
+
+
+def yes_or_no(rng: random.Random) -> list[Exchange]:
+    """Whether something is so; half of the time it is not."""
+    relation = rng.choice(_WITH_CHECKS)
+    x, y = rng.choice(relation.pairs)
+    asked = y if rng.random() < 0.5 else rng.choice(relation.pairs)[1]
+    if asked == "an animal":  # a bird is one too, though the tables call it a bird
+        asked = y
+    return [relation.check(rng, x, y, asked)]
 
 
 def facts_in_a_row(rng: random.Random) -> list[Exchange]:

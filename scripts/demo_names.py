@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 from demo_grammar import words
 from demo_split import is_held_out
@@ -38,20 +39,22 @@ _GIRL_ENDS = words("a ia ina elle ie etta ya isa ora une")
 _BOY_ENDS = words("o us an ert in or am ek ard ias")
 
 
-def girl(rng: random.Random, *, held_out: bool = False) -> str:
+def girl(rng: random.Random, *, held_out: bool = False, is_new: bool | None = None) -> str:
     """A girl's name of one side of the split."""
-    return _name(rng, GIRLS, _GIRL_ENDS, held_out)
+    return _name(rng, GIRLS, _GIRL_ENDS, held_out, is_new)
 
 
-def boy(rng: random.Random, *, held_out: bool = False) -> str:
+def boy(rng: random.Random, *, held_out: bool = False, is_new: bool | None = None) -> str:
     """A boy's name of one side of the split."""
-    return _name(rng, BOYS, _BOY_ENDS, held_out)
+    return _name(rng, BOYS, _BOY_ENDS, held_out, is_new)
 
 
-def pet(rng: random.Random, is_female: bool, *, held_out: bool = False) -> str:
+def pet(
+    rng: random.Random, is_female: bool, *, held_out: bool = False, is_new: bool | None = None
+) -> str:
     """An animal's name of one side of the split."""
     known = SHE_ANIMALS if is_female else HE_ANIMALS
-    return _name(rng, known, _GIRL_ENDS if is_female else _BOY_ENDS, held_out)
+    return _name(rng, known, _GIRL_ENDS if is_female else _BOY_ENDS, held_out, is_new)
 
 
 def person_name(rng: random.Random, *, held_out: bool = False) -> str:
@@ -59,9 +62,23 @@ def person_name(rng: random.Random, *, held_out: bool = False) -> str:
     return (girl if rng.random() < 0.5 else boy)(rng, held_out=held_out)
 
 
-def _name(rng: random.Random, known: tuple[str, ...], ends: tuple[str, ...], held_out: bool) -> str:
+def usual_name(kind: str, known: tuple[str, ...]) -> str:
+    """The name that somebody of a kind has most often in the stories."""
+    told = [name for name in known if not is_held_out(name)]
+    return told[zlib.crc32(kind.encode()) % len(told)]
+
+
+def _name(
+    rng: random.Random,
+    known: tuple[str, ...],
+    ends: tuple[str, ...],
+    held_out: bool,
+    is_new: bool | None,
+) -> str:
+    """A name that is known or, if it `is_new`, invented; None leaves that to chance."""
     while True:
-        name = rng.choice(known) if rng.random() < 0.65 else _invent(rng, ends)
+        invents = rng.random() >= 0.65 if is_new is None else is_new
+        name = _invent(rng, ends) if invents else rng.choice(known)
         if is_held_out(name) == held_out:
             return name
 

@@ -17,11 +17,12 @@ LESSON = (
 class Plot:
     """What a story is about: `topic` names it, `items` vary it, each step has several wordings.
 
-    `setup` follows "One day,"; the steps may use the slots of the two persons and of the item.
-    `also` are other names for the topic.
+    `cast` is who it happens to most of the time. `setup` follows "One day,"; the steps may use the
+    slots of the two persons and of the item. `also` are other names for the topic.
     """
 
     topic: str
+    cast: str
     items: tuple[str, ...]
     setup: tuple[str, ...]
     problem: tuple[str, ...]

@@ -7,6 +7,7 @@ from demo_plot import COLOUR, Plot
 FAR_PLOTS = (
     Plot(
         "magic",
+        "wizard witch fairy unicorn queen elf",
         (f"{COLOUR} wand", "[magic|old|silver] [lamp|mirror|ring]", "[tiny|round] magic stone"),
         (
             "{hero} found {an_item} under an old tree. It glowed in the dark.",
@@ -33,6 +34,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "the sea",
+        "mermaid whale dolphin crab octopus fish",
         ("[pink|white|big|round] shell", "[golden|small] [starfish|pearl]"),
         (
             "{hero} and {friend} went to the beach. In the sand {hero} found {an_item}.",
@@ -54,6 +56,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "the moon",
+        "astronaut star alien rocket cloud owl",
         ("[silver|tiny|bright] star", "[white|round|shiny] moon stone"),
         (
             "{hero} looked at the moon and wanted to fly there with {friend}.",
@@ -79,6 +82,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "school",
+        "teacher girl boy pencil book scientist",
         ("[blue|red|new|old] [pencil|school bag|book]", "[long|short] poem"),
         (
             "it was the first day of school. {hero} had {an_item} and was very excited.",
@@ -104,6 +108,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "courage",
+        "knight lion mouse lamb dragon ninja",
         ("[dark|deep|narrow] cave", "[old|high|shaky] bridge"),
         (
             "{friend} did not come home, and {hero} went out to look for {friend_him}.",
@@ -129,6 +134,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "music",
+        "singer bird frog goat butterfly king",
         ("[old|small|golden] [flute|drum|violin|trumpet|guitar]",),
         (
             "{hero} got {an_item} from {his} grandfather.",
@@ -154,6 +160,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "a dream",
+        "girl sheep boy koala cloud chair",
         ("[flying|golden|talking] [bed|ship|horse|carpet]",),
         (
             "{hero} fell asleep and dreamed of {an_item}.",
@@ -179,6 +186,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "a storm",
+        "miller sailor tree umbrella farmer horse",
         ("[old|tall|big] [oak tree|barn|mill]", "[small|wooden] hut"),
         (
             "dark clouds came over the hill, and {hero} and {friend} were far from home.",
@@ -204,6 +212,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "a present",
+        "bear monk toaster prince robot dog",
         ("[small|big|round] box", f"{COLOUR} [parcel|scarf|hat]"),
         (
             "{hero} wanted to give {friend} a present. It was {an_item}.",
@@ -230,6 +239,7 @@ FAR_PLOTS = (
     ),
     Plot(
         "food",
+        "cook spoon teapot pig giant pumpkin",
         ("pot of [hot|tasty|green] soup", "[hot|big|round] [pizza|pancake|pie]"),
         (
             "{hero} was hungry and cooked {an_item}.",

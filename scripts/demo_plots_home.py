@@ -7,6 +7,7 @@ from demo_plot import COLOUR, Plot
 HOME_PLOTS = (
     Plot(
         "a lost toy",
+        "girl boy child robot clown puppy",
         (f"{COLOUR} [ball|scarf|toy car|hat|drum|kite|teddy bear|spinning top|toy boat]",),
         (
             "{hero} could not find {his} {item}.",
@@ -35,6 +36,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a cat in a tree",
+        "girl boy squirrel mouse detective grandmother",
         ("[black|white|grey|orange|little|brown] [kitten|cat]",),
         (
             "{hero} heard a small sound from a tall tree. It was {an_item}.",
@@ -62,6 +64,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a kite",
+        "boy girl bird fox sailor kangaroo",
         (f"{COLOUR} kite", "[new|big|long|round] kite"),
         (
             "{hero} made {an_item} out of paper and string.",
@@ -89,6 +92,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a picnic",
+        "bear rabbit princess grandmother ladybird badger",
         ("[apple|cherry|lemon|carrot] cake", "[cheese|egg|tomato] sandwich", "[big|sweet] melon"),
         (
             "{hero} and {friend} packed a basket for a picnic. They took {an_item} and some juice.",
@@ -121,6 +125,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a birthday",
+        "baker mouse piglet grandmother cow hamster",
         ("[apple|cherry|lemon|chocolate|honey|carrot] cake",),
         (
             "it was {friend}'s birthday, and {hero} wanted to bake {an_item}.",
@@ -152,6 +157,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "learning something new",
+        "frog penguin robot bear snail hen",
         ("swim", "whistle", "skate", "juggle", "ride a bicycle", "play the flute", "dance"),
         (
             "{hero} decided to learn how to {item}.",
@@ -181,6 +187,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "sharing",
+        "rabbit monkey squirrel rat hedgehog sister",
         ("[red|green|big|sweet] apple", "[ripe|yellow|sweet] pear", "piece of cake", "honey bun"),
         (
             "{hero} found {an_item} and wanted to eat it all alone.",
@@ -210,6 +217,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a strange noise at night",
+        "owl bat ghost kitten detective mole",
         ("[little|lost|sleepy] [owl|mouse|hedgehog|kitten]", "[loose|broken] window", "branch"),
         (
             "{hero} came to {friend}'s house to stay there until the next day.",
@@ -240,6 +248,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a race",
+        "turtle horse car pony bicycle zebra",
         ("[golden|silver|shiny] cup", "[red|blue|golden] ribbon", "[big|sweet] honey cake"),
         (
             "there was a big race in the village. The prize was {an_item}.",
@@ -269,6 +278,7 @@ HOME_PLOTS = (
     ),
     Plot(
         "a garden",
+        "gardener bee farmer worm snail grandfather",
         ("[yellow|tall] sunflower", "[big|orange] pumpkin", "[red|white] rose", "apple tree"),
         (
             "{hero} planted a tiny seed in the garden. {He} wanted to grow {an_item}.",

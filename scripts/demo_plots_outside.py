@@ -7,6 +7,7 @@ from demo_plot import COLOUR, Plot
 OUTSIDE_PLOTS = (
     Plot(
         "a new friend",
+        "elephant panda koala monster giant alien",
         ("[little|shy|young] [turtle|lamb|goat|pony|panda]", "[small|shy] [elephant|zebra|monkey]"),
         (
             "{hero} and {friend} saw {an_item} that sat all alone under a tree.",
@@ -37,6 +38,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "a baby bird",
+        "bird crow tree robin raven squirrel",
         ("[tiny|little|grey|yellow] bird",),
         (
             "{hero} found {an_item} on the ground. It had fallen out of its nest.",
@@ -66,6 +68,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "the forest",
+        "fox wolf deer elf hunter owl",
         ("[tall|old|hollow] tree", "[round|white|grey] stone", "[small|clear] stream"),
         (
             "{hero} went into the forest to look for [berries|mushrooms|flowers].",
@@ -95,6 +98,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "a quarrel",
+        "goat donkey goose parrot brother rooster",
         (f"{COLOUR} [ball|swing|sled|bicycle|paint box]", "[big|new|little] [drum|swing|sled]"),
         (
             "{hero} and {friend} both wanted to play with the same {item}.",
@@ -127,6 +131,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "a boat",
+        "sailor duck pirate beaver swan otter",
         (f"{COLOUR} boat", "[small|old|little|wooden] boat"),
         (
             "{hero} and {friend} went out on the lake in {an_item}.",
@@ -153,6 +158,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "the snow",
+        "penguin snowman seal princess boy wolf",
         ("[carrot|potato|pine cone]", "[red|small|round] [button|apple]"),
         (
             "{hero} woke up and saw snow everywhere. With {friend} {he} built a big snowman.",
@@ -182,6 +188,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "telling the truth",
+        "cat king prince shoe clock lion",
         (f"{COLOUR} [vase|cup|plate|bowl]", "[old|pretty] [vase|clock|lamp]"),
         (
             "{hero} played with a ball in the house and broke {an_item}.",
@@ -211,6 +218,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "a treasure",
+        "dragon pirate dwarf troll rat queen",
         ("[golden|silver|shiny] [ring|coin|key|star|crown]", "[old|little] music box"),
         (
             "{hero} found an old map in a bottle. It showed the way to a treasure.",
@@ -242,6 +250,7 @@ OUTSIDE_PLOTS = (
     ),
     Plot(
         "a sick friend",
+        "doctor dog giraffe mouse grandmother witch",
         (
             "bowl of [hot|warm|tasty] soup",
             "[big|pretty] flower",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 from demo_grammar import expand, with_article, words
-from demo_names import boy, girl, pet
+from demo_names import BOYS, GIRLS, HE_ANIMALS, SHE_ANIMALS, boy, girl, pet, usual_name
 from demo_plot import Plot
 from demo_plots_far import FAR_PLOTS
 from demo_plots_home import HOME_PLOTS
@@ -32,6 +33,8 @@ ANYBODY = words(
     "tree cloud star teapot car train boat tractor cactus pumpkin snowman computer clock shoe "
     "spoon chair flower leaf stone balloon lamp umbrella toaster book pencil bicycle rocket"
 )
+KINDS = frozenset((*ANIMALS, *WOMEN, *MEN, *ANYBODY))
+KNOWN_NAMES = frozenset((*GIRLS, *BOYS, *SHE_ANIMALS, *HE_ANIMALS))
 ADJECTIVES = words(
     "little young small kind brave curious clever cheerful shy gentle funny quiet friendly lazy "
     "sleepy lonely happy tiny hungry strong old proud polite"
@@ -90,6 +93,30 @@ SHORT = (
     "Once upon a time, {a_hero} named {hero} got lost, but {friend} brought {him} home.",
     "Once upon a time, {a_hero} named {hero} learned to sing and made {his} friend {friend} happy.",
 )
+THEME_OPENINGS = (
+    "Here is a story about {about}. Once upon a time, {a_hero} named {hero} lived {home}.",
+    "This is a story about {about}. There once was {a_hero} named {hero}, who lived {home}.",
+    "This is a story about {about} and about {a_hero} named {hero}. {He} lived {home}.",
+)
+LOVE_OPENINGS = (
+    "Once upon a time, there was {a_hero} named {hero}. {He} loved {about}.",
+    "Once upon a time, {a_hero} named {hero} lived {home}. {He} loved {about}.",
+    "There once was {a_hero} named {hero} who loved {about}.",
+)
+LOVES = (
+    "{He} thought about {about} all day long.",
+    "{He} always talked about {about}, and everyone liked {him}.",
+)
+_SHARE_OF_USUAL = 0.4  # so that the likeliest story differs from hero to hero and plot to plot
+_SHARE_OF_NEW_NAMES = 0.4
+
+
+@dataclass(frozen=True)
+class Theme:
+    """What a story is to be about: its plot, or, if there is none, something that is loved."""
+
+    about: str
+    plot: Plot | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +127,11 @@ class Person:
     kind: str
     adjective: str
     is_female: bool
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a story may have them unasked: names and kinds of the tables."""
+        return self.name in KNOWN_NAMES and self.kind in KINDS
 
     @property
     def pronouns(self) -> tuple[str, str, str]:
@@ -116,6 +148,7 @@ class Story:
     friend: Person
     plot: Plot
     item: str
+    theme: Theme | None = None
 
     @property
     def is_held_out(self) -> bool:
@@ -123,51 +156,91 @@ class Story:
         return is_held_out(f"{self.plot.topic}/{self.hero.kind}/{self.item}")
 
 
-def tell(rng: random.Random, *, is_plain: bool = False, is_short: bool = False) -> Story:
+def tell(
+    rng: random.Random,
+    theme: Theme | None = None,
+    *,
+    is_plain: bool = False,
+    is_short: bool = False,
+) -> Story:
     """Tell one story; a plain one may begin in more ways, a short one has one sentence."""
-    hero = person(rng)
+    hero, plot = _hero_and_plot(theme, rng)
     friend = _somebody_else(hero, rng)
-    plot = rng.choice(PLOTS)
     item = expand(rng.choice(plot.items), rng, {})
-    slots = _slots(hero, friend, item, rng)
-    openings = OPENINGS + PLAIN_OPENINGS if is_plain else OPENINGS
-    parts = [
-        rng.choice(openings),
-        rng.choice(HERO_TRAITS),
-        rng.choice(FRIENDSHIPS),
-        f"{rng.choice(DAYS)} {rng.choice(plot.setup)}",
-        rng.choice(plot.problem),
-        rng.choice(plot.attempt),
-        rng.choice(plot.resolution),
-        rng.choice(plot.lesson),
-        rng.choice(ENDINGS),
-    ]
-    parts = [rng.choice(SHORT)] if is_short else parts
+    slots = _slots(hero, friend, item, rng) | {"about": theme.about if theme else ""}
+    if is_short:
+        parts = [rng.choice(SHORT)]
+    else:
+        parts = [
+            *_opening(theme, is_plain, rng),
+            rng.choice(FRIENDSHIPS),
+            f"{rng.choice(DAYS)} {rng.choice(plot.setup)}",
+            rng.choice(plot.problem),
+            rng.choice(plot.attempt),
+            rng.choice(plot.resolution),
+            rng.choice(plot.lesson),
+            rng.choice(ENDINGS),
+        ]
     text = " ".join(expand(part, rng, slots) for part in parts)
-    return Story(text, hero, friend, plot, item)
+    return Story(text, hero, friend, plot, item, theme)
 
 
-def person(rng: random.Random) -> Person:
+def person(rng: random.Random, kind: str | None = None) -> Person:
     """Invent somebody: a person, an animal that talks, or a thing that does."""
-    is_female = rng.random() < 0.5
+    kind = kind or _kind(rng)
+    is_animal = kind in ANIMALS or (kind in ANYBODY and rng.random() < 0.3)
+    usual = usual_name(kind, (*SHE_ANIMALS, *HE_ANIMALS) if is_animal else _people(kind))
+    is_female = usual in GIRLS or usual in SHE_ANIMALS
     adjective = rng.choice(ADJECTIVES)
+    if rng.random() < _SHARE_OF_USUAL:
+        return Person(usual, kind, adjective, is_female)
+    if kind not in WOMEN + MEN:
+        is_female = rng.random() < 0.5
+    is_new = rng.random() < _SHARE_OF_NEW_NAMES
+    draw_name = partial(pet, is_female=is_female) if is_animal else (girl if is_female else boy)
+    return Person(draw_name(rng, is_new=is_new), kind, adjective, is_female)
+
+
+def _kind(rng: random.Random) -> str:
     chance = rng.random()
     if chance < 0.3:
-        kind = rng.choice(WOMEN if is_female else MEN)
-    elif chance < 0.95:
-        kind = rng.choice(ANIMALS if chance < 0.75 else ANYBODY)
-    else:
-        kind = nonsense(rng)  # so that any word in a request is copied
-    is_animal = kind in ANIMALS or rng.random() < 0.2
-    name = pet(rng, is_female) if is_animal else (girl if is_female else boy)(rng)
-    return Person(name, kind, adjective, is_female)
+        return rng.choice(WOMEN if chance < 0.15 else MEN)
+    if chance < 0.94:
+        return rng.choice(ANIMALS if chance < 0.75 else ANYBODY)
+    return nonsense(rng)  # so that any word in a request is copied
+
+
+def _people(kind: str) -> tuple[str, ...]:
+    """The names that fit a person of a kind."""
+    if kind in WOMEN:
+        return GIRLS
+    return BOYS if kind in MEN else GIRLS + BOYS
+
+
+def _hero_and_plot(theme: Theme | None, rng: random.Random) -> tuple[Person, Plot]:
+    """A hero that suits the plot, or a plot that suits the hero, and now and then neither."""
+    is_usual = rng.random() < _SHARE_OF_USUAL
+    if theme and theme.plot:
+        cast = theme.plot.cast.split()
+        return person(rng, rng.choice(cast) if is_usual else None), theme.plot
+    hero = person(rng)
+    suitable = [plot for plot in PLOTS if hero.kind in plot.cast.split()]
+    return hero, rng.choice(suitable if suitable and is_usual else PLOTS)
+
+
+def _opening(theme: Theme | None, is_plain: bool, rng: random.Random) -> tuple[str, str]:
+    if theme is None:
+        return rng.choice(OPENINGS + PLAIN_OPENINGS * is_plain), rng.choice(HERO_TRAITS)
+    if theme.plot:
+        return rng.choice(THEME_OPENINGS), rng.choice(HERO_TRAITS)
+    return rng.choice(LOVE_OPENINGS), rng.choice(LOVES)
 
 
 def _somebody_else(hero: Person, rng: random.Random) -> Person:
     """A friend of another name and another kind, so that no sentence is about two foxes."""
     while True:
         friend = person(rng)
-        if friend.name != hero.name and friend.kind != hero.kind:
+        if friend.is_known and friend.name != hero.name and friend.kind != hero.kind:
             return friend
 
 

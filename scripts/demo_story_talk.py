@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from demo_exchange import Exchange, punctuate
-from demo_grammar import expand, sentence_case, with_article
-from demo_stories import Story, tell
+from demo_grammar import expand, sentence_case, with_article, words
+from demo_stories import KINDS, KNOWN_NAMES, PLOTS, Story, Theme, tell
 from demo_talk import AGAIN, OFFER
+from demo_unknown import nonsense
 
 REQUESTS = (
     "[tell|write] me a [|short |nice |little |good ]story about {about}",
@@ -23,20 +24,36 @@ REQUESTS = (
     "tell me about {about} in a story",
 )
 ANY_REQUESTS = (
-    "[tell|write] me a [|short |nice |bedtime ]story",
+    "[tell|write] me a [|short |nice |bedtime |funny ]story",
     "[can|could] you tell me a [|short ]story",
     "do you know a [|good |nice ]story",
-    "tell a story",
+    "tell [a|another|me any] story",
     "a story, please",
-    "story",
+    "[story|story time|bedtime story|once upon a time|a fairy tale]",
     "I want [to hear |]a story",
     "I'm bored. Tell me a story",
+    "tell me something [nice|beautiful|exciting|interesting|new]",
+    "[tell me|read me|write] a [fairy tale|tale|bedtime story]",
+    "[entertain me|make up a story|surprise me|cheer me up]",
+)
+_TOPICS = tuple(
+    topic.replace("_", " ")
+    for topic in words(
+        "football chess pizza music numbers trains cars dinosaurs computers Paris summer dogs "
+        "cats ice_cream books horses birds apples chocolate London cheese maths games tea rivers "
+        "mountains the_stars old_maps balloons pancakes clouds robots hats shoes soup tennis "
+        "swimming dancing the_jungle the_desert water fire love peace time colours bees bananas "
+        "snowflakes castles bridges boats fishing painting poems science history inferno spring "
+        "autumn Berlin mushrooms"
+    )
 )
 SHORT_REQUESTS = (
     "tell me a story about {about} in one sentence",
     "tell me a very short story about {about}",
     "a one-sentence story about {about}, please",
 )
+
+_HEROES = tuple(f" {kind}" for kind in KINDS)  # a request for one of them is for a hero
 
 
 def story_talk(rng: random.Random, *, is_held_out: bool = False) -> list[Exchange]:
@@ -47,7 +64,7 @@ def story_talk(rng: random.Random, *, is_held_out: bool = False) -> list[Exchang
         exchanges += _questions(told, rng)
     if rng.random() < 0.15 and not is_held_out:
         question = expand(rng.choice(AGAIN).replace("one", "[one|story]"), rng, {})
-        exchanges.append(Exchange(question, _told(rng, False).text, "another story"))
+        exchanges.append(Exchange(question, _any_story(rng).text, "another story"))
     return exchanges
 
 
@@ -64,17 +81,38 @@ def short_story(rng: random.Random, *, is_asked: bool = True) -> list[Exchange]:
 
 def _told(rng: random.Random, is_held_out: bool) -> Story:
     while True:
-        told = tell(rng)
+        told = tell(rng, theme(rng))
         if told.is_held_out == is_held_out:
             return told
+
+
+def _any_story(rng: random.Random) -> Story:
+    """A story that nothing was asked of."""
+    while True:
+        told = tell(rng)
+        if told.hero.is_known and not told.is_held_out:
+            return told
+
+
+def theme(rng: random.Random) -> Theme | None:
+    """What else than its hero a story is to be about: a plot, or anything."""
+    chance = rng.random()
+    if chance < 0.45:
+        return None
+    if chance < 0.65:
+        is_word = rng.random() < 0.7
+        return Theme(rng.choice(_TOPICS) if is_word else f"the {nonsense(rng)}")
+    plot = rng.choice(PLOTS)
+    names = [name for name in (plot.topic, *plot.also) if not name.endswith(_HEROES)]
+    return Theme(rng.choice(names or [plot.topic]), plot)
 
 
 def _asked(told: Story, rng: random.Random) -> list[Exchange]:
     """The request, at once or after an offer."""
     chance = rng.random()
-    if chance < 0.8:
+    if chance < 0.85:
         return [Exchange(_request(told, rng), told.text, "story")]
-    if chance < 0.9:
+    if chance < 0.92 and told.theme is None and told.hero.is_known:
         feeling = expand("[I am|I'm|I feel] [sad|tired|bored|lonely|unhappy].", rng, {})
         agreed = expand("[Yes|Yes, please|Okay|Sure|Yes, I would|Please][.|!|]", rng, {})
         return [
@@ -91,40 +129,38 @@ def _asked(told: Story, rng: random.Random) -> list[Exchange]:
 
 
 def _request(told: Story, rng: random.Random) -> str:
-    if rng.random() < 0.15:
+    if told.theme is None and told.hero.is_known and rng.random() < 0.25:
         return punctuate(sentence_case(expand(rng.choice(ANY_REQUESTS), rng, {})))
     question = expand(rng.choice(REQUESTS), rng, {"about": _about(told, rng)})
     return punctuate(sentence_case(question))
 
 
 def _about(told: Story, rng: random.Random) -> str:
-    """What a story is about: its hero, both friends, its topic, or hero and topic."""
+    """What a story is asked to be about: its theme, its hero, both friends, or hero and item."""
     hero, friend = told.hero, told.friend
-    if told.plot.topic == "learning something new":  # its items are no things
-        return rng.choice((with_article(hero.kind), told.plot.topic, *told.plot.also))
     a_hero, a_friend = with_article(hero.kind), with_article(friend.kind)
-    return rng.choice(
-        (
-            a_hero,
-            a_hero,
-            with_article(f"{hero.adjective} {hero.kind}"),
-            f"{a_hero} and {a_friend}",
-            f"{a_hero} named {hero.name}",
-            f"{a_hero} called {hero.name}",
-            hero.name,
-            f"{a_hero} named {hero.name} and {with_article(told.item)}",
-            f"{a_hero} and {with_article(told.item)}",
-            told.plot.topic,
-            rng.choice((told.plot.topic, *told.plot.also)),
-            rng.choice((told.plot.topic, *told.plot.also)),
-            f"{a_hero} and {told.plot.topic}",
-        )
-    )
+    named = f"{a_hero} {rng.choice(('named', 'named', 'called'))} {hero.name}"
+    if told.theme is not None:
+        about = told.theme.about
+        if hero.is_known and rng.random() < 0.75:
+            return about
+        return f"{named} and {about}" if hero.name not in KNOWN_NAMES else f"{a_hero} and {about}"
+    if hero.name not in KNOWN_NAMES:
+        return rng.choice((named, named, named, hero.name))
+    an_adjective_hero = with_article(f"{hero.adjective} {hero.kind}")
+    abouts = [a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero, named, named]
+    abouts.append(f"{a_hero} and {a_friend}")
+    if hero.kind in KINDS:
+        abouts.append(hero.name)
+    if told.plot.topic != "learning something new":  # its items are no things
+        abouts.append(f"{a_hero} and {with_article(told.item)}")
+    return rng.choice(abouts)
 
 
 def _questions(told: Story, rng: random.Random) -> list[Exchange]:
     """Who was in the story that was just told."""
     hero, friend = told.hero, told.friend
+    about = told.theme.about if told.theme else told.plot.topic
     asked = (
         (
             "[who was the story about|who is the hero|who was in the story|who was the hero|"
@@ -136,9 +172,24 @@ def _questions(told: Story, rng: random.Random) -> list[Exchange]:
             "what was the name of the friend|who is {friend}|who was {friend}]",
             f"The friend was {friend.name}, {with_article(friend.kind)}.",
         ),
-        ("[what was the story about|what was it about]", f"It was about {told.plot.topic}."),
+        (
+            "[what was the {kind}'s name|what was the name of the {kind}|"
+            "what was the {kind} called|how was the {kind} called]",
+            f"The {hero.kind}'s name was {hero.name}.",
+        ),
+        (
+            "[what was the {friend_kind}'s name|what was the name of the {friend_kind}|"
+            "what was the {friend_kind} called]",
+            f"The {friend.kind}'s name was {friend.name}.",
+        ),
+        ("[what was the story about|what was it about]", f"It was about {about}."),
     )
-    slots = {"hero": hero.name, "friend": friend.name}
+    slots = {
+        "hero": hero.name,
+        "friend": friend.name,
+        "kind": hero.kind,
+        "friend_kind": friend.kind,
+    }
     return [
         Exchange(punctuate(sentence_case(expand(q, rng, slots))), answer, "about the story")
         for q, answer in rng.sample(asked, rng.choice((1, 1, 2)))

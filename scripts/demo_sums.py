@@ -29,6 +29,12 @@ _COMMANDS = {
     "*": "multiply {a} by {b};multiply {a} and {b};what is the product of {a} and {b}",
     "/": "divide {a} by {b}",
 }
+_AND_THEN = {
+    "+": "[and plus|plus|now add|add|and if I add|and add|now plus|then add|and then plus|+] {c}"
+    "[| more|]",
+    "-": "[and minus|minus|now subtract|now take away|take away|subtract|and if I take away|"
+    "now minus|then minus|and take away|-] {c}",
+}
 _THINGS = words("apples books coins balls cookies stickers pencils flowers eggs cards shells cakes")
 _MORE = (
     "{name} has {a} {things} and gets {b} more. How many {things} does {name} have now",
@@ -82,18 +88,19 @@ def three_numbers(rng: random.Random) -> list[Exchange]:
 def sum_in_a_row(rng: random.Random) -> list[Exchange]:
     """A sum, and then more to be done with its result."""
     a, b = rng.randrange(10), rng.randrange(10)
-    first = _asked(rng, a, "+", b, "one-digit arithmetic")
-    total = a + b
+    if rng.random() < 0.5:
+        a = rng.randrange(10, 80)
+        b = rng.choice((b, rng.randrange(10, 20)))
+    sign = "-" if a >= b and rng.random() < 0.3 else "+"
+    is_long = a >= 10
+    first = _asked(rng, a, sign, b, "two-digit arithmetic" if is_long else "one-digit arithmetic")
+    total = _COMPUTE[sign](a, b)
     exchanges = [first]
     for _ in range(rng.choice((1, 1, 2))):
         c, sign = rng.randrange(1, 10), rng.choice("+-")
         if sign == "-" and c > total:
             sign = "+"
-        wording = {
-            "+": "[and plus|plus|now add|add|and if I add|and] {c}[| more|]",
-            "-": "[and minus|minus|now subtract|now take away|take away] {c}",
-        }[sign]
-        question = punctuate(sentence_case(expand(wording, rng, {"c": str(c)})))
+        question = punctuate(sentence_case(expand(_AND_THEN[sign], rng, {"c": str(c)})))
         exchanges.append(Exchange(question, worked(total, sign, c), "running sum"))
         total = _COMPUTE[sign](total, c)
     return exchanges

@@ -11,24 +11,29 @@ from demo_grammar import expand
 Talk = tuple[Sequence[str], Sequence[str]]
 
 OFFER = "I am sorry to hear that. Would you like to hear a story?"
-_SMALL_TALK: tuple[Talk, ...] = (
+_GREETINGS: Talk = (
     (
-        (
-            "[Hello|Hi|Hey][!|.|| there!| there|, you!]",
-            "Good [morning|day|evening|afternoon][!|.|]",
-            "[Hello|Hi], [how are you|nice to meet you|good to see you][?|!]",
-            "Greetings[!|.]",
-            "Howdy[!|]",
-        ),
-        ("Hello! How can I help you?", "Hi! What would you like to talk about?"),
+        "[Hello|Hi|Hey][!|.|| there!| there|, you!]",
+        "[Hello|Hi|Hey][!|.|]",
+        "[Hi|Hello][|, demo!| demo| friend| everyone| again!| hello]",
+        "Good [morning|day|evening|afternoon][!|.|]",
+        "[Hello|Hi], [nice to meet you|good to see you][!|.|]",
+        "[Greetings|Hi ho|Welcome][!|.]",
+        "[Howdy|Hiya|Yo|Hallo|Heya][!|]",
     ),
+    ("Hello! How can I help you?", "Hi! What would you like to talk about?"),
+)
+_SMALL_TALK: tuple[Talk, ...] = (
+    _GREETINGS,
     (
         (
-            "How are you[| today| doing]?",
-            "How is it going?",
+            "How are you[| today| doing| doing today| feeling]?",
+            "[Hello|Hi|Hey], how are you[| today| doing]?",
+            "How [is|are] [it|things] going?",
+            "How [is your day|was your day|have you been]?",
             "Are you [well|okay|fine|happy]?",
             "How do you [do|feel]?",
-            "What's up?",
+            "What's [up|new]?",
             "And you?",
         ),
         ("I am fine, thank you. How are you?",),
@@ -48,14 +53,13 @@ _SMALL_TALK: tuple[Talk, ...] = (
     ),
     (
         (
-            "Who are you?",
-            "What are you?",
-            "What is your name?",
-            "What's your name?",
-            "Tell me about yourself.",
-            "Introduce yourself.",
-            "What should I call you?",
+            "[Who|What] are you[| really]?",
+            "[What is|What's|whats] your name?",
+            "[Tell me|Say something|Can you tell me] [about yourself|who you are|your name].",
+            "[Introduce|Describe] yourself.",
+            "What [should|can|do] I call you?",
             "Do you have a name?",
+            "[Who|What] am I [talking|speaking|chatting] [to|with]?",
         ),
         ("I am demo, the small language model that comes with inferno.",),
     ),
@@ -91,7 +95,12 @@ _SMALL_TALK: tuple[Talk, ...] = (
     ),
     (
         (
-            "What can you do[| for me]?",
+            "What [can|could] you do[| for me]?",
+            "What are you able to do?",
+            "What are your [skills|abilities|talents]?",
+            "What is this[| thing] for?",
+            "How can I use you?",
+            "[Tell me|Show me] what you can do.",
             "What do you know[| about]?",
             "Help[| me]",
             "How can you help me?",
@@ -199,7 +208,9 @@ _SMALL_TALK: tuple[Talk, ...] = (
     (
         (
             "[Can you|Are you able to] [count|do maths|add numbers|calculate|do sums|do math]?",
-            "Do you know [maths|math|numbers]?",
+            "Can you [add|subtract|multiply|do arithmetic|help me with maths]?",
+            "Do you know [maths|math|numbers|arithmetic]?",
+            "Are you good at [maths|math|numbers|sums]?",
         ),
         ("Yes, I can do small sums. Ask me one!",),
     ),
@@ -243,7 +254,12 @@ _SMALL_TALK: tuple[Talk, ...] = (
         ("I don't know that. I am a very small model.",),
     ),
     (
-        ("Do you know everything?", "Are you [smart|clever|intelligent]?", "Can you learn?"),
+        (
+            "Do you know [everything|a lot|much]?",
+            "Are you [smart|clever|intelligent]?",
+            "Can you learn[| from me]?",
+            "Do you remember [me|our last chat|yesterday]?",
+        ),
         ("I know only a few simple things; I am a very small model.",),
     ),
 )
@@ -258,7 +274,8 @@ JOKES = (
 )
 JOKE_REQUESTS = (
     "[Tell me|Do you know|Can you tell me|Say] a joke[.|?|, please.]",
-    "Make me laugh[.|!]",
+    "[Have you got|Do you have|Give me|Tell me] [a|another|one] [joke|good joke|funny joke][.|?|]",
+    "[Make me laugh|Be funny|Joke][.|!]",
     "A joke, please.",
     "Say something funny.",
 )
@@ -275,6 +292,11 @@ AGAIN = (
 def small_talk(rng: random.Random) -> list[Exchange]:
     """Greetings, thanks, feelings, and who the model is."""
     return [from_table(_SMALL_TALK, rng, "small talk")]
+
+
+def greeting(rng: random.Random) -> list[Exchange]:
+    """How many chats begin."""
+    return [from_table((_GREETINGS,), rng, "small talk")]
 
 
 def equal_answers(answer: str) -> tuple[str, ...]:

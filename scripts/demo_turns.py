@@ -87,11 +87,12 @@ _PERSONAL = (
     ),
     Personal(
         "pet",
-        "[I have a [dog|cat|pet|rabbit|hamster] named|my [dog|cat|pet] is called|"
+        "[I have a [dog|cat|pet|rabbit|hamster] [named|called]|my [dog|cat|pet] is [named|called]|"
         "my [dog|cat|pet]'s name is] {x}",
         "{x} is a nice name!",
         "[what is my [dog|cat|pet] called|what is my [pet|dog|cat]'s name|"
-        "what is the name of my [pet|dog|cat]|do you remember my [pet|dog|cat]'s name]",
+        "what is the name of my [pet|dog|cat]|do you [remember|know] my [pet|dog|cat]'s name|"
+        "how is my [pet|dog|cat] called|what did I call my [pet|dog|cat]]",
         "The name is {x}.",
         "You have not told me about it.",
         lambda rng: pet(rng, rng.random() < 0.5),
@@ -147,7 +148,8 @@ def ask_back(rng: random.Random, before: list[Exchange]) -> list[Exchange]:
         (
             (
                 "[what did I [just |]ask|what was my [last |]question|repeat my question|"
-                "what did I just [say|ask you]|what did I say]",
+                "what did I just [say|ask you]|what did I say|what was the question|"
+                "what have I [just |]asked]",
                 f"You said: {last.question}",
             ),
             (

@@ -12,9 +12,11 @@ import torch
 from demo_batches import IGNORED, LONGEST_ROW, draw_batches
 from demo_corpus import Document, Piece, documents
 from demo_exam import EXAM, is_about, items_of
-from demo_names import person_name
+from demo_exchange import dressed
+from demo_names import GIRLS, person_name
 from demo_split import canonical
-from demo_stories import tell
+from demo_stories import KNOWN_NAMES, PLOTS, Theme, tell
+from demo_story_talk import story_talk
 from tokenizers import Tokenizer
 
 from inferno.demo import MODEL_FOLDERS
@@ -40,7 +42,12 @@ def draw(seed: str, number: int, *, held_out: bool = False) -> list[Document]:
 
 def questions(drawn: list[Document]) -> set[str]:
     texts = ("".join(piece.text for piece in document) for document in drawn)
-    return {canonical(q) for text in texts for q in re.findall(r"<\|user\|>(.*?)<\|end\|>", text)}
+    asked = re.compile(r"<\|user\|>(.*?)<\|end\|>", re.DOTALL)
+    return {canonical(question) for text in texts for question in asked.findall(text)}
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +147,59 @@ def test_every_story_passes_the_exam_for_stories() -> None:
     rng = random.Random("stories")
     told = [tell(rng) for _ in range(500)]
     assert all(is_about(story.text, story.hero.kind, story.hero.name) for story in told)
+
+
+def test_a_story_names_what_it_was_asked_to_be_about_at_once() -> None:
+    rng = random.Random("themes")
+    for theme in (Theme("a kite", PLOTS[2]), Theme("football")):
+        for _ in range(100):
+            opening = tell(rng, theme).text.split(". ")[:2]
+            assert theme.about in " ".join(opening)
+
+
+def test_a_hero_that_was_not_named_has_a_name_that_fits() -> None:
+    rng = random.Random("fitting names")
+    people = [tell(rng).friend for _ in range(1500)]
+    girls = {friend.name for friend in people if friend.kind == "girl"}
+    assert len(girls) > 5
+    assert girls <= set(GIRLS)
+    assert {friend.is_female for friend in people if friend.kind in ("boy", "king")} == {False}
+
+
+def test_a_story_that_was_asked_for_fits_its_request() -> None:
+    rng = random.Random("requests")
+    asked = [exchanges[0] for _ in range(1500) if (exchanges := story_talk(rng))]
+    heroes = [(re.search(r"(?:named|story of) (\w+)", e.answer), e.question) for e in asked]
+    assert all(hero is None or hero[1] in KNOWN_NAMES | words_of(q) for hero, q in heroes)
+    named = [e for e in asked if re.search(r"about an? \w+ (named|called) ", e.question)]
+    assert len(named) > 50
+    for exchange in named:
+        found = re.search(r"about an? (\w+) (?:named|called) (\w+)", exchange.question)
+        assert found is not None
+        opening = ". ".join(exchange.answer.split(". ")[:2])
+        assert found[1] in opening
+        assert found[2] in opening
+
+
+@pytest.mark.parametrize("question", ["What is rain?", "Is it?", "Stop.", "I am Tom."])
+def test_a_dressed_question_keeps_its_words(question: str) -> None:
+    rng = random.Random("dressed")
+    drawn = [dressed(question, rng) for _ in range(1000)]
+    words = question.lower().rstrip("?.").split()
+    for text in drawn:
+        kept = [word for word in re.findall(r"[\w']+", text.lower()) if word in words]
+        assert kept == words
+    assert 0.85 < drawn.count(question) / len(drawn) < 0.95
+    assert len(set(drawn)) > 10
+
+
+def test_some_chats_begin_with_a_greeting() -> None:
+    greeted = [
+        document[1].text
+        for document in draw("greetings", 2000)
+        if re.match(r"<\|user\|>(hi|hello|hey)\b", document[1].text, re.IGNORECASE)
+    ]
+    assert 0.08 < len(greeted) / 2000 < 0.3
 
 
 _STORY = (

@@ -12,8 +12,9 @@ import pytest
 from demo_about import about_inferno
 from demo_corpus import Kind, documents
 from demo_exchange import Exchange
-from demo_facts import simple_fact, single_fact
+from demo_facts import simple_fact, single_fact, yes_or_no
 from demo_grammar import words
+from demo_properties import property_question, size_question
 from demo_relations import RELATIONS
 from demo_split import canonical
 from demo_story_talk import short_story, story_talk
@@ -103,9 +104,45 @@ def test_comparisons_are_right() -> None:
             pytest.fail(f"{exchange} is no comparison")
 
 
+def test_a_check_says_what_is_so() -> None:
+    said = {exchange.question: exchange.answer for exchange in draw(yes_or_no, 20_000)}
+    for question, answer in {
+        "Is the sky blue?": "Yes, the sky is blue.",
+        "Is snow green?": "No, snow is white.",
+        "Is Paris the capital of France?": "Yes, the capital of France is Paris.",
+        "Does an ant have six legs?": "Yes, an ant has six legs.",
+        "Is Mars a planet?": "Yes, Mars is a planet.",
+        "Is cold the opposite of hot?": "Yes, the opposite of hot is cold.",
+        "Does Monday come after Sunday?": "Yes, Monday comes after Sunday.",
+    }.items():
+        assert said[question] == answer
+
+
+def test_no_bird_is_said_to_be_no_animal() -> None:
+    checks = draw(yes_or_no, 20_000)
+    assert not [e for e in checks if "an animal" in e.question and e.answer.startswith("No")]
+
+
+def test_properties_and_sizes_are_not_contradictory() -> None:
+    bigger = set()
+    for exchange in draw(property_question) + draw(size_question):
+        if found := re.fullmatch(
+            r"(?:\w+, )?(.*) is (bigger|smaller) than (.*)\.", exchange.answer
+        ):
+            one, word, other = found[1].lower(), found[2], found[3].lower()
+            bigger.add((one, other) if word == "bigger" else (other, one))
+    assert len(bigger) > 200
+    assert not {(b, a) for a, b in bigger} & bigger
+    assert {("an elephant", "a mouse"), ("the sun", "the moon")} <= bigger
+    says = {exchange.question: exchange.answer for exchange in draw(property_question)}
+    assert says["Is fire cold?"] == "No, fire is hot."
+    assert says["Is fire hot?"] == "Yes, fire is hot."
+
+
 def test_a_question_has_one_answer() -> None:
     said = defaultdict(set)
-    for kind in (simple_fact, single_fact, unknown, about_inferno, one_digit, comparison, not_told):
+    kinds = (simple_fact, single_fact, yes_or_no, property_question, size_question, not_told)
+    for kind in (*kinds, unknown, about_inferno, one_digit, comparison):
         for exchange in draw(kind, 6000):
             said[canonical(exchange.question)].add(exchange.answer)
     assert len(said) > 10_000

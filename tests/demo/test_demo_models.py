@@ -73,13 +73,7 @@ def test_held_out_questions_are_answered(
     [
         ("What is inferno?", "Inferno is a Python package that runs large language models"),
         ("What is 2 + 3?", "2 + 3 = 5."),
-        pytest.param(
-            "What colour is the sky?",
-            "The sky is blue.",
-            marks=pytest.mark.xfail(
-                strict=True, reason="it answers that it doesn't know, though it was taught"
-            ),
-        ),
+        ("What colour is the sky?", "The sky is blue."),
         ("Who are you?", "I am demo"),
     ],
 )

@@ -1,0 +1,117 @@
+"""The relations about animals, and of which kind things are."""
+
+from __future__ import annotations
+
+import demo_tables as tables
+from demo_relation import Relation
+from demo_wordings import NAME, TELL, listed, paired
+
+ANIMAL_RELATIONS: tuple[Relation, ...] = (
+    Relation(
+        "animal sounds",
+        tuple(paired(tables.SOUNDS)),
+        (
+            "what does {an_x} say",
+            "what [sound|noise] does {an_x} make",
+            "how does {an_x} [go|sound]",
+            f"{NAME} the sound of {{an_x}}",
+            f"{TELL} what {{an_x}} says",
+            "what do you hear from {an_x}",
+            "{an_x} says what",
+            "[what|which] [sound|noise] [is made by|belongs to] {an_x}",
+            "{an_x} makes [what|which] [sound|noise]",
+        ),
+        "{an_x} says {y}.",
+        ("and {an_x}", "what about {an_x}", "and what does {an_x} say"),
+        ("which sound do we hear from {an_x}", "what sound comes from {an_x}"),
+        ("does {an_x} say {y}",),
+    ),
+    Relation(
+        "young animals",
+        tuple(paired(tables.YOUNG)),
+        (
+            "what is a [young|baby] {x} called",
+            "what do [you|we|people] call a [young|baby] {x}",
+            "what is a [young|baby] {x}",
+            "what's [the name of |]a [young|baby] {x}[| called]",
+            "what is the name for a [young|baby] {x}",
+            "a [young|baby] {x} is called what",
+            "what is the [child|baby|young] of {an_x}[| called]",
+            "how do you call a [young|baby|little] {x}",
+            "what does {an_x} call its young",
+            "what is {an_x}'s baby called",
+        ),
+        "A young {x} is called {an_y}.",
+        ("and a [young|baby] {x}", "what about a [young|baby] {x}"),
+        ("how do we call the [baby|young] of {an_x}", "what is the word for a [baby|young] {x}"),
+    ),
+    Relation(
+        "legs",
+        tuple(listed(tables.LEGS)),
+        (
+            "how many legs does {an_x} have",
+            "how many legs has {an_x}[| got]",
+            f"{TELL} how many legs {{an_x}} has",
+            "what is the number of legs of {an_x}",
+            "how many legs are there on {an_x}",
+            "how many legs [do you see on|can you count on|are on] {an_x}",
+            "with how many legs does {an_x} [walk|run|move]",
+            "{an_x} [walks|runs] on how many legs",
+            "what number of legs does {an_x} have",
+            "count the legs of {an_x}",
+        ),
+        "{an_x} has {y} legs.",
+        ("and {an_x}", "what about {an_x}", "how about {an_x}"),
+        ("on how many legs does {an_x} walk", "{an_x} has how many legs"),
+        ("does {an_x} have {y} legs", "has {an_x} {y} legs"),
+    ),
+    Relation(
+        "animal homes",
+        tuple(paired(tables.HOMES)),
+        (
+            "where does {an_x} live",
+            "where do you find {an_x}",
+            "where is the home of {an_x}",
+            "where [can|could] I find {an_x}",
+            "in what does {an_x} live",
+            "what is the home of {an_x}",
+            "{an_x} lives where",
+            f"{TELL} where {{an_x}} lives",
+        ),
+        "{an_x} lives in {y}.",
+        ("and {an_x}", "what about {an_x}"),
+        ("where is {an_x} at home", "what place does {an_x} live in"),
+    ),
+    Relation(
+        "animal food",
+        tuple(paired(tables.FOODS)),
+        (
+            "what does {an_x} [like to |]eat",
+            "what is the food of {an_x}",
+            "what do you feed {an_x}",
+            "what [do|can] I give {an_x} to eat",
+            "{an_x} eats what",
+            "what is {an_x}'s [favourite |]food",
+            "on what does {an_x} feed",
+            f"{TELL} what {{an_x}} eats",
+        ),
+        "{an_x} eats {y}.",
+        ("and {an_x}", "what about {an_x}"),
+        ("what food does {an_x} eat", "what does {an_x} live on"),
+    ),
+    Relation(
+        "kinds of things",
+        tuple(listed(tables.KINDS_OF_THING)),
+        (
+            "what [kind|sort] of thing is {an_x}",
+            "what is {an_x}",
+            "what's {an_x}",
+            "what exactly is {an_x}",
+            "what do you know about {an_x}",
+            "{an_x} is what",
+            "what kind of a thing is {an_x}",
+        ),
+        "{an_x} is {y}.",
+        checks=("is {an_x} {y}",),
+    ),
+)
