@@ -126,10 +126,12 @@ def test_dummy_weights_in_real_shapes_run(tmp_path: Path, name: str, dtype: str)
     )
     options = EngineOptions(model=tmp_path, load_format="dummy", dtype=dtype, num_blocks=32)
     engine = build_engine(options)
-    assert engine.footprint.weights_bytes == num_bytes(
+    expected = num_bytes(
         build_on_meta(json.loads((tmp_path / "config.json").read_text()))[0],
         getattr(torch, dtype),
     )
+    # Kernels fill weights up to whole panels of 16 outputs.
+    assert expected <= engine.footprint.weights_bytes <= 1.01 * expected
     logits = engine.logits(range(20))
     assert logits.isfinite().all()
     assert 0.01 < logits.std() < 100

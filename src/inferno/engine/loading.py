@@ -131,4 +131,10 @@ def _quantization(options: EngineOptions, device: torch.device) -> str | None:
             f"{device} here; leave it out, or see `inferno doctor`",
             param="quantize",
         )
+    if options.dtype == "float16":
+        raise InvalidRequest(
+            f"quantize={options.quantize} goes with dtype float32 or bfloat16, not float16; leave "
+            "--dtype out",
+            param="quantize",
+        )
     return options.quantize

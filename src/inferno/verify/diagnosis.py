@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inferno.verify.checkpoints import mask_problem
+from inferno.verify.checkpoints import mask_problem, turned_by_oracle
 from inferno.verify.compare import measure
 from inferno.verify.hints import find_cause
 from inferno.verify.outcome import Diagnosis, Measure, Row
@@ -41,7 +41,7 @@ def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) 
     has_numbers = shown is not None and _has_numbers(shown, evidence)
     where = cause = None
     if shown is not None and has_numbers:
-        shown, evidence = _without_following(shown, evidence)
+        shown, evidence = _without_following(shown, _turned(shown, evidence))
         where = find_where(shown, evidence)
         cause = _beyond_window(shown, evidence) or find_cause(shown, evidence)
     is_little = shown is not None and has_numbers and _is_little(shown)
@@ -57,6 +57,15 @@ def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
     if evidence.found[shown.tap].shape != evidence.expected[shown.tap].shape:
         return False
     return not layer or all(at(int(layer), name) in evidence.expected for name in LAYER_TAPS)
+
+
+def _turned(shown: Measure, evidence: Evidence) -> Evidence:
+    """Rotated q and k are those of the engine, as the oracle's angles turn them."""
+    layer, _, name = shown.tap.rpartition(".")
+    if name not in ("q_rot", "k_rot"):
+        return evidence
+    turned = turned_by_oracle(evidence.found, evidence.expected, int(layer))
+    return replace(evidence, expected={**evidence.expected, **turned})
 
 
 def _without_following(shown: Measure, evidence: Evidence) -> tuple[Measure, Evidence]:

@@ -50,6 +50,7 @@ class ReferenceOracle:
 
     dtype           of everything but sums.
     rounds_to_int8  what meets packed weights, as kernels for those may.
+    nudge           embeddings are moved by a rounding, up or down as this seed says.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ReferenceOracle:
         dtype: torch.dtype = torch.float32,
         *,
         rounds_to_int8: bool = False,
+        nudge: int | None = None,
     ) -> None:
         self.name = f"inferno's plain {str(dtype).removeprefix('torch.')} reference"
         self.config: PlainConfig = read_plain_config(hf_config)
@@ -68,6 +70,7 @@ class ReferenceOracle:
         self._folder = folder
         self._tell = tell
         self._rounds_to_int8 = rounds_to_int8
+        self._nudge = nudge
 
     @torch.inference_mode()
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
@@ -101,7 +104,8 @@ class ReferenceOracle:
 
     def _embed(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
         table = self.weights.embedding()
-        return [table[torch.tensor(ids)] for ids in texts]
+        xs = [table[torch.tensor(ids)] for ids in texts]
+        return xs if self._nudge is None else [_nudged(x, self._nudge) for x in xs]
 
     def _layer(self, index: int) -> PlainLayer:
         return PlainLayer(self.config, self.weights, index, rounds_to_int8=self._rounds_to_int8)
@@ -189,3 +193,10 @@ class PlainLayer:
 def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
     """Of positions from 0 on, no coarser than float32."""
     return plain_cos_sin(config, torch.arange(len(x_TE)), dtype=wide(x_TE).dtype)
+
+
+def _nudged(x_TE: Tensor, seed: int) -> Tensor:
+    """Each value moved by about one unit of its last place."""
+    generator = torch.Generator().manual_seed(seed)
+    signs = torch.randint(2, x_TE.shape, generator=generator) * 2 - 1
+    return x_TE * (1 + torch.finfo(x_TE.dtype).eps * signs).to(x_TE.dtype)

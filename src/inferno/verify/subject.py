@@ -99,5 +99,8 @@ def _with_logits(taps: Taps, model: CausalLM) -> Taps:
     """The model's own head over every position, not only where a token was drawn."""
     device = next(model.parameters()).device
     pieces = torch.split(taps["hidden"], _LOGITS_ROWS)
-    logits = torch.cat([model.logits(piece.to(device)).cpu() for piece in pieces])
+    try:
+        logits = torch.cat([model.logits(piece.to(device)).cpu() for piece in pieces])
+    except RuntimeError as problem:  # what torch raises where types or shapes don't fit
+        raise EngineError(f"the model's head can't compute its logits: {problem}") from None
     return {**taps, "logits": logits}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from inferno.verify.case import Case
-from inferno.verify.checkpoints import KVFindings, layer_rows, residual_row, turned_by_oracle
+from inferno.verify.checkpoints import KVFindings, layer_rows, residual_row
 from inferno.verify.choices import choices_of
 from inferno.verify.compare import Tolerances
 from inferno.verify.endings import Generated, ending_rows
@@ -85,11 +85,9 @@ def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
 
 def evidence_of(case: Case, watched: Watched) -> Evidence:
     """What a mistake is sought in."""
-    found, expected = watched.found, watched.expected
-    turned = [turned_by_oracle(found, expected, layer) for layer in watched.layers]
     return Evidence(
-        found=found,
-        expected={**expected, **{name: x for taps in turned for name, x in taps.items()}},
+        found=watched.found,
+        expected=watched.expected,
         config=case.plain,
         weights=case.weights,
         token_ids=watched.observed.token_ids[: watched.num_tokens],

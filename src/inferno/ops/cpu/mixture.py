@@ -37,7 +37,11 @@ def experts(
     down_bias_XE: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    if not (isinstance(gate_up_XFE, PanelExperts) and isinstance(down_XEF, PanelExperts)):
+    if not (
+        is_ours(x_TE)
+        and isinstance(gate_up_XFE, PanelExperts)
+        and isinstance(down_XEF, PanelExperts)
+    ):
         return reference.experts(
             *(x_TE, experts_TA, weights_TA, gate_up_XFE, down_XEF),
             activation=activation,

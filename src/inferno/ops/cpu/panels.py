@@ -76,9 +76,10 @@ class PanelWeight:
 
     def unpack(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The values [O, I]; exact for weights that are floats of that dtype or narrower."""
-        values_OI, ids_O = torch.empty(self.shape, dtype=dtype), torch.arange(self.shape[0])
+        values_OI = torch.empty(self.shape, dtype=dtype if dtype in _FLOATS else torch.float32)
+        ids_O = torch.arange(self.shape[0])
         _native.embedding(ids_O.data_ptr(), self.native, matrix(values_OI))
-        return values_OI
+        return values_OI.to(dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
