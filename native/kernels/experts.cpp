@@ -12,7 +12,7 @@ namespace {
 constexpr Index kFewValues = 16384;
 
 // Pieces of a product for each thread, so that one that comes late leaves little to wait for.
-constexpr Index kPieces = 8;
+constexpr Index kPieces = 16;
 
 // Memory cut into arrays. Without a base it only counts.
 struct Arrays {
@@ -21,7 +21,7 @@ struct Arrays {
 
     template <class T>
     T* take(Index count) {
-        char* start = base + used;
+        char* start = base ? base + used : nullptr;
         used += round_up(count * static_cast<Index>(sizeof(T)), 64);
         return reinterpret_cast<T*>(start);
     }
@@ -42,13 +42,13 @@ struct State {
     const ExpertsArgs& args;
     Index num_choices;
     Index num_used;
-    Index* starts;    // [X + 1]: first sorted row of each expert
-    Index* used;      // [num_used]: experts that were chosen
-    Index* tokens;    // [P]: of each sorted row
-    Index* places;    // [P]: the sorted row of each choice
-    Rows gate_up;     // [P, 2F], sorted
-    Rows gated;       // [P, F]
-    Rows outputs;     // [P, E]
+    Index* starts;  // [X + 1]: first sorted row of each expert
+    Index* used;    // [num_used]: experts that were chosen
+    Index* tokens;  // [P]: of each sorted row
+    Index* places;  // [P]: the sorted row of each choice
+    Rows gate_up;   // [P, 2F], sorted
+    Rows gated;     // [P, F]
+    Rows outputs;   // [P, E]
     Stage up;
     Stage down;
 
@@ -177,8 +177,8 @@ void gate_row(const State& state, Index row) {
     const Raw* gate = static_cast<const Raw*>(state.gate_up.data) + row * state.gate_up.stride;
     Raw* out = static_cast<Raw*>(state.gated.data) + row * state.gated.stride;
     for (Index i = 0; i < width; i += 16) {
-        const F values = gated<X>(load_part<X>(gate, i, width), load_part<X>(gate + width, i, width),
-                                  state.args.activation);
+        const F up = load_part<X>(gate + width, i, width);
+        const F values = gated<X>(load_part<X>(gate, i, width), up, state.args.activation);
         store_part<X>(out, i, width, values);
     }
 }

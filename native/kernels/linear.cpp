@@ -8,25 +8,43 @@ namespace {
 // Up to so many values are arranged by the caller: waking the others would take longer.
 constexpr std::int64_t kFewValues = 8192;
 
-// Pieces for each thread, so that one that comes late leaves the others little to wait for.
-constexpr std::int64_t kPieces = 8;
-
-struct Grid {
-    std::int64_t panels;  // of a piece
-    std::int64_t columns;  // pieces side by side
-    std::int64_t rows;  // and below each other
-};
+// Panels that the widest tile takes together.
+constexpr std::int64_t kLeastPanels = 4;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Rows are divided only where there are too few of those.
-Grid grid_for(const Product& product, std::int64_t num_threads) {
+// How a product is cut. Long pieces come first, because memory is read best in one go, and short
+// ones last, so that nobody waits long: each takes a thread's share of half of what is left.
+struct Pieces {
+    std::int64_t panels;
+    std::int64_t num_threads;
+    std::int64_t row_parts;  // more than one where there are too few panels
+
+    // Panels of a piece that begins with panel `first`.
+    Range from(std::int64_t first) const {
+        const std::int64_t width =
+            round_up((panels - first) / (2 * num_threads) + 1, kLeastPanels);
+        return {first, first + width < panels ? first + width : panels};
+    }
+
+    std::int64_t count() const {
+        std::int64_t count = 0;
+        for (Range piece = {0, 0}; piece.end < panels; ++count) piece = from(piece.end);
+        return count;
+    }
+
+    Range nth(std::int64_t n) const {
+        Range piece = from(0);
+        for (; n > 0; --n) piece = from(piece.end);
+        return piece;
+    }
+};
+
+Pieces pieces_of(const Product& product, std::int64_t num_threads) {
     const std::int64_t panels = num_panels(product.weight);
-    const std::int64_t width = panels_of_piece(panels, num_threads * kPieces);
-    const std::int64_t columns = divide_up(panels, width);
-    const std::int64_t rows = divide_up(num_threads, columns);
-    const std::int64_t num_blocks = product.x.num_blocks;
-    return {width, columns, rows < num_blocks ? rows : num_blocks};
+    const std::int64_t wanted = divide_up(num_threads, divide_up(panels, kLeastPanels));
+    const std::int64_t blocks = product.x.num_blocks;
+    return {panels, num_threads, wanted < blocks ? wanted : blocks};
 }
 
 void arrange_all(const LinearArgs& args, const Rows& x, const Inputs& inputs, Pool& pool) {
@@ -42,16 +60,14 @@ void arrange_all(const LinearArgs& args, const Rows& x, const Inputs& inputs, Po
 }
 
 void multiply_all(const Product& product, Pool& pool) {
-    const Grid grid = grid_for(product, pool.num_threads());
-    const std::int64_t panels = num_panels(product.weight);
+    const Pieces pieces = pieces_of(product, pool.num_threads());
+    const std::int64_t parts = pieces.row_parts;
     const std::int64_t blocks = product.x.num_blocks;
-    pool.run(grid.columns * grid.rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t piece = begin; piece < end; ++piece) {
-            const std::int64_t row = piece % grid.rows;
-            const std::int64_t first = piece / grid.rows * grid.panels;
-            const std::int64_t last = first + grid.panels;
-            multiply(product, {blocks * row / grid.rows, blocks * (row + 1) / grid.rows},
-                     {first, last < panels ? last : panels});
+    pool.run(pieces.count() * parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const std::int64_t part = i % parts;
+            multiply(product, {blocks * part / parts, blocks * (part + 1) / parts},
+                     pieces.nth(i / parts));
         }
     });
 }

@@ -6,8 +6,7 @@
 namespace inferno {
 namespace {
 
-constexpr Index kVector = 64;                 // bytes of a weight vector: 16 outputs, 4 bytes each
-constexpr Index kGroupBytes = kGroup * kPanel;  // of a panel's group, once unpacked
+constexpr Index kVector = 64;  // bytes of a weight vector: 16 outputs, 4 bytes each
 
 inline I low_nibbles(I bytes) { return bit_and(bytes, splat_int(0x0f0f0f0f)); }
 
@@ -20,29 +19,32 @@ inline I e2m1_values(I nibbles) {
 
 // Vectors 2 `pair` and 2 `pair` + 1 of a group, as unsigned bytes.
 struct Int8Codes {
-    static constexpr Index kBytes = kGroupBytes;
+    static constexpr Index kBytes = kGroup * kPanel;
     static void load(const char* group, int pair, I& first, I& second) {
         first = load_int_aligned(group + 2 * pair * kVector);
         second = load_int_aligned(group + (2 * pair + 1) * kVector);
     }
+    static I dot(I acc, I codes, I x) { return dot4(acc, codes, x); }
 };
 
 struct Int4Codes {
-    static constexpr Index kBytes = kGroupBytes / 2;
+    static constexpr Index kBytes = kGroup * kPanel / 2;
     static void load(const char* group, int pair, I& first, I& second) {
         const I both = load_int_aligned(group + pair * kVector);
         first = low_nibbles(both);
         second = low_nibbles(shift_right<4>(both));
     }
+    static I dot(I acc, I codes, I x) { return dot4_small(acc, codes, x); }
 };
 
 struct Mxfp4Codes {
-    static constexpr Index kBytes = kGroupBytes / 2;
+    static constexpr Index kBytes = kGroup * kPanel / 2;
     static void load(const char* group, int pair, I& first, I& second) {
         Int4Codes::load(group, pair, first, second);
         first = e2m1_values(first);
         second = e2m1_values(second);
     }
+    static I dot(I acc, I codes, I x) { return dot4_small(acc, codes, x); }
 };
 
 struct Bf16Scales {

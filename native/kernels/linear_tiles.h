@@ -10,7 +10,7 @@
 namespace inferno {
 namespace {
 
-// How many rows of one panel the registers hold: 32 vectors of 16 lanes, or 8 pairs of half of that.
+// How many rows' sums of one panel the registers hold: there are 32 of 16 lanes, or 16 of 8.
 #if defined(__AVX512F__)
 constexpr int kFloatRows = 24;
 constexpr int kGroupedRows = 12;
@@ -29,37 +29,17 @@ struct Bf16Dot {
     static F dot(F sum, I weight, I x) { return dot2(sum, weight, x); }
 };
 
-// Where a tile reads and writes. A panel's vectors lie side by side, panels `..._stride` bytes apart.
+// Where a tile reads and writes.
 struct Tile {
     const std::uint32_t* x;  // [words][R]
     Index count;             // of words, or of groups
     const char* codes;
-    Index codes_stride;
+    Index codes_stride;      // bytes from panel to panel
     const char* scales;
-    Index scales_stride;
-    float* sums;  // [R][P][16]
-    const char* fetch;  // codes that are brought into the L2 cache meanwhile; or null
-    Index fetch_stride;
-    Index fetch_step;  // bytes from vector to vector
+    float* sums;             // [R][P][16]
+    const char* fetch;       // codes that are brought into the L2 cache meanwhile; or null
+    Index fetch_step;        // bytes from vector to vector
 };
-
-template <int R, int P>
-inline void clear(F (&sums)[R][P]) {
-    INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) {
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) sums[r][p] = zero();
-    }
-}
-
-template <int R, int P>
-inline void store_sums(const Tile& tile, const F (&sums)[R][P]) {
-    INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) {
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) store(tile.sums + (r * P + p) * kPanel, sums[r][p]);
-    }
-}
 
 // Bring `points` places of each panel into the L2 cache; where the next ones lie.
 template <int P>
@@ -67,17 +47,19 @@ inline const char* fetch_ahead(const Tile& tile, const char* fetch, int points) 
     INFERNO_UNROLL
     for (int i = 0; i < points; ++i) {
         INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) __builtin_prefetch(fetch + p * tile.fetch_stride, 0, 2);
+        for (int p = 0; p < P; ++p) __builtin_prefetch(fetch + p * tile.codes_stride, 0, 2);
         fetch += tile.fetch_step;
     }
     return fetch;
 }
 
-// Tiles are functions of their own: inlined into one, they'd share its registers.
+// R rows times P panels. Tiles are functions of their own: inlined into one, they'd share its
+// registers.
 template <class Dot, int R, int P>
 [[gnu::noinline]] void float_tile(const Tile& tile) {
     F sums[R][P];
-    clear<R, P>(sums);
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) sums[i / P][i % P] = zero();
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
     const char* fetch = tile.fetch;
@@ -95,68 +77,62 @@ template <class Dot, int R, int P>
             for (int p = 0; p < P; ++p) sums[r][p] = Dot::dot(sums[r][p], weight[p], word);
         }
     }
-    store_sums<R, P>(tile, sums);
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) store(tile.sums + i * kPanel, sums[i / P][i % P]);
 }
 
 // The exact dots of one group, in int32.
-template <class Codes, int R, int P>
-inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                       I (&dots)[R][P]) {
+template <class Codes, int R>
+inline void group_dots(const std::uint32_t* x, const char* codes, I (&dots)[R]) {
     INFERNO_UNROLL
     for (int r = 0; r < R; ++r) {
-        const I start = splat_int(static_cast<std::int32_t>(x[kGroupStart * R + r]));
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) dots[r][p] = start;
+        dots[r] = splat_int(static_cast<std::int32_t>(x[kGroupStart * R + r]));
     }
     INFERNO_UNROLL
     for (int pair = 0; pair < 4; ++pair) {
-        I first[P], second[P];
+        I first, second;
+        Codes::load(codes, pair, first, second);
+        const std::uint32_t* words = x + 2 * pair * R;
         INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            Codes::load(codes + p * codes_stride, pair, first[p], second[p]);
+        for (int r = 0; r < R; ++r) {
+            const I word = splat_int(static_cast<std::int32_t>(words[r]));
+            dots[r] = Codes::dot(dots[r], first, word);
         }
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(x[2 * pair * R + r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) dots[r][p] = dot4(dots[r][p], first[p], word);
-        }
-        INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(x[(2 * pair + 1) * R + r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) dots[r][p] = dot4(dots[r][p], second[p], word);
+            const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
+            dots[r] = Codes::dot(dots[r], second, word);
         }
     }
 }
 
-template <class Format, int R, int P>
+// R rows times one panel.
+template <class Format, int R>
 [[gnu::noinline]] void grouped_tile(const Tile& tile) {
-    F sums[R][P];
-    clear<R, P>(sums);
+    F sums[R];
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) sums[r] = zero();
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
     const char* scales = tile.scales;
     const char* fetch = tile.fetch;
     for (Index g = 0; g < tile.count; ++g) {
-        if (fetch) fetch = fetch_ahead<P>(tile, fetch, Format::Codes::kBytes / kVector);
-        I dots[R][P];
-        group_dots<typename Format::Codes, R, P>(x, codes, tile.codes_stride, dots);
+        if (fetch) fetch = fetch_ahead<1>(tile, fetch, Format::Codes::kBytes / kVector);
+        I dots[R];
+        group_dots<typename Format::Codes, R>(x, codes, dots);
+        const F scale = Format::Scales::load(scales);
         INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            const F scale = Format::Scales::load(scales + p * tile.scales_stride);
-            INFERNO_UNROLL
-            for (int r = 0; r < R; ++r) {
-                float x_scale;
-                __builtin_memcpy(&x_scale, x + kGroupScale * R + r, sizeof x_scale);
-                sums[r][p] = fma(to_float(dots[r][p]), mul(scale, splat(x_scale)), sums[r][p]);
-            }
+        for (int r = 0; r < R; ++r) {
+            float x_scale;
+            __builtin_memcpy(&x_scale, x + kGroupScale * R + r, sizeof x_scale);
+            sums[r] = fma(to_float(dots[r]), mul(scale, splat(x_scale)), sums[r]);
         }
         x += kGroupWords * R;
         codes += Format::Codes::kBytes;
         scales += Format::Scales::kBytes;
     }
-    store_sums<R, P>(tile, sums);
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) store(tile.sums + r * kPanel, sums[r]);
 }
 
 }  // namespace

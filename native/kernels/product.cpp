@@ -9,9 +9,11 @@ namespace {
 // How many panels go together over few rows: memory answers faster when asked for several things.
 constexpr int kWide = kFloatRows >= 24 ? 4 : 2;
 
-// How far ahead of a lone block panels are fetched, in bytes: a single one, and several together.
-constexpr Index kAhead = 8192;
-constexpr Index kWideAhead = 512;
+// How far ahead of a lone block its panels are fetched, in bytes, as measured: near where tiles do
+// little but read, because the processor's own prefetching is at work there too.
+constexpr Index kAhead = 6144;
+constexpr Index kNearAhead = 2048;
+constexpr Index kWideAhead = 1024;
 
 // How many of a panel's blocks share in fetching the next panel.
 constexpr Index kMostSharers = 8;
@@ -19,7 +21,8 @@ constexpr Index kMostSharers = 8;
 // Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
 constexpr Index kRowsBytes = 512 << 10;
 
-// How a weight is walked, vector by vector or group by group, and the shapes of its tiles.
+// How a weight is walked, vector by vector or group by group, and the shapes of its tiles. With
+// groups a tile has work enough that a single panel keeps memory busy.
 template <class Dot>
 struct FloatSteps {
     static constexpr int kRows = kFloatRows;
@@ -27,32 +30,39 @@ struct FloatSteps {
     static constexpr Index kWords = 1;
     static constexpr Index kCodes = kVector;
     static constexpr Index kScales = 0;
+    static Index ahead(Index rows) { return rows <= kWideRows ? kWideAhead : kAhead; }
 
     template <int R, int P>
     static void run(const Tile& tile) { float_tile<Dot, R, P>(tile); }
 };
 
-template <class Format, int kMostWideRows>
+template <class Format>
 struct GroupSteps {
     static constexpr int kRows = kGroupedRows;
-    static constexpr int kWideRows = kMostWideRows;
+    static constexpr int kWideRows = 0;
     static constexpr Index kWords = kGroupWords;
     static constexpr Index kCodes = Format::Codes::kBytes;
     static constexpr Index kScales = Format::Scales::kBytes;
+    static Index ahead(Index rows) {
+        return rows <= 2 && kCodes == kGroup * kPanel ? kNearAhead : kAhead;
+    }
 
     template <int R, int P>
-    static void run(const Tile& tile) { grouped_tile<Format, R, P>(tile); }
+    static void run(const Tile& tile) {
+        static_assert(P == 1);
+        grouped_tile<Format, R>(tile);
+    }
 };
 
-// Call `f` with the steps of a packing. Over nibbles a second row is work enough for one panel.
+// Call `f` with the steps of a packing.
 template <class Function>
 void with_steps(Packing packing, Function&& f) {
     switch (packing) {
         case Packing::f32: f(FloatSteps<F32Dot>{}); break;
         case Packing::bf16: f(FloatSteps<Bf16Dot>{}); break;
-        case Packing::int8: f(GroupSteps<Int8, kGroupedRows / kWide>{}); break;
-        case Packing::int4: f(GroupSteps<Int4, 1>{}); break;
-        case Packing::mxfp4: f(GroupSteps<Mxfp4, 1>{}); break;
+        case Packing::int8: f(GroupSteps<Int8>{}); break;
+        case Packing::int4: f(GroupSteps<Int4>{}); break;
+        case Packing::mxfp4: f(GroupSteps<Mxfp4>{}); break;
     }
 }
 
@@ -62,8 +72,8 @@ Tile tile_of(const Product& product, Index panel) {
     tile.count = product.x.row_words / Steps::kWords;
     tile.codes_stride = tile.count * Steps::kCodes;
     tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
-    tile.scales_stride = tile.count * Steps::kScales;
-    tile.scales = static_cast<const char*>(product.weight.scales) + panel * tile.scales_stride;
+    tile.scales = static_cast<const char*>(product.weight.scales) +
+                  panel * tile.count * Steps::kScales;
     return tile;
 }
 
@@ -80,8 +90,8 @@ struct Fetch {
     }
 };
 
-Fetch fetch_of(const Tile& tile, Index num_blocks, Index num_panels) {
-    if (num_blocks == 1) return {tile.codes + (num_panels == kWide ? kWideAhead : kAhead), 1, 0};
+Fetch fetch_of(const Tile& tile, Index num_blocks, Index ahead) {
+    if (num_blocks == 1) return {tile.codes + ahead, 1, 0};
     const Index sharers = min(num_blocks, kMostSharers);
     return {tile.codes + tile.codes_stride, sharers, tile.codes_stride / sharers};
 }
@@ -89,10 +99,10 @@ Fetch fetch_of(const Tile& tile, Index num_blocks, Index num_panels) {
 // The tile of so many rows, found among those of 1 to R.
 template <class Steps, int R, int P>
 void run_tile(Index rows, const Tile& tile) {
-    if constexpr (R > 1) {
+    if constexpr (R > 0) {
         if (rows < R) return run_tile<Steps, R - 1, P>(rows, tile);
+        Steps::template run<R, P>(tile);
     }
-    Steps::template run<R, P>(tile);
 }
 
 template <class Out>
@@ -121,7 +131,8 @@ template <class Steps>
 void multiply_panels(const Product& product, Range blocks, Range panels) {
     alignas(64) float sums[Steps::kRows * kPanel];
     Tile tile = tile_of<Steps>(product, panels.begin);
-    const Fetch fetch = fetch_of(tile, blocks.size(), panels.size());
+    const Index ahead = Steps::ahead(product.x.rows(blocks.begin).size());
+    const Fetch fetch = fetch_of(tile, blocks.size(), ahead);
     tile.sums = sums;
     for (Index b = blocks.begin; b < blocks.end; ++b) {
         const Range rows = product.x.rows(b);

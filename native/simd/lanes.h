@@ -139,6 +139,16 @@ inline I dot4(I acc, I a, I b) {
 #endif
 }
 
+// The same for bytes `a` of at most 64, whose sums of two products fit in int16.
+inline I dot4_small(I acc, I a, I b) {
+#if defined(__AVX512VNNI__)
+    return dot4(acc, a, b);
+#else
+    const __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
+    return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+#endif
+}
+
 // Each lane: acc + the two products of bfloat16 pairs, the lower first. With the bf16 instructions
 // denormals count as zero; without, each product is fused in float32.
 inline F dot2(F acc, I a, I b) {
@@ -314,6 +324,17 @@ inline __m256i dot4_half(__m256i acc, __m256i a, __m256i b) {
 }
 inline I dot4(I acc, I a, I b) {
     return {dot4_half(acc.lo, a.lo, b.lo), dot4_half(acc.hi, a.hi, b.hi)};
+}
+inline __m256i dot4_small_half(__m256i acc, __m256i a, __m256i b) {
+#if defined(__AVXVNNI__)
+    return dot4_half(acc, a, b);
+#else
+    const __m256i pairs = _mm256_maddubs_epi16(a, b);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+}
+inline I dot4_small(I acc, I a, I b) {
+    return {dot4_small_half(acc.lo, a.lo, b.lo), dot4_small_half(acc.hi, a.hi, b.hi)};
 }
 inline __m256 dot2_half(__m256 acc, __m256i a, __m256i b) {
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000));
