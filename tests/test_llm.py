@@ -210,7 +210,7 @@ def test_defaults_come_from_generation_config(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
     with LLM(tmp_path, threads=1) as llm:
         assert (llm.default_params.temperature, llm.default_params.top_k) == (0.5, 7)
-        assert llm._eos_token_ids == {2, 9}
+        assert llm._text.eos_token_ids(llm.vocab_size) == {2, 9}
 
 
 def test_dummy_weights_need_no_checkpoint(tmp_path: Path) -> None:

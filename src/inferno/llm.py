@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import secrets
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -18,20 +17,17 @@ from inferno.client.blocking import BlockingLoop
 from inferno.client.inline import InlineClient
 from inferno.engine.assemble import build_engine
 from inferno.engine.footprint import Footprint
-from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
+from inferno.engine.torch_threads import BorrowedThreads
+from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
-from inferno.requests import Request, SamplingParams
-from inferno.text.chat import load_chat_template
+from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
-from inferno.text.eos import eos_token_ids
-from inferno.text.generation_config import default_params
-from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
+from inferno.text.model_text import ModelText, chunks_of
+from inferno.text.parsers.choose import Dialect
 from inferno.text.samples import SampleTexts
-from inferno.text.tokenizer import load_tokenizer
 
 Prompt = str | Sequence[int]
-_MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
 
 
 class LLM:
@@ -83,15 +79,12 @@ class LLM:
             prefix_cache=prefix_cache,
             allow_unknown_config=allow_unknown_config,
         )
-        self.tokenizer = load_tokenizer(folder, is_optional=load_format == "dummy")
-        defaults: dict[str, Any] = {**default_params(folder)}
-        self.default_params = SamplingParams(**defaults)
-        self._chat_template = load_chat_template(folder, self.tokenizer)
-        source = None if self._chat_template is None else self._chat_template.source
-        self.dialect = choose_dialect(source, self.tokenizer)
+        self._text = ModelText(folder, needs_tokenizer=load_format != "dummy")
+        self.tokenizer = self._text.tokenizer
+        self.dialect = self._text.dialect
+        self.default_params = SamplingParams(**self._text.defaults)
+        self._threads = BorrowedThreads()
         self._client = InlineClient(build_engine(options, progress))
-        declared = eos_token_ids(folder, self.tokenizer)
-        self._eos_token_ids = self._known_ids(declared | ending_ids(self.dialect, self.tokenizer))
         self._numbers = itertools.count()
         self._loop = BlockingLoop()
         weakref.finalize(self, self._loop.close)  # for those who forget to
@@ -114,7 +107,7 @@ class LLM:
     @property
     def has_chat_template(self) -> bool:
         """Whether `chat` and `encode_chat` work with this model."""
-        return self._chat_template is not None
+        return self._text.has_chat_template
 
     def generate(
         self,
@@ -182,13 +175,9 @@ class LLM:
         template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """A conversation as token ids, by the model's chat template."""
-        if self._chat_template is None:
-            raise TemplateError(
-                "this model has no chat template; give a plain prompt, or add a "
-                "chat_template.jinja to its folder"
-            )
-        return self._chat_template.encode(
+        return self._text.encode_chat(
             messages,
+            max_model_len=self.max_model_len,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
@@ -197,8 +186,7 @@ class LLM:
 
     def takes_template_arg(self, name: str) -> bool:
         """Whether the model's chat template looks at a value of that name in `template_args`."""
-        source = "" if self._chat_template is None else self._chat_template.source
-        return re.search(rf"\b{re.escape(name)}\b", source) is not None
+        return self._text.takes_template_arg(name)
 
     def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None = None) -> Tensor:
         """Float32 logits [positions, V] after each of these positions (all by default).
@@ -220,8 +208,8 @@ class LLM:
             self._loop.run(self._client.close())
         finally:
             self._loop.close()
-            if self._chat_template is not None:
-                self._chat_template.close()
+            self._text.close()
+            self._threads.give_back()
 
     def __enter__(self) -> LLM:
         return self
@@ -233,10 +221,6 @@ class LLM:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _known_ids(self, token_ids: frozenset[int]) -> frozenset[int]:
-        """Without ids that the model has no logits for: a config may declare tokens of its kin."""
-        return frozenset(i for i in token_ids if i < self._client.vocab_size)
 
     def _sample_texts(
         self, index: int, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
@@ -256,55 +240,16 @@ class LLM:
         )
 
     def _encode(self, prompt: str) -> list[int]:
-        """Token ids of a raw prompt; one that is far too long is refused before the work."""
-        if not self.tokenizer.vocab_size:
-            raise TokenizerError(
-                "the model's folder has no tokenizer.json: give prompts as lists of token ids"
-            )
-        most = _MAX_TOKEN_LENGTH * self.max_model_len
-        if len(prompt) > most:
-            raise NeverFits(
-                f"the prompt has {len(prompt)} characters, far more than a context of "
-                f"{self.max_model_len} tokens holds; shorten it",
-                param="prompt",
-            )
-        return self.tokenizer.encode(prompt)
+        return self._text.encode(prompt, max_model_len=self.max_model_len)
 
-    def _request(self, texts: SampleTexts, priority: int) -> Request:
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
-            raise InvalidRequest(
-                f"priority must be an integer within ±2**31, not {type(priority).__name__}",
-                param="priority",
-            )
-        return Request(
+    def _chunks(self, texts: SampleTexts, priority: int) -> AsyncGenerator[Chunk, None]:
+        request = self._text.request(
+            texts,
             request_id=f"{next(self._numbers)}-{secrets.token_hex(4)}",
-            prompt_token_ids=texts.prompt_token_ids,
-            params=texts.params,
-            eos_token_ids=self._eos_token_ids,
-            bad_words_ids=self._bad_words(texts.params.bad_words),
+            vocab_size=self.vocab_size,
             priority=priority,
         )
-
-    def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Each word as it is tokenized at the start of a text and after a space."""
-        found = {
-            tuple(self.tokenizer.encode(prefix + word, add_special_tokens=False)): None
-            for word in words
-            for prefix in ("", " ")
-        }
-        return tuple(ids for ids in found if ids)
-
-    async def _chunks(self, texts: SampleTexts, priority: int) -> AsyncGenerator[Chunk, None]:
-        request = self._request(texts, priority)
-        events = self._client.generate(request)
-        try:
-            async for event in events:
-                for chunk in texts.feed(event):
-                    yield chunk
-                    if chunk.completion is not None and event.finish_reason is None:
-                        self._client.abort(request.request_id, chunk.sample_index)
-        finally:
-            await events.aclose()
+        return chunks_of(texts, self._client.generate(request), self._client.abort)
 
     async def _complete(self, texts: SampleTexts, priority: int, name: str) -> list[Completion]:
         try:

@@ -159,6 +159,7 @@ class TokenEvent(NamedTuple):
     num_cached_tokens   prompt tokens that the prefix cache spared.
     stop_token_id   the token that ended it, when one did.
     error           what went wrong, when finish_reason is `error`.
+    queue_seconds   how long the sample waited before its first step.
 
     (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
     """
@@ -172,6 +173,7 @@ class TokenEvent(NamedTuple):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    queue_seconds: float = 0.0
 
 
 def _set(params: SamplingParams, name: str, value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -64,6 +65,17 @@ def endings(events: Sequence[TokenEvent]) -> list[tuple[str, FinishReason]]:
 
 
 # Closing the gap
+
+
+def test_events_tell_how_long_their_sample_waited_for_a_place() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    scheduler.add(make_request("a", range(4), max_tokens=1))
+    scheduler.add(make_request("b", range(4), max_tokens=1))
+    (first,) = step(scheduler)
+    time.sleep(0.02)
+    (second,) = step(scheduler)
+    assert 0 <= first.queue_seconds < second.queue_seconds
+    assert second.queue_seconds >= 0.02
 
 
 def test_a_prompt_is_computed_in_chunks_of_the_budget_and_then_gives_a_token() -> None:

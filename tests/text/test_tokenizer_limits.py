@@ -61,6 +61,15 @@ def replace(pattern: str, content: str, *, kind: str = "String") -> Spec:
     return {"type": "Replace", "pattern": {kind: pattern}, "content": content}
 
 
+def split(pattern: str) -> Spec:
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
 def strip(start: int, stop: int) -> Spec:
     return {"type": "Strip", "content": " ", "start": start, "stop": stop}
 
@@ -133,10 +142,25 @@ HOSTILE: dict[str, tuple[Callable[[Spec], None], str]] = {
     "an end to strip": (decode(strip(1, 1)), "strips the end"),
     "a far end to strip": (put("decoder", strip(0, 2**40)), "strips the end"),
     "a huge id": (huge_id, "id above"),
+    "a replacement where nothing was": (
+        normalize(replace("(?=é)", "b", kind="Regex")),
+        "where nothing was",
+    ),
+    "a replacement of what is repeated in many ways": (
+        normalize(replace("(a+)+$", "b", kind="Regex")),
+        "more than one way",
+    ),
+    "pieces at what is repeated in many ways": (pre_tokenize(split("(a+)+$")), "more than one way"),
+    "a decoding of what is repeated in many ways": (
+        decode(replace("(a|a)*b", "b", kind="Regex")),
+        "more than one way",
+    ),
+    "pieces at what is found again": (pre_tokenize(BYTES, split(r"(a)\1")), "reference"),
     # These make much of little.
     "a repeated text": (post(template([A] * 20_000)), r"\$A once"),
     "a repeated token": (post(template([BOS] * 20_000 + [A])), "at most 32"),
     "a token of many ids": (post(template([BOS, A], (0,) * 20_000)), "at most 32"),
+    "tokens of no id": (post(template([BOS] * 20_000 + [A], ())), "at most 32"),
     "a template without text": (post(template([BOS])), r"\$A once"),
     "tokens added again and again": (post(*[BERT] * 50), "more than one stage"),
     "many processors": (post(*[BYTES] * 5000), "stages"),
@@ -144,8 +168,8 @@ HOSTILE: dict[str, tuple[Callable[[Spec], None], str]] = {
     "nested processors": (put("post_processor", nested(40)), "stages|times as long"),
     "a long replacement": (normalize(replace("a", "b" * 100)), "times as long"),
     "a replacement of nothing": (normalize(replace("", "b" * 70)), "times as long"),
-    "a replacement between characters": (
-        normalize(replace("a*", "b" * 70, kind="Regex")),
+    "a long replacement of a pattern": (
+        normalize(replace("a+", "b" * 70, kind="Regex")),
         "times as long",
     ),
     "replacements that multiply": (normalize(*[replace("a", "aaa")] * 5), "times as long"),
@@ -225,12 +249,7 @@ HARMLESS: dict[str, Callable[[Spec], None]] = {
     "a token before and after": post(template([BOS, A, BOS])),
     "digits, pieces and bytes": pre_tokenize(
         {"type": "Digits", "individual_digits": True},
-        {
-            "type": "Split",
-            "pattern": {"Regex": r"\s+"},
-            "behavior": "Isolated",
-            "invert": False,
-        },
+        split(r"\s+"),
         BYTES,
     ),
     "Llama 2's decoder": decode(

@@ -11,6 +11,7 @@ from inferno.cli import bench
 from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
 from inferno.cli.play import play
+from inferno.cli.serve import serve
 from inferno.cli.verify import verify
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(play)
+app.command()(serve)
 app.command()(doctor)
 app.command()(verify)
 app.add_typer(bench.app)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,9 @@ import inferno
 from inferno.cli.manners import one_line_errors, say
 from inferno.cli.model_options import (
     AllowUnknownConfig,
+    Attention,
+    AttentionAlgorithm,
+    BlockSize,
     CacheDType,
     ComputeDType,
     Cuda,
@@ -24,6 +26,8 @@ from inferno.cli.model_options import (
     DType,
     KVDType,
     LoadFormat,
+    LoadFormatOption,
+    MaxNumBatchedTokens,
     MaxTokens,
     MinP,
     NumBlocks,
@@ -50,8 +54,6 @@ from inferno.errors import InvalidRequest
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Completion
 from inferno.text.parsers.choose import Dialect
-
-Attention = StrEnum("Attention", ["auto", "naive", "flash"])
 
 _MAX_PROMPT_BYTES = 64 * 2**20
 
@@ -90,15 +92,12 @@ def generate(
     dtype: ComputeDType = DType.auto,
     quantize: Quantize = Quantization.none,
     kv_dtype: CacheDType = KVDType.auto,
-    block_size: Annotated[int, typer.Option(help="Tokens per block of the KV cache.")] = 16,
+    block_size: BlockSize = 16,
     num_blocks: NumBlocks = None,
     max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
-    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens computed per step.")] = 512,
-    attention: Annotated[Attention, typer.Option(help="Attention algorithm.")] = Attention.auto,
-    load_format: Annotated[
-        LoadFormat,
-        typer.Option(help="dummy: random weights in real shapes."),
-    ] = LoadFormat.safetensors,
+    max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    attention: AttentionAlgorithm = Attention.auto,
+    load_format: LoadFormatOption = LoadFormat.safetensors,
     allow_unknown_config: AllowUnknownConfig = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as each prompt is done.")

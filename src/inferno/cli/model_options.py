@@ -17,6 +17,7 @@ Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 DType = StrEnum("DType", ["auto", "float32", "bfloat16", "float16"])
 LoadFormat = StrEnum("LoadFormat", ["safetensors", "dummy"])
 KVDType = StrEnum("KVDType", ["auto", "float32", "bfloat16", "float16", "int8"])
+Attention = StrEnum("Attention", ["auto", "naive", "flash"])
 Quantization = StrEnum("Quantization", ["none", "int8", "int4"])
 
 MaxTokens = Annotated[int | None, typer.Option(help="New tokens at most.", show_default="256")]
@@ -53,6 +54,12 @@ CacheDType = Annotated[
 ]
 NumBlocks = Annotated[
     int | None, typer.Option(help="Blocks of the KV cache.", show_default="by free memory")
+]
+BlockSize = Annotated[int, typer.Option(help="Tokens per block of the KV cache.")]
+MaxNumBatchedTokens = Annotated[int, typer.Option(help="Tokens computed per step.")]
+AttentionAlgorithm = Annotated[Attention, typer.Option("--attention", help="Attention algorithm.")]
+LoadFormatOption = Annotated[
+    LoadFormat, typer.Option("--load-format", help="dummy: random weights in real shapes.")
 ]
 AllowUnknownConfig = Annotated[
     bool,

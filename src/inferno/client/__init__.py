@@ -1,20 +1,90 @@
-"""EngineClient: all that the outside sees of an engine."""
+"""EngineClient: all that the outside sees of an engine; ServedEngine: what a server needs, too."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from inferno.requests import Request, TokenEvent
 
-__all__ = ["EngineClient"]
+__all__ = ["EngineClient", "EngineFacts", "EngineState", "EngineStats", "ServedEngine"]
+
+
+class EngineState(StrEnum):
+    """Where a served engine stands; only a ready one takes requests."""
+
+    LOADING = "loading"
+    READY = "ready"
+    RESTARTING = "restarting"  # it died or hung, and another one is being started
+    FAILED = "failed"  # it can't be started; `problem` says why
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What is known of an engine once it is loaded, and stays so.
+
+    fingerprint     hex digits that change with the weights, with what they are computed in, and
+                    with inferno's version.
+    weight_bytes, cache_bytes   what weights and KV cache take on the device.
+    num_blocks      blocks of the KV cache, of block_size tokens each.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    device: str
+    dtype: str
+    fingerprint: str
+    weight_bytes: int
+    cache_bytes: int
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """A snapshot, at most a second old while the engine is idle; counters survive restarts.
+
+    Counters: steps, step_seconds, preemptions, prompt_tokens (of requests that were accepted),
+    cached_tokens (those of them that the prefix cache spared, counted when a request ends),
+    generated_tokens, restarts.
+    running, waiting    samples that have a place, and those that have none.
+    blocks_used     held by somebody; blocks_cached: held by nobody, but reusable.
+    batch_size      samples in the last step.
+    rss_bytes, num_threads  of the engine's process; device_bytes: by use, such as `weights`.
+    """
+
+    steps: int = 0
+    step_seconds: float = 0.0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    restarts: int = 0
+    running: int = 0
+    waiting: int = 0
+    blocks_free: int = 0
+    blocks_used: int = 0
+    blocks_cached: int = 0
+    batch_size: int = 0
+    rss_bytes: int = 0
+    num_threads: int = 0
+    device_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class EngineClient(Protocol):
     """A running engine, wherever it runs."""
 
-    vocab_size: int
-    max_model_len: int
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the model's logits."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The context: prompt and new tokens together."""
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         """Events of a request until each of its samples has ended.
@@ -28,3 +98,35 @@ class EngineClient(Protocol):
 
     async def close(self) -> None:
         """End open requests as aborted and let go of the engine."""
+
+
+class ServedEngine(EngineClient, Protocol):
+    """An engine that a server starts, watches and shows.
+
+    `vocab_size` and `max_model_len` raise EngineDied, as `generate` does, until it is loaded.
+    """
+
+    @property
+    def state(self) -> EngineState:
+        """Whether it takes requests, and if not, why."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it failed or restarts, in a sentence; None while nothing is wrong."""
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        """None until it is loaded for the first time."""
+
+    @property
+    def progress(self) -> float:
+        """How much of the weights is loaded, from 0 to 1."""
+
+    def stats(self) -> EngineStats:
+        """The newest snapshot; it costs nothing."""
+
+    async def start(self) -> None:
+        """Begin to load, and return at once; call it from the event loop that will use it."""
+
+    async def wait_ready(self) -> None:
+        """Until it takes requests. Raises the error that keeps it from loading, or EngineDied."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,24 @@ from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 _logger = logging.getLogger("inferno")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """Who has what, between two steps.
+
+    num_running, num_waiting    samples with and without a place; num_preemptions: so far.
+    blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found.
+    batch_size      samples in the last step.
+    """
+
+    num_running: int
+    num_waiting: int
+    num_preemptions: int
+    blocks_free: int
+    blocks_used: int
+    blocks_cached: int
+    batch_size: int
+
+
 class Engine:
     """Runs requests together, a step at a time."""
 
@@ -29,6 +47,7 @@ class Engine:
         self._executor = executor
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
+        self._batch_size = 0
 
     @property
     def has_work(self) -> bool:
@@ -39,6 +58,20 @@ class Engine:
     def footprint(self) -> Footprint:
         """Where the model lives and what it takes."""
         return self._executor.footprint
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """Who has what now."""
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        return Occupancy(
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
+            num_preemptions=scheduler.num_preemptions,
+            blocks_free=pool.num_available - pool.num_idle,
+            blocks_used=pool.num_blocks - pool.num_available,
+            blocks_cached=pool.num_idle,
+            batch_size=self._batch_size,
+        )
 
     def add_request(self, request: Request) -> None:
         """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""
@@ -55,6 +88,7 @@ class Engine:
     def step(self) -> list[TokenEvent]:
         """Compute one batch of tokens; returns what happened to whom."""
         plan = self._scheduler.plan()
+        self._batch_size = len(plan.chunks)
         if not plan.chunks:
             return self._scheduler.commit(plan, ())
         try:

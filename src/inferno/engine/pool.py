@@ -28,6 +28,11 @@ class BlockPool:
         """Blocks that `take` can give."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def num_idle(self) -> int:
+        """Those of them that are cached."""
+        return len(self._idle)
+
     def is_in_use(self, block: int) -> bool:
         return self._ref_counts[block] > 0
 

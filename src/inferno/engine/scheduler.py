@@ -44,6 +44,7 @@ class Scheduler:
         max_model_len: int,
     ) -> None:
         self._blocks = blocks
+        self.pool = blocks.pool
         self._limits = Limits(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -313,6 +314,7 @@ class Scheduler:
             finish_reason=reason,
             stop_token_id=token_ids[-1] if reason is FinishReason.STOP else None,
             error=error,
+            queue_seconds=sample.queue_seconds,
         )
         self._events.append(event)
         if reason is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
@@ -39,6 +40,7 @@ class SampleState:
     num_computed_tokens counts those of steps in flight too.
     num_in_flight       chunks planned and not yet committed.
     num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
+    queue_seconds       from its arrival until it first ran.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
     """
 
@@ -52,6 +54,8 @@ class SampleState:
     token_ids: list[int]
     prompt_logprobs: list[TokenLogprobs | None] | None
     num_cached_tokens: int | None = None
+    arrived: float = field(default_factory=time.perf_counter)
+    queue_seconds: float = 0.0
     num_computed_tokens: int = 0
     num_in_flight: int = 0
     status: Status = Status.WAITING
@@ -75,6 +79,7 @@ class SampleState:
         self.move_to(Status.RUNNING)
         self.num_computed_tokens = num_cached_tokens
         if self.num_cached_tokens is None:
+            self.queue_seconds = time.perf_counter() - self.arrived
             self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
         if self.prompt_logprobs is not None:
             self.prompt_logprobs = []  # a preempted sample gathers them anew

@@ -60,12 +60,14 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, object] | None = None,
+        template: str | None = None,
     ) -> RenderedChat:
         """The prompt that these messages make.
 
         add_generation_prompt   end where the assistant's answer begins.
         continue_final_message  end in the middle of the last message, for the model to go on.
         kwargs                  the template's own options, such as enable_thinking.
+        template                another template, to be used instead.
 
         InvalidRequest names what is wrong with the messages, tools or options, in the template's
         words where it refuses them; TemplateError is the template's own fault.
@@ -88,7 +90,8 @@ class ChatTemplate:
             "tools": checked_tools(tools, marks),
             "add_generation_prompt": add_generation_prompt,
         }
-        marked = self._renderer.render(self._choose(has_tools=tools is not None), variables)
+        chosen = self._choose(has_tools=tools is not None) if template is None else template
+        marked = self._renderer.render(chosen, variables)
         return marks.unmark(_up_to_end(marked) if continue_final_message else marked)
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:

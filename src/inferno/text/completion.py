@@ -11,11 +11,15 @@ from inferno.text.parsers.parser import Part, Piece
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, those of them that the prefix cache spared, and new ones."""
+    """Tokens of the prompt, those of them that the prefix cache spared, and new ones.
+
+    reasoning_tokens    those of the new ones that are reasoning, its marks not counted.
+    """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,16 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """New text of one sample, and the tokens since the last chunk; the last has it all."""
+    """New text of one sample, and the tokens since the last chunk; the last has it all.
+
+    logprobs    of these tokens, where asked for.
+    """
 
     sample_index: int
     pieces: tuple[Piece, ...]
     token_ids: tuple[int, ...]
+    prompt_index: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
     completion: Completion | None = None
 
     @property
@@ -80,4 +89,4 @@ class Chunk:
         return self._of(Part.REASONING)
 
     def _of(self, part: Part) -> str:
-        return "".join(piece.text for piece in self.pieces if piece.part is part)
+        return "".join([piece.text for piece in self.pieces if piece.part is part])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from inferno.text.tokenizer import Tokenizer
@@ -41,9 +42,12 @@ class IncrementalDecoder:
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete."""
-        tokens = map(self._tokenizer.id_to_token, token_ids)
-        shown = (token for token in tokens if token is not None and token not in self._skipped)
-        return "".join(map(self._pieces.feed, shown))
+        text = ""
+        for token_id in token_ids:
+            token = self._tokenizer.id_to_token(token_id)
+            if token is not None and token not in self._skipped:
+                text += self._pieces.feed(token)
+        return text
 
     def finish(self) -> str:
         """What was held back: U+FFFD for bytes that no character came of."""
@@ -74,9 +78,7 @@ class _ByteLevel:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token: str) -> str:
-        if _BYTES.keys() >= set(token):
-            return self._utf8.decode(bytes(map(_BYTES.__getitem__, token)))
-        return self._utf8.decode(token.encode())  # an added token in plain spelling
+        return self._utf8.decode(_byte_level(token))
 
     def finish(self) -> str:
         text = self._utf8.decode(b"", final=True)
@@ -154,6 +156,29 @@ class _WholeText:
     def finish(self) -> str:
         tokens, self._tokens = self._tokens, []
         return self._tokenizer.join(tokens)
+
+
+def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """What a token adds to a text in mid-sentence; a character may take several tokens' bytes."""
+    token = tokenizer.id_to_token(token_id)
+    if token is None or token_id in tokenizer.special_tokens:
+        return (token or "").encode()
+    match tokenizer.decoder:
+        case {"type": "ByteLevel"}:
+            return _byte_level(token)
+        case {"type": "Sequence", "decoders": [{"pattern": {"String": str(space)}}, *_] as stages}:
+            if _sentence_piece(stages) is not None:
+                text = token.replace(space, " ")
+                byte = _BYTE_TOKEN.fullmatch(text)
+                return bytes([int(byte[1], 16)]) if byte else text.encode()
+    return tokenizer.join([token]).encode()
+
+
+@lru_cache(maxsize=1 << 15)  # most of an output's tokens come again and again
+def _byte_level(token: str) -> bytes:
+    if _BYTES.keys() >= set(token):
+        return bytes(map(_BYTES.__getitem__, token))
+    return token.encode()  # an added token in plain spelling
 
 
 def _byte_characters() -> dict[str, int]:

@@ -51,6 +51,11 @@ class OutputText:
         self._include_stop = params.include_stop_in_output
         self.stop_reason: str | int | None = None
 
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """How many of the tokens so far were reasoning."""
+        return self._parser.num_reasoning_tokens
+
     def feed(self, event: TokenEvent) -> Delta:
         """The text that this event makes certain; with the last event, all that is left.
 

@@ -15,7 +15,10 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class SampleTexts:
-    """The texts of a request's n samples, as they grow. The clock starts when it is built."""
+    """The texts of a request's n samples, as they grow. The clock starts when it is built.
+
+    prompt_logprobs     where asked for, from the first event of the first sample on.
+    """
 
     def __init__(
         self,
@@ -29,7 +32,8 @@ class SampleTexts:
     ) -> None:
         self.params = params
         self.prompt_token_ids = prompt_token_ids
-        self._prompt_index = prompt_index
+        self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self.prompt_index = prompt_index
         self._prompt = prompt
         self._started = time.perf_counter()
         self._samples = [
@@ -44,16 +48,21 @@ class SampleTexts:
         sample = self._samples[event.sample_index]
         if sample.is_done:
             return  # tokens that were under way when a stop string ended it
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
         delta = sample.feed(event, time.perf_counter())
         reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
         completion = None
         if reason is not None:
             completion = self._complete(event, sample, reason, delta.stop)
         if delta.pieces or completion is not None:
+            token_ids, logprobs = sample.take_untold()
             yield Chunk(
+                prompt_index=self.prompt_index,
                 sample_index=event.sample_index,
                 pieces=delta.pieces,
-                token_ids=sample.take_untold(),
+                token_ids=token_ids,
+                logprobs=logprobs,
                 completion=completion,
             )
 
@@ -64,7 +73,7 @@ class SampleTexts:
         answer = join_pieces(sample.pieces)
         wants_logprobs = self.params.logprobs is not None
         return Completion(
-            prompt_index=self._prompt_index,
+            prompt_index=self.prompt_index,
             sample_index=event.sample_index,
             prompt=self._prompt,
             prompt_token_ids=self.prompt_token_ids,
@@ -80,6 +89,7 @@ class SampleTexts:
                 prompt_tokens=len(self.prompt_token_ids),
                 cached_tokens=sample.num_cached_tokens,
                 completion_tokens=len(sample.token_ids),
+                reasoning_tokens=sample.output.num_reasoning_tokens,
             ),
             timings=self._timings(sample),
             error=event.error,
@@ -122,8 +132,8 @@ class _Sample:
         self.pieces += delta.pieces
         return delta
 
-    def take_untold(self) -> tuple[int, ...]:
+    def take_untold(self) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
         """The tokens since the last chunk: those whose text was held back come with later ones."""
-        untold = tuple(self.token_ids[len(self.token_ids) - self.num_untold :])
+        first = len(self.token_ids) - self.num_untold
         self.num_untold = 0
-        return untold
+        return tuple(self.token_ids[first:]), tuple(self.logprobs[first:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 class StopStrings:
@@ -18,7 +19,7 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
-        self._root = _automaton(stops)
+        self._root = _automaton(tuple(stops))
         self._state = self._root
         self._include = include
         self._held = ""
@@ -78,7 +79,8 @@ class _Node:
         return node.children[character]
 
 
-def _automaton(stops: Sequence[str]) -> _Node:
+@lru_cache(maxsize=16)  # one for all samples of a request: the largest take a few megabytes
+def _automaton(stops: tuple[str, ...]) -> _Node:
     root = _Node(0)
     for stop in stops:
         node = root

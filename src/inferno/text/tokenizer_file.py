@@ -1,16 +1,20 @@
 """Refuse a tokenizer.json over which the library would panic, or contradict itself.
 
-A panic prints lines of its own, past any handler, before it becomes an error here. What else is
-wrong with a file, the library says in an error.
+A panic prints lines of its own, past any handler, before it becomes an error here. Refused are
+regular expressions that could take forever, too. What else is wrong with a file, the library says
+in an error.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from inferno.text.charsmap import longest_replacement
+from inferno.text.tokenizer_regex import read_pattern
 
 # Every JSON value follows one of these, so counting them bounds what the parser makes of a file.
 # The largest vocabularies have a quarter of a million tokens, and half a million merges.
@@ -22,16 +26,31 @@ def check_file(content: bytes) -> None:
     """ValueError where the file is no JSON, or nothing that the library reads safely."""
     if sum(map(content.count, _SEPARATORS)) > MAX_SEPARATORS:
         raise ValueError("it has too many values")
-    spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+    with _no_collection():
+        spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
     if not isinstance(spec, dict):
         raise ValueError("it is no JSON object")
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        for pattern in _patterns(spec.get(part)):
+            read_pattern(pattern)
     for normalizer in _normalizers(spec.get("normalizer")):
-        if normalizer.get("type") == "Precompiled":
-            longest_replacement(str(normalizer.get("precompiled_charsmap")))
+        _check_normalizer(normalizer)
     _check_added(spec.get("added_tokens"))
     match spec.get("model"):
         case {"vocab": dict(vocab), "merges": list(merges), **model}:
             _check_merges(vocab, merges, str(model.get("continuing_subword_prefix") or ""))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A third of the time would go to looking for garbage among a million new lists."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,6 +69,27 @@ def _normalizers(part: object) -> Iterator[dict[str, Any]]:
         case list():
             for inner in part:
                 yield from _normalizers(inner)
+
+
+def _check_normalizer(normalizer: dict[str, Any]) -> None:
+    match normalizer:
+        case {"type": "Precompiled"}:
+            longest_replacement(str(normalizer.get("precompiled_charsmap")))
+        case {"type": "Replace", "pattern": {"Regex": str(pattern)}, "content": str(content)}:
+            if content and not read_pattern(pattern).least:
+                raise ValueError(f"its normalizer puts {content!r:.80} where nothing was")
+
+
+def _patterns(part: object) -> Iterator[str]:
+    """All regular expressions in it."""
+    match part:
+        case {"Regex": str(pattern)}:
+            yield pattern
+        case dict():
+            yield from _patterns(list(part.values()))
+        case list():
+            for inner in part:
+                yield from _patterns(inner)
 
 
 def _check_added(tokens: object) -> None:

@@ -118,5 +118,5 @@ def _is_sound(template: dict[str, Any]) -> bool:
     names = [piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece]
     if texts != ["A"] or not known.keys() >= set(names):
         return False
-    ids = [known[name]["ids"] for name in names]
-    return sum(map(len, ids)) <= MAX_ADDED
+    num_ids = sum(len(known[name]["ids"]) for name in names)
+    return max(len(names), num_ids) <= MAX_ADDED

@@ -42,7 +42,9 @@ class HarmonyParser:
         self._num_calls = 0
         self._separator = ""
         self._seen: set[Part] = set()
+        self.num_reasoning_tokens = 0
         self._continue(prompt_token_ids)
+        self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
         """What these ids make certain."""
@@ -64,6 +66,8 @@ class HarmonyParser:
     def _token(self, token_id: int) -> Iterator[Piece]:
         mark = self._marks.get(token_id)
         if mark is None:
+            if self._header is None and self._part is Part.REASONING:
+                self.num_reasoning_tokens += 1
             yield from self._text(self._decoder.feed((token_id,)))
         else:
             yield from self._text(self._decoder.finish())

@@ -38,7 +38,11 @@ class Parser(Protocol):
 
     The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
     character is cut in half, and no sequence of ids is an error.
+
+    num_reasoning_tokens    tokens of reasoning so far, the marks around it not counted.
     """
+
+    num_reasoning_tokens: int
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
         """What these ids make certain."""

@@ -13,6 +13,7 @@ class PlainParser:
 
     def __init__(self, decoder: IncrementalDecoder) -> None:
         self._decoder = decoder
+        self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
         """The text that these ids complete."""

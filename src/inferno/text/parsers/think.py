@@ -43,7 +43,9 @@ class ThinkParser:
         self._closes = tokenizer.token_to_id(CLOSES)
         self._state = _State.BEFORE
         self._held: list[str] = []
+        self.num_reasoning_tokens = 0
         self._continue(tokenizer, prompt_token_ids)
+        self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
         """What these ids make certain."""
@@ -64,6 +66,8 @@ class ThinkParser:
             yield from self._text(self._decoder.finish())
             if self._moves(token_id):
                 return
+        if self._state in (_State.OPENED, _State.THINKING):
+            self.num_reasoning_tokens += 1
         yield from self._text(self._decoder.feed((token_id,)))
 
     def _moves(self, token_id: int) -> bool:

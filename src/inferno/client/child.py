@@ -1,0 +1,144 @@
+"""One engine in a process of its own, from its start to its end, and the socket to it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self, cast
+
+from inferno.client.wire import (
+    BrokenWire,
+    FrameReader,
+    FrameWriter,
+    FromEngine,
+    ToEngine,
+    decode_from_engine,
+)
+
+_POLL_SECONDS = 0.01
+_REAP_SECONDS = 10.0  # a killed process can be held up only by the kernel
+_STDERR = 2
+
+
+class Child:
+    """A running process; `end` it whatever happens."""
+
+    def __init__(self, process: subprocess.Popen[bytes], connection: _Connection) -> None:
+        self._process = process
+        self._connection = connection
+
+    @classmethod
+    async def start(cls, take: Callable[[FromEngine], None]) -> Self:
+        """Start a process; `take` gets its messages. Call it from a thread that stays.
+
+        Linux ends the process with the thread that started it.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_unix_connection(lambda: _Connection(take), sock=ours)
+            # From here on nothing is awaited: a process that nobody knows would stay.
+            try:
+                return cls(_spawn(theirs.fileno()), connection)
+            except OSError:
+                connection.close()
+                raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: ToEngine) -> None:
+        """Send a message, unless the process is gone; ValueError where it can't be said."""
+        self._connection.send(message)
+
+    async def ended(self, seconds: float) -> bool:
+        """Whether the socket closes within so many seconds: then the process is of no more use."""
+        await asyncio.wait({self._connection.lost}, timeout=seconds)
+        return self._connection.lost.done()
+
+    def kill(self) -> None:
+        """Kill the process; `end` it all the same."""
+        self._process.kill()
+
+    async def end(self, patience: float = 0.0) -> str:
+        """Give it so long to exit by itself, then kill it. Returns how it ended, in words."""
+        self._connection.close()
+        if not await self._exits(patience):
+            self.kill()
+            await self._exits(_REAP_SECONDS)
+        return self._connection.problem or _words(self._process.returncode)
+
+    async def _exits(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self._process.poll() is None:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(_POLL_SECONDS)
+        return True
+
+
+def _spawn(fd: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        # -P: the folder we are in doesn't pass for a place of modules.
+        [sys.executable, "-P", "-m", "inferno.engine.serve_child", str(fd)],
+        pass_fds=[fd],
+        stdin=subprocess.DEVNULL,
+        stdout=_STDERR,
+        process_group=0,  # Ctrl+C in the terminal is the parent's business
+    )
+
+
+class _Connection(asyncio.Protocol):
+    """Our end of the socket."""
+
+    def __init__(self, take: Callable[[FromEngine], None]) -> None:
+        self._take = take
+        self._frames = FrameReader()
+        self._writer = FrameWriter()
+        self._transport: asyncio.WriteTransport | None = None
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.problem: str | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is not of that class
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self._take(decode_from_engine(body))
+        except BrokenWire as problem:
+            self.problem = f"the engine's process sent nonsense: {problem}"
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def send(self, message: ToEngine) -> None:
+        frame = self._writer.frame(message)
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _words(code: int | None) -> str:
+    if code is None:
+        return "its process can't be ended"
+    if code >= 0:
+        return f"its process exited with code {code}"
+    name = str(-code)
+    with suppress(ValueError):
+        name = signal.Signals(-code).name
+    return f"its process was killed by {name}"

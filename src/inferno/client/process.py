@@ -1,0 +1,132 @@
+"""An engine in a process of its own, which is replaced when it dies or hangs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from inferno.client import EngineFacts, EngineState, EngineStats
+from inferno.client.stream import EventStream
+from inferno.client.supervisor import Patience, Supervisor
+from inferno.client.wire import Abort, Add, Events, FromEngine, Refused, Stats
+from inferno.errors import EngineDied, InvalidRequest
+from inferno.options import EngineOptions
+from inferno.requests import Request, TokenEvent
+
+_COUNTERS = (
+    *("steps", "step_seconds", "preemptions"),
+    *("prompt_tokens", "cached_tokens", "generated_tokens"),
+)
+
+
+class ProcessClient:
+    """A ServedEngine: make and use it in one event loop, in a thread that stays."""
+
+    def __init__(self, options: EngineOptions, *, patience: Patience | None = None) -> None:
+        self._supervisor = Supervisor(
+            options, patience or Patience(), take=self._take, mourn=self._mourn
+        )
+        self._streams: dict[str, EventStream] = {}
+        self._stats = EngineStats()
+        self._past = EngineStats()  # the counters of engines that are gone
+
+    @property
+    def state(self) -> EngineState:
+        return self._supervisor.state
+
+    @property
+    def problem(self) -> str | None:
+        return self._supervisor.problem
+
+    @property
+    def facts(self) -> EngineFacts | None:
+        return self._supervisor.facts
+
+    @property
+    def progress(self) -> float:
+        return self._supervisor.progress
+
+    @property
+    def vocab_size(self) -> int:
+        return self._known().vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        return self._known().max_model_len
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process, while there is one."""
+        return self._supervisor.pid
+
+    def stats(self) -> EngineStats:
+        return replace(self._stats, restarts=self._supervisor.num_restarts)
+
+    async def start(self) -> None:
+        self._supervisor.start()
+
+    async def wait_ready(self) -> None:
+        self._supervisor.start()
+        await self._supervisor.wait_ready()
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        """Events of a request until each of its samples has ended; a slow reader gets them merged.
+
+        The request's id must be new.
+        """
+        self._supervisor.check_ready()
+        if request.request_id in self._streams:
+            raise InvalidRequest("request_id is in use: choose another", param="request_id")
+        try:
+            self._supervisor.send(Add(request))
+        except ValueError as problem:
+            raise InvalidRequest(f"the request can't be handed to the engine: {problem}") from None
+        stream = self._streams[request.request_id] = EventStream(request)
+        try:
+            async for event in stream.read():
+                yield event
+        finally:
+            del self._streams[request.request_id]
+            if not stream.has_ended:
+                self._supervisor.send(Abort(request.request_id, None))
+
+    def abort(self, request_id: str, sample_index: int) -> None:
+        """End one sample of a request."""
+        if request_id in self._streams:
+            self._supervisor.send(Abort(request_id, sample_index))
+
+    async def close(self) -> None:
+        """End open requests as aborted, and the process."""
+        for stream in self._streams.values():
+            stream.abort()
+        await self._supervisor.close()
+
+    def _known(self) -> EngineFacts:
+        if self.facts is None:
+            self._supervisor.check_ready()
+            raise EngineDied("the model is not loaded yet; try again soon")
+        return self.facts
+
+    def _take(self, message: FromEngine) -> None:
+        match message:
+            case Events(events):
+                for event in events:
+                    if (stream := self._streams.get(event.request_id)) is not None:
+                        stream.put(event)
+            case Stats(stats):
+                self._stats = _added(stats, self._past)
+            case Refused(request_id, problem):
+                if (stream := self._streams.get(request_id)) is not None:
+                    stream.fail(problem.error())
+
+    def _mourn(self, death: EngineDied) -> None:
+        for stream in self._streams.values():
+            stream.fail(death)
+        self._past = _added(EngineStats(), self._stats)
+        self._stats = self._past
+
+
+def _added(stats: EngineStats, past: EngineStats) -> EngineStats:
+    """A snapshot whose counters go on from those of the past."""
+    sums = {name: getattr(stats, name) + getattr(past, name) for name in _COUNTERS}
+    return replace(stats, **sums)

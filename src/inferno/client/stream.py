@@ -1,0 +1,97 @@
+"""The events of one request on their way to a reader who may be slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from inferno.errors import InfernoError
+from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
+
+
+class EventStream:
+    """Takes events at any time and keeps at most one per sample: what waits is merged.
+
+    So what an absent reader costs is bounded by its own tokens. Use it from one event loop.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request_id = request.request_id
+        self._open = set(range(request.params.n))  # samples without a last event
+        self._waiting: dict[int, TokenEvent | _Merged] = {}  # by sample index
+        self._problem: InfernoError | None = None
+        self._reader: asyncio.Future[None] | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing can follow what was put."""
+        return not self._open or self._problem is not None
+
+    def put(self, event: TokenEvent) -> None:
+        """Add an event; what follows a sample's last one is dropped."""
+        if self.has_ended or event.sample_index not in self._open:
+            return
+        if event.finish_reason is not None:
+            self._open.remove(event.sample_index)
+        waiting = self._waiting.get(event.sample_index)
+        if waiting is None:
+            self._waiting[event.sample_index] = event
+        elif isinstance(waiting, _Merged):
+            waiting.add(event)
+        else:
+            self._waiting[event.sample_index] = merged = _Merged(waiting)
+            merged.add(event)
+        self._wake()
+
+    def abort(self) -> None:
+        """End all samples as aborted."""
+        for index in sorted(self._open):
+            self.put(TokenEvent(self._request_id, index, finish_reason=FinishReason.ABORTED))
+
+    def fail(self, problem: InfernoError) -> None:
+        """End all samples: the reader gets what was put before, then this error."""
+        if not self.has_ended:
+            self._problem = problem
+            self._wake()
+
+    async def read(self) -> AsyncGenerator[TokenEvent, None]:
+        """The events; there is one reader."""
+        while True:
+            while self._waiting:
+                events, self._waiting = self._waiting, {}
+                for event in events.values():
+                    yield event.event() if isinstance(event, _Merged) else event
+            if self._problem is not None:
+                raise self._problem
+            if not self._open:
+                return
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+@dataclass(slots=True)
+class _Merged:
+    """Several events of one sample, as one that says the same."""
+
+    last: TokenEvent
+    token_ids: list[int] = field(init=False)
+    logprobs: list[TokenLogprobs] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.last.token_ids)
+        self.logprobs = list(self.last.logprobs)
+
+    def add(self, event: TokenEvent) -> None:
+        self.token_ids += event.token_ids
+        self.logprobs += event.logprobs
+        if event.prompt_logprobs is None and self.last.prompt_logprobs is not None:
+            event = event._replace(prompt_logprobs=self.last.prompt_logprobs)  # they come once
+        self.last = event
+
+    def event(self) -> TokenEvent:
+        return self.last._replace(token_ids=tuple(self.token_ids), logprobs=tuple(self.logprobs))

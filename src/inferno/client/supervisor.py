@@ -1,0 +1,285 @@
+"""Keeps an engine's process running: starts it, watches it make progress, replaces it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from inferno.client import EngineFacts, EngineState
+from inferno.client.child import Child
+from inferno.client.wire import (
+    Dying,
+    Events,
+    FromEngine,
+    Loaded,
+    Loading,
+    NotLoaded,
+    Ping,
+    Pong,
+    Problem,
+    Shutdown,
+    Start,
+    ToEngine,
+)
+from inferno.errors import EngineDied, NotEnoughMemory
+from inferno.options import EngineOptions
+
+_EXIT_SECONDS = 0.5  # for a process whose socket has closed already
+
+_logger = logging.getLogger("inferno")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an engine may take for what, in seconds.
+
+    heartbeat       between two questions how it is.
+    load            without news of its loading; first_step: for the first step, which may build
+                    what later ones reuse; step: for any other.
+    close           to exit when told to.
+    first_delay     before it is started again, doubled after each quick failure, up to most_delay.
+    quick_failures  so many in a row are enough: deaths without a step, before or `quick` seconds
+                    after it was loaded.
+    """
+
+    heartbeat: float = 1.0
+    load: float = 1800.0
+    first_step: float = 300.0
+    step: float = 60.0
+    close: float = 5.0
+    first_delay: float = 0.1
+    most_delay: float = 30.0
+    quick: float = 5.0
+    quick_failures: int = 5
+
+
+class Supervisor:
+    """One engine at a time, for as long as engines can be started.
+
+    take            gets the messages of an engine that is loaded.
+    mourn           is told at once when an engine died.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        patience: Patience,
+        *,
+        take: Callable[[FromEngine], None],
+        mourn: Callable[[EngineDied], None],
+    ) -> None:
+        self._options = options
+        self._patience = patience
+        self._take_message = take
+        self._mourn = mourn
+        self.state = EngineState.LOADING
+        self.facts: EngineFacts | None = None
+        self.progress = 0.0
+        self.problem: str | None = None
+        self._num_starts = 0
+        self._refusal: Problem | None = None  # why it can't be loaded, once that is certain
+        self._num_failures = 0
+        self._child: Child | None = None
+        self._watch = _Watch(patience)
+        self._settled = asyncio.Event()  # ready, failed or closed
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process of the engine that runs now."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def num_restarts(self) -> int:
+        """Engines that were started after the first one."""
+        return max(0, self._num_starts - 1)
+
+    def start(self) -> None:
+        """Start the first engine, unless that was done."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._supervise())
+
+    async def wait_ready(self) -> None:
+        """Until it takes requests; raises why that will not be."""
+        await self._settled.wait()
+        self.check_ready()
+
+    def check_ready(self) -> None:
+        """Raise why it takes no requests, if so."""
+        match self.state:
+            case EngineState.LOADING:
+                raise EngineDied("the model is being loaded; try again soon")
+            case EngineState.RESTARTING:
+                raise EngineDied("the engine is being started again; try again soon")
+            case EngineState.CLOSED:
+                raise EngineDied("the engine is closed; make a new one")
+            case EngineState.FAILED if self._refusal is not None:
+                raise self._refusal.error()
+            case EngineState.FAILED:
+                raise EngineDied(f"the engine can't be started: {self.problem}")
+
+    def send(self, message: ToEngine) -> None:
+        """To the engine that runs now; ValueError where it can't be said."""
+        if self._child is not None:
+            self._child.send(message)
+
+    async def close(self) -> None:
+        """Let the engine exit, or kill it; start no other."""
+        was_ready = self.state is EngineState.READY
+        self._settle(EngineState.CLOSED)
+        self._closing.set()
+        if self._task is None:
+            return
+        if was_ready:
+            self.send(Shutdown())
+            await asyncio.wait({self._task}, timeout=self._patience.close)
+        if self._child is not None:
+            self._child.kill()
+        await asyncio.wait({self._task})
+
+    async def _supervise(self) -> None:
+        try:
+            await self._keep_one()
+        except Exception as problem:  # a mistake of ours: nobody must wait for ever
+            _logger.exception("the engine is not supervised any more")
+            self.problem = repr(problem)
+            self._settle(EngineState.FAILED)
+            self._mourn(EngineDied("the engine died; it is not started again"))
+
+    async def _keep_one(self) -> None:
+        while self.state is not EngineState.CLOSED:
+            await self._run_one()
+            if self.state is not EngineState.RESTARTING:
+                return
+            _logger.warning("the engine died, %s; starting another one", self.problem)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), self._delay())
+
+    def _delay(self) -> float:
+        """Seconds to the next start, so that many servers don't start theirs together."""
+        doubled = self._patience.first_delay * 2.0 ** min(max(0, self._num_failures - 1), 30)
+        return min(doubled, self._patience.most_delay) * random.uniform(0.5, 1.0)
+
+    async def _run_one(self) -> None:
+        """One engine's life; afterwards the state says what comes next."""
+        self._watch = watch = _Watch(self._patience)
+        try:
+            self._child = child = await Child.start(self._take)
+        except OSError as problem:
+            self._note_death()
+            self._judge(f"its process can't be started: {problem}")
+            return
+        try:
+            child.send(Start(self._options, self._num_starts))
+            self._num_starts += 1
+            is_wanted = self.state is not EngineState.CLOSED  # it may be meanwhile
+            while is_wanted and not await child.ended(self._patience.heartbeat):
+                if watch.tick():
+                    break
+                child.send(Ping())
+            self._note_death()
+        finally:
+            self._child = None
+            words = await child.end(0.0 if watch.verdict else _EXIT_SECONDS)
+        self._judge(watch.verdict or words)
+
+    def _note_death(self) -> None:
+        """Tell those who wait, before anything that takes time."""
+        if self.state in (EngineState.READY, EngineState.LOADING):
+            self.state = EngineState.RESTARTING
+            self._settled.clear()
+        self._mourn(EngineDied("the engine died and is being started again; try again soon"))
+
+    def _judge(self, reason: str) -> None:
+        """Whether there is to be another engine, now that one died of this."""
+        if self.state is not EngineState.RESTARTING:
+            return
+        self.problem = reason
+        self._num_failures = self._num_failures + 1 if self._watch.was_quick else 0
+        if self._refusal is not None:
+            self.problem = self._refusal.message
+            self._settle(EngineState.FAILED)
+        elif self._num_failures >= self._patience.quick_failures:
+            self.problem = f"it died {self._num_failures} times in a row; the last time {reason}"
+            self._settle(EngineState.FAILED)
+
+    def _settle(self, state: EngineState) -> None:
+        self.state = state
+        self._settled.set()
+
+    def _take(self, message: FromEngine) -> None:
+        self._watch.note(message)
+        match message:
+            case Loading(done, total):
+                self.progress = done / total if total else 0.0
+            case Loaded(facts) if self.state is not EngineState.CLOSED:
+                self.facts, self.progress, self.problem = facts, 1.0, None
+                self._settle(EngineState.READY)
+            case NotLoaded(problem):
+                # Memory may come back, if it was there before.
+                is_final = problem.kind != NotEnoughMemory.__name__ or self.facts is None
+                self._refusal = problem if is_final else None
+            case Pong() | Dying():
+                pass
+            case _:
+                self._take_message(message)
+
+
+class _Watch:
+    """Whether one engine makes progress.
+
+    Time is counted in heartbeats, so that a parent that was itself suspended accuses nobody.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._num_quiet = 0  # heartbeats since the last sign of progress
+        self._num_turns = 0
+        self._has_stepped = False
+        self._loaded_at: float | None = None
+        self.verdict: str | None = None  # what is wrong with it
+
+    @property
+    def was_quick(self) -> bool:
+        """Whether it died without having been of use."""
+        if self._loaded_at is None:
+            return True
+        return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick
+
+    def note(self, message: FromEngine) -> None:
+        """A message: all but a pong come from the engine's own loop, and so show progress."""
+        match message:
+            case Pong(num_turns, is_idle):
+                if is_idle or num_turns != self._num_turns:
+                    self._num_quiet = 0
+                self._num_turns = num_turns
+                return
+            case Loaded():
+                self._loaded_at = time.monotonic()
+            case Events():
+                self._has_stepped = True
+            case NotLoaded(problem):
+                self.verdict = problem.message
+            case Dying(reason):
+                self.verdict = f"it said: {reason}"
+        self._num_quiet = 0
+
+    def tick(self) -> bool:
+        """A heartbeat passed: whether that was one too many."""
+        self._num_quiet += 1
+        seconds = self._num_quiet * self._patience.heartbeat
+        if seconds >= self._limit:
+            self.verdict = f"it made no progress for {seconds:g} seconds and was killed"
+        return self.verdict is not None
+
+    @property
+    def _limit(self) -> float:
+        if self._loaded_at is None:
+            return self._patience.load
+        return self._patience.step if self._has_stepped else self._patience.first_step

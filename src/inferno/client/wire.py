@@ -1,0 +1,236 @@
+"""What a client and an engine in another process say to each other, as bytes.
+
+A frame is the body's length and its number, counted from 0 in each direction, both 32 bits,
+little-endian; then the body: one message in MessagePack, decoded by its type and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from inferno import errors
+from inferno.client import EngineFacts, EngineStats
+from inferno.errors import EngineDied, InfernoError, InvalidRequest
+from inferno.options import EngineOptions
+from inferno.requests import Request, TokenEvent
+
+# A prompt's log-probabilities are the largest message: see MAX_PROMPT_LOGPROBS in serve_child.
+MAX_FRAME_BYTES = 256 * 2**20
+MAX_MESSAGE_LENGTH = 10_000
+_HEADER = struct.Struct("<II")
+_SERIALS = 2**32
+
+T = TypeVar("T")
+
+
+class BrokenWire(Exception):
+    """What came is not what the other side sends: it, or the kernel, has lost its mind."""
+
+
+class Problem(Struct, frozen=True, array_like=True):
+    """An error of errors.py, by name."""
+
+    kind: str
+    message: str
+    param: str | None
+
+    def error(self) -> InfernoError:
+        """As it was raised; EngineDied for a name that errors.py doesn't have."""
+        kind = getattr(errors, self.kind, None)
+        if not (isinstance(kind, type) and issubclass(kind, InfernoError)):
+            return EngineDied(f"{self.kind}: {self.message}")
+        if issubclass(kind, InvalidRequest):
+            return kind(self.message, param=self.param)
+        return kind(self.message)
+
+
+def problem_of(error: Exception) -> Problem:
+    """An error, ready to be sent."""
+    message = str(error)[:MAX_MESSAGE_LENGTH].encode(errors="replace").decode()
+    return Problem(type(error).__name__, message, getattr(error, "param", None))
+
+
+# To the engine
+
+
+class Start(Struct, frozen=True, array_like=True, tag=0):
+    """Load a model: the first message, once.
+
+    num_starts      engines that this one's parent started before.
+    """
+
+    options: EngineOptions
+    num_starts: int
+
+
+class Add(Struct, frozen=True, array_like=True, tag=1):
+    """Begin a request; its events or a Refused answer it."""
+
+    request: Request
+
+
+class Abort(Struct, frozen=True, array_like=True, tag=2):
+    """End a request, or one of its samples."""
+
+    request_id: str
+    sample_index: int | None
+
+
+class Ping(Struct, frozen=True, array_like=True, tag=3):
+    """Say where you are: a Pong answers it."""
+
+
+class Shutdown(Struct, frozen=True, array_like=True, tag=4):
+    """End all requests as aborted, tell, and exit."""
+
+
+# From the engine
+
+
+class Loading(Struct, frozen=True, array_like=True, tag=0):
+    """Bytes of weights that are loaded, and that there are."""
+
+    done: int
+    total: int
+
+
+class Loaded(Struct, frozen=True, array_like=True, tag=1):
+    """It takes requests from now on."""
+
+    facts: EngineFacts
+
+
+class NotLoaded(Struct, frozen=True, array_like=True, tag=2):
+    """It can't be loaded; the last message."""
+
+    problem: Problem
+
+
+class Refused(Struct, frozen=True, array_like=True, tag=3):
+    """A request that was not begun."""
+
+    request_id: str
+    problem: Problem
+
+
+class Events(Struct, frozen=True, array_like=True, tag=4):
+    """What a step brought."""
+
+    events: list[TokenEvent]
+
+
+class Stats(Struct, frozen=True, array_like=True, tag=5):
+    """A snapshot."""
+
+    stats: EngineStats
+
+
+class Pong(Struct, frozen=True, array_like=True, tag=6):
+    """Where the engine's loop is: turns it has made, and whether it waits for work."""
+
+    num_turns: int
+    is_idle: bool
+
+
+class Dying(Struct, frozen=True, array_like=True, tag=7):
+    """Why it ends on its own; the last message."""
+
+    reason: str
+
+
+ToEngine = Start | Add | Abort | Ping | Shutdown
+FromEngine = Loading | Loaded | NotLoaded | Refused | Events | Stats | Pong | Dying
+
+
+class FrameWriter:
+    """Messages become frames, in the order in which they are to be sent."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
+        self._serial = 0
+
+    def frame(self, message: ToEngine | FromEngine) -> bytes:
+        """The message's frame; ValueError where MessagePack can't say it or it is too large."""
+        try:
+            body = self._encode(message)
+        except OverflowError as problem:
+            raise ValueError(str(problem)) from None
+        if len(body) > MAX_FRAME_BYTES:
+            raise ValueError(f"it takes {len(body):,} bytes, at most {MAX_FRAME_BYTES:,} are sent")
+        header = _HEADER.pack(len(body), self._serial % _SERIALS)
+        self._serial += 1
+        return header + body
+
+
+class FrameReader:
+    """Bytes, in whatever pieces they come, become the bodies of frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._serial = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The frames that are whole now; BrokenWire for one that is too long or out of turn."""
+        self._buffer += data
+        bodies, start = [], 0
+        while (body := start + _HEADER.size) <= len(self._buffer):
+            length, serial = _HEADER.unpack_from(self._buffer, start)
+            self._check(length, serial)
+            if body + length > len(self._buffer):
+                break
+            start = body + length
+            bodies.append(bytes(self._buffer[body:start]))
+            self._serial += 1
+        del self._buffer[:start]
+        return bodies
+
+    def _check(self, length: int, serial: int) -> None:
+        if length > MAX_FRAME_BYTES:
+            raise BrokenWire(f"a frame of {length:,} bytes, at most {MAX_FRAME_BYTES:,} are taken")
+        if serial != self._serial % _SERIALS:
+            raise BrokenWire(f"frame {serial} where number {self._serial} was due")
+
+
+def decode_to_engine(body: bytes) -> ToEngine:
+    """A message to the engine; BrokenWire if it is none."""
+    return _decode(_TO_ENGINE, body)
+
+
+def decode_from_engine(body: bytes) -> FromEngine:
+    """A message from the engine; BrokenWire if it is none."""
+    return _decode(_FROM_ENGINE, body)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, ValueError, InvalidRequest) as problem:
+        raise BrokenWire(f"no message: {problem}") from None
+
+
+def _to_plain(value: object) -> object:
+    """What MessagePack has no word for: paths, and mappings that are not dicts."""
+    if isinstance(value, Path):
+        return os.fsencode(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not sent")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, bytes):
+        return Path(os.fsdecode(value))
+    raise TypeError(f"{kind.__name__} is not taken")
+
+
+_TO_ENGINE: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(
+    ToEngine, dec_hook=_from_plain
+)
+_FROM_ENGINE: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)

@@ -1,0 +1,42 @@
+"""What the operating system says of this process, and when it is to end it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, however that ends; Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def ignore_signals() -> None:
+    """Leave Ctrl+C and a polite end to the parent, who sees to requests under way."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+
+
+def rss_bytes() -> int:
+    """Resident memory; where there is no /proc, its peak."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def num_threads() -> int:
+    """Threads; where there is no /proc, those that Python knows."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()

@@ -1,0 +1,288 @@
+"""An engine in a process of its own, which serves the parent at the other end of a socket.
+
+Run as `python -m inferno.engine.serve_child FD`, where FD is the socket's number.
+
+The parent may end at any time: then so does this process, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+import torch
+
+from inferno.client import EngineFacts, EngineStats
+from inferno.client.wire import (
+    MAX_FRAME_BYTES,
+    Abort,
+    Add,
+    BrokenWire,
+    Dying,
+    Events,
+    FrameReader,
+    FrameWriter,
+    FromEngine,
+    Loaded,
+    Loading,
+    NotLoaded,
+    Ping,
+    Pong,
+    Refused,
+    Shutdown,
+    Start,
+    Stats,
+    ToEngine,
+    decode_to_engine,
+    problem_of,
+)
+from inferno.engine.assemble import build_engine
+from inferno.engine.engine import Engine
+from inferno.engine.faults import VARIABLE, Faults
+from inferno.engine.fingerprint import fingerprint
+from inferno.engine.own_process import die_with_parent, ignore_signals, num_threads, rss_bytes
+from inferno.errors import InfernoError, InvalidRequest
+from inferno.options import EngineOptions
+from inferno.requests import Request, TokenEvent
+
+IDLE_STATS_SECONDS = 1.0
+BUSY_STATS_SECONDS = 0.1
+_RECEIVE_BYTES = 1 << 16
+# What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
+_ENTRY_BYTES, _TOP_BYTES = 48, 16
+
+_logger = logging.getLogger("inferno")
+
+
+def main() -> int:
+    """Serve the parent at the other end of the socket whose number is on the command line."""
+    die_with_parent()
+    ignore_signals()
+    link = Link(socket.socket(fileno=int(sys.argv[1])))
+    start = link.messages.get()
+    if not isinstance(start, Start):
+        raise BrokenWire(f"{type(start).__name__} came before Start")
+    try:
+        faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
+        link.faults = faults
+        faults.visit("load")
+        engine = build_engine(start.options, LoadProgress(link))
+        facts = facts_of(engine, start.options)
+    except (InfernoError, OSError) as problem:
+        link.send(NotLoaded(problem_of(problem)))
+        return 1
+    link.send(Loaded(facts))
+    try:
+        Service(engine, link, faults, facts).run()
+    except Exception as problem:
+        _logger.exception("the engine stops")
+        link.send(Dying(repr(problem)))
+        return 1
+    return 0
+
+
+class Link:
+    """The parent's messages, read by a thread that also answers pings, and ours to it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.set_inheritable(False)
+        self.messages: SimpleQueue[ToEngine] = SimpleQueue()
+        self.num_turns = 0
+        self.is_idle = False
+        self.faults = Faults("")
+        self._connection = connection
+        self._writer = FrameWriter()
+        self._sending = threading.Lock()
+        threading.Thread(target=self._read, name="inferno-link", daemon=True).start()
+
+    def send(self, message: FromEngine) -> None:
+        """Send a message; it waits while the parent doesn't read."""
+        with self._sending:
+            frame = self._writer.frame(message)
+            if not self.faults.visit("ipc.send"):
+                self._connection.sendall(frame)
+
+    def _read(self) -> None:
+        frames = FrameReader()
+        try:
+            while data := self._connection.recv(_RECEIVE_BYTES):
+                for body in frames.feed(data):
+                    self._take(decode_to_engine(body))
+        except BrokenWire as problem:
+            _logger.error("the engine's process was sent nonsense: %s", problem)
+        except OSError:
+            pass  # the parent is gone
+        finally:
+            os._exit(1)  # in the midst of a step or of loading: nobody is left to hear of it
+
+    def _take(self, message: ToEngine) -> None:
+        if isinstance(message, Ping):
+            self.send(Pong(self.num_turns, self.is_idle and self.messages.empty()))
+        else:
+            self.messages.put(message)
+
+
+class LoadProgress:
+    """Tells the parent how loading goes, ten times a second."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._next = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        if (now := time.monotonic()) >= self._next or done == total:
+            self._link.send(Loading(done, total))
+            self._next = now + BUSY_STATS_SECONDS
+
+
+class Service:
+    """The engine's loop: take what the parent says, step, tell."""
+
+    def __init__(self, engine: Engine, link: Link, faults: Faults, facts: EngineFacts) -> None:
+        self._engine = engine
+        self._link = link
+        self._faults = faults
+        self._device_bytes = {"weights": facts.weight_bytes, "kv_cache": facts.cache_bytes}
+        self._device = torch.device(facts.device)
+        self._is_open = True
+        self._next_stats = 0.0
+        self._num_steps = 0
+        self._step_seconds = 0.0
+        self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0
+
+    def run(self) -> None:
+        """Until the parent says Shutdown."""
+        while self._is_open:
+            if not self._engine.has_work:
+                self._wait()
+            while not self._link.messages.empty():
+                self._handle(self._link.messages.get())
+            if self._engine.has_work:
+                self._step()
+            self._link.num_turns += 1
+
+    def _wait(self) -> None:
+        """For a message, telling now and then that there is none."""
+        message = None
+        self._link.is_idle = True
+        while message is None:
+            self._send_stats()
+            with suppress(Empty):
+                message = self._link.messages.get(timeout=IDLE_STATS_SECONDS)
+        self._link.is_idle = False
+        self._handle(message)
+
+    def _handle(self, message: ToEngine) -> None:
+        match message:
+            case Add(request):
+                self._add(request)
+            case Abort(request_id, sample_index):
+                self._engine.abort(request_id, sample_index)
+            case Shutdown():
+                self._is_open = False
+
+    def _add(self, request: Request) -> None:
+        try:
+            _check_size(request)
+            self._engine.add_request(request)
+        except InvalidRequest as problem:
+            self._link.send(Refused(request.request_id, problem_of(problem)))
+        else:
+            self._num_prompt_tokens += len(request.prompt_token_ids)
+
+    def _step(self) -> None:
+        self._faults.visit("step")
+        began = time.perf_counter()
+        events = self._engine.step()
+        self._step_seconds += time.perf_counter() - began
+        self._num_steps += 1
+        self._tell(events)
+        if time.monotonic() >= self._next_stats:
+            self._send_stats()
+
+    def _tell(self, events: list[TokenEvent]) -> None:
+        for event in events:
+            self._num_generated_tokens += len(event.token_ids)
+            if event.finish_reason is not None and event.sample_index == 0:
+                self._num_cached_tokens += event.num_cached_tokens
+        large = [event for event in events if event.prompt_logprobs is not None]
+        for event in large:  # one alone fits into a frame
+            self._link.send(Events([event]))
+        if small := [event for event in events if event.prompt_logprobs is None]:
+            self._link.send(Events(small))
+
+    def _send_stats(self) -> None:
+        self._link.send(Stats(self._stats()))
+        self._next_stats = time.monotonic() + BUSY_STATS_SECONDS
+
+    def _stats(self) -> EngineStats:
+        now = self._engine.occupancy
+        return EngineStats(
+            steps=self._num_steps,
+            step_seconds=self._step_seconds,
+            preemptions=now.num_preemptions,
+            prompt_tokens=self._num_prompt_tokens,
+            cached_tokens=self._num_cached_tokens,
+            generated_tokens=self._num_generated_tokens,
+            running=now.num_running,
+            waiting=now.num_waiting,
+            blocks_free=now.blocks_free,
+            blocks_used=now.blocks_used,
+            blocks_cached=now.blocks_cached,
+            batch_size=now.batch_size,
+            rss_bytes=rss_bytes(),
+            num_threads=num_threads(),
+            device_bytes=self._device_bytes | _allocated(self._device),
+        )
+
+
+def facts_of(engine: Engine, options: EngineOptions) -> EngineFacts:
+    """What a parent must know of an engine that was built with these options."""
+    footprint, occupancy = engine.footprint, engine.occupancy
+    return EngineFacts(
+        vocab_size=engine.vocab_size,
+        max_model_len=engine.max_model_len,
+        device=footprint.device,
+        dtype=footprint.dtype,
+        fingerprint=fingerprint(options, footprint.dtype),
+        weight_bytes=footprint.weights_bytes,
+        cache_bytes=footprint.kv_cache_bytes,
+        num_blocks=occupancy.blocks_free,
+        block_size=options.block_size,
+        max_num_seqs=options.max_num_seqs,
+    )
+
+
+def _check_size(request: Request) -> None:
+    """Refuse what could not be sent back."""
+    num_top = request.params.prompt_logprobs
+    if num_top is None:
+        return
+    most = MAX_FRAME_BYTES // (_ENTRY_BYTES + _TOP_BYTES * num_top)
+    if len(request.prompt_token_ids) > most:
+        raise InvalidRequest(
+            f"prompt_logprobs={num_top} is for prompts of up to {most:,} tokens, not "
+            f"{len(request.prompt_token_ids):,}; ask for fewer, or for none",
+            param="prompt_logprobs",
+        )
+
+
+def _allocated(device: torch.device) -> dict[str, int]:
+    """What PyTorch has taken of a device's own memory."""
+    if device.type == "cuda":
+        return {"allocated": torch.cuda.memory_allocated(device)}
+    if device.type == "mps":
+        return {"allocated": torch.mps.current_allocated_memory()}
+    return {}
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    os._exit(code)  # nothing is left to tidy up that the kernel doesn't

@@ -1,0 +1,236 @@
+"""What the routes answer: OpenAI's objects, with the extras that were asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+FinishReason = Literal["stop", "length"]
+
+
+class Metrics(Struct, frozen=True):
+    """Times and rates of one request, in milliseconds from its arrival and tokens per second."""
+
+    time_to_first_token_ms: float | None
+    generation_time_ms: float | None
+    mean_itl_ms: float | None
+    tokens_per_second: float | None
+
+
+class PromptDetails(Struct, frozen=True):
+    """What is known of the prompt's tokens."""
+
+    cached_tokens: int
+
+
+class CompletionDetails(Struct, frozen=True):
+    """What is known of the new tokens."""
+
+    reasoning_tokens: int
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of all prompts and of all choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
+
+
+class TopLogprob(Struct, frozen=True):
+    """A token that might have been chosen."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatLogprob(Struct, frozen=True):
+    """A token that was chosen."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct, frozen=True):
+    """Of each token of a choice, or of a piece of it."""
+
+    content: list[ChatLogprob]
+    refusal: None = None
+
+
+class PromptLogprob(Struct, frozen=True):
+    """A token at one place of the prompt; rank 1 is the likeliest, null one that is not told."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+
+
+class CompletionLogprobs(Struct, frozen=True):
+    """Lists of equal length, with an entry per token."""
+
+    text_offset: list[int]
+    token_logprobs: list[float | None]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class Message(Struct, frozen=True):
+    """The assistant's."""
+
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    refusal: None = None
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+
+
+class ChatChoice(Struct, frozen=True):
+    """One answer."""
+
+    index: int
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+    stop_reason: str | int | None
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatCompletion(Struct, frozen=True):
+    """POST /v1/chat/completions."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: Literal["chat.completion"] = "chat.completion"
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
+
+
+class Delta(Struct, frozen=True):
+    """What a message grows by."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+
+
+class ChunkChoice(Struct, frozen=True):
+    """What one answer grows by."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatChunk(Struct, frozen=True):
+    """An event of a streamed POST /v1/chat/completions."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChunkChoice]
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    usage: Usage | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    metrics: Metrics | UnsetType = UNSET
+
+
+class CompletionChoice(Struct, frozen=True):
+    """One text, or what it grows by."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishReason | None
+    stop_reason: str | int | None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+
+
+class Completion(Struct, frozen=True):
+    """POST /v1/completions, whole or an event of its stream."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    object: Literal["text_completion"] = "text_completion"
+    usage: Usage | UnsetType | None = UNSET
+    metrics: Metrics | UnsetType = UNSET
+
+
+class ModelCard(Struct, frozen=True):
+    """GET /v1/models/{id}."""
+
+    id: str
+    created: int
+    root: str
+    max_model_len: int
+    object: Literal["model"] = "model"
+    owned_by: str = "inferno"
+    parent: None = None
+    permission: tuple[()] = ()
+
+
+class ModelList(Struct, frozen=True):
+    """GET /v1/models."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class Tokenized(Struct, frozen=True):
+    """POST /tokenize."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct, frozen=True):
+    """POST /detokenize."""
+
+    prompt: str
+
+
+class ErrorDetails(Struct, frozen=True):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(Struct, frozen=True):
+    """OpenAI's error object."""
+
+    error: ErrorDetails
+
+
+class Version(Struct, frozen=True):
+    """GET /version."""
+
+    version: str

@@ -1,0 +1,181 @@
+"""What the generating routes do alike: read a request, find it a place, and name its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from inferno.server.answers import (
+    CompletionDetails,
+    FinishReason,
+    Metrics,
+    PromptDetails,
+    Usage,
+)
+from inferno.server.body import Body, ignored_header, read_body
+from inferno.server.edge import Record, Slot, admission_of, record_of
+from inferno.server.fields import GenerateFields
+from inferno.server.jobs import Job, Origin
+from inferno.server.logprobs import TokenNames
+from inferno.server.refused import Harmless
+from inferno.server.served import Served, served_of
+from inferno.text.completion import Completion
+
+Fields = TypeVar("Fields", bound=GenerateFields)
+AnyFields = TypeVar("AnyFields", bound=msgspec.Struct)
+
+_LARGE_BODY = 1 << 18
+_LOGGED_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Fields]):
+    """One HTTP request that asks for text.
+
+    request_id  what answers and logs call it.
+    ignored     the names of what had no effect.
+    """
+
+    http: HttpRequest
+    served: Served
+    record: Record
+    fields: Fields
+    ignored: tuple[str, ...]
+
+    @property
+    def request_id(self) -> str:
+        """What the client calls it, or the edge."""
+        return self.fields.request_id or self.record.request_id
+
+    @property
+    def origin(self) -> Origin:
+        """Who asks."""
+        return Origin(self.request_id, self.record.cache_salt)
+
+    def slot(self, jobs: Sequence[Job]) -> Slot:
+        """A place in the engine's queue; Refusal where there is none."""
+        if self.served.settings.log_prompts:
+            beginning = jobs[0].request.prompt_token_ids[:_LOGGED_TOKENS]
+            self.record.prompt = self.names.text(beginning, skip_special_tokens=False)
+        return admission_of(self.http.scope).slot(
+            sum(job.num_tokens for job in jobs),
+            record=self.record,
+            num_samples=len(jobs) * self.fields.n,
+            timeout=self.fields.timeout,
+        )
+
+    def head(self, prefix: str) -> Head:
+        """What every object of the answer begins with."""
+        return Head(
+            id=prefix + self.request_id,
+            created=int(time.time()),
+            model=self.fields.model or self.served.names[0],
+            system_fingerprint=self.served.fingerprint,
+        )
+
+    @property
+    def names(self) -> TokenNames:
+        """How tokens are written."""
+        tokenizer = self.served.text.tokenizer
+        return TokenNames(tokenizer, as_ids=self.fields.return_tokens_as_token_ids)
+
+    @property
+    def metrics(self) -> Metrics | UnsetType:
+        """Of the request so far, where the server tells them."""
+        if not self.served.settings.per_request_metrics:
+            return UNSET
+        first, num_later = self.record.first_token_seconds, self.record.completion_tokens - 1
+        if first is None:
+            return Metrics(None, None, None, None)
+        taken = self.record.seconds - first
+        rates = (taken / num_later, num_later / taken) if num_later > 0 and taken > 0 else None
+        return Metrics(
+            time_to_first_token_ms=first * 1000,
+            generation_time_ms=taken * 1000,
+            mean_itl_ms=rates[0] * 1000 if rates else None,
+            tokens_per_second=rates[1] if rates else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The name of an answer, and who made it when."""
+
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+async def read_call(http: HttpRequest, kind: type[Fields], refused: Harmless) -> Call[Fields]:
+    """The call that a request makes, whose model is known; raises Refusal."""
+    body = await read_fields(http, kind, refused)
+    served = served_of(http)
+    served.check_model(body.fields.model)
+    return Call(http, served, record_of(http.scope), body.fields, body.ignored)
+
+
+async def read_fields(
+    http: HttpRequest, kind: type[AnyFields], refused: Harmless
+) -> Body[AnyFields]:
+    """The fields of any request; large ones are read beside the event loop."""
+    raw = await http.body()
+    served = served_of(http)
+
+    def read() -> Body[AnyFields]:
+        return read_body(raw, kind, refused, is_lenient=served.settings.lenient)
+
+    return await served.in_thread(read) if len(raw) > _LARGE_BODY else read()
+
+
+def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Response:
+    """The answer in one piece."""
+    return Response(
+        msgspec.json.encode(answer),
+        headers=ignored_header(ignored),
+        media_type="application/json",
+    )
+
+
+def usage_of(jobs: Iterable[Job], completions: Sequence[Completion]) -> Usage:
+    """The usage of a whole call; a prompt counts once, however many choices it has."""
+    return usage(
+        prompt=sum(job.num_tokens for job in jobs),
+        completion=sum(done.usage.completion_tokens for done in completions),
+        cached=cached_tokens(completions),
+        reasoning=sum(done.usage.reasoning_tokens for done in completions),
+    )
+
+
+def cached_tokens(completions: Iterable[Completion]) -> int:
+    """Tokens of all prompts that the prefix cache spared their first choice."""
+    return sum(done.usage.cached_tokens for done in completions if done.sample_index == 0)
+
+
+def usage(*, prompt: int, completion: int, cached: int, reasoning: int) -> Usage:
+    """These numbers as OpenAI nests them."""
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptDetails(cached),
+        completion_tokens_details=CompletionDetails(reasoning),
+    )
+
+
+def stop_reason(completion: Completion, fields: GenerateFields) -> str | int | None:
+    """The stop string or token of the request that ended it; the model's own end is none."""
+    stop = completion.stop_reason
+    return stop if isinstance(stop, str) or stop in (fields.stop_token_ids or ()) else None
+
+
+def finish_reason(completion: Completion) -> FinishReason:
+    """How OpenAI calls an ending that is no error."""
+    return "length" if completion.finish_reason == "length" else "stop"

@@ -1,0 +1,21 @@
+"""The server's edge: what every request passes before an endpoint sees it, and how it is run."""
+
+from inferno.server.edge.admission import Admission, admission_of
+from inferno.server.edge.guard import Guard
+from inferno.server.edge.record import Record, record_of
+from inferno.server.edge.refusal import DeadlineExceeded, Refusal, Unavailable
+from inferno.server.edge.run import serve
+from inferno.server.edge.slot import Slot
+
+__all__ = [
+    "Admission",
+    "DeadlineExceeded",
+    "Guard",
+    "Record",
+    "Refusal",
+    "Slot",
+    "Unavailable",
+    "admission_of",
+    "record_of",
+    "serve",
+]

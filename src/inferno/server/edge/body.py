@@ -1,0 +1,90 @@
+"""The body of a request: JSON, whole, and not too much of it, before anybody parses it."""
+
+from __future__ import annotations
+
+import re
+
+from inferno.server.edge.asgi import Message, Receive, Scope, header, header_values
+from inferno.server.edge.refusal import Refusal, Unavailable
+
+_JSON = re.compile(
+    rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-?8\"?\s*)?;?\s*", re.IGNORECASE
+)
+_MAX_BODIES = 16  # as many of the largest may be on their way at once
+
+
+class Disconnected(Exception):
+    """The client left before its body was whole."""
+
+
+class Bodies:
+    """Reads bodies of at most `max_body` bytes, and a bounded number of bytes in all."""
+
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+        self._num_held = 0
+
+    async def read(self, scope: Scope, receive: Receive) -> Receive:
+        """What an endpoint receives from: the body in one message, then what follows.
+
+        Raises Refusal (413, 415 or 503), Disconnected.
+        """
+        length = header(scope, b"content-length")
+        has_body = length not in (None, b"0") or header(scope, b"transfer-encoding") is not None
+        if not has_body and scope["method"] in ("GET", "HEAD", "OPTIONS", "DELETE"):
+            return receive
+        _check_type(scope)
+        if length is not None and len(length.lstrip(b"0")) <= 18 and int(length) > self._max_body:
+            raise self._too_large()
+        return _Replay(await self._collect(receive), receive)
+
+    async def _collect(self, receive: Receive) -> bytes:
+        body = bytearray()
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                self._add(body, message.get("body", b""))
+                if not message.get("more_body", False):
+                    return bytes(body)
+        finally:
+            self._num_held -= len(body)
+
+    def _add(self, body: bytearray, part: bytes) -> None:
+        if len(body) + len(part) > self._max_body:
+            raise self._too_large()
+        if self._num_held + len(part) > _MAX_BODIES * self._max_body:
+            message = "Too many large requests arrive at once; try again later."
+            raise Unavailable("bodies_full", message, retry_after=1)
+        body += part
+        self._num_held += len(part)
+
+    def _too_large(self) -> Refusal:
+        message = f"The request's body is larger than {self._max_body} bytes (see --max-body)."
+        return Refusal(413, "body_too_large", message)
+
+
+class _Replay:
+    """Gives the body once, then waits with the connection for what comes after."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _check_type(scope: Scope) -> None:
+    encodings = header_values(scope, b"content-encoding")
+    if any(encoding.strip().lower() != b"identity" for encoding in encodings):
+        message = "Send the body as it is: no Content-Encoding is taken."
+        raise Refusal(415, "content_encoding", message)
+    types = header_values(scope, b"content-type")
+    if len(types) != 1 or not _JSON.fullmatch(types[0].strip()):
+        message = "The body must be JSON in UTF-8, with 'Content-Type: application/json'."
+        raise Refusal(415, "content_type", message)

@@ -1,0 +1,283 @@
+"""A client's connection: bounded in what it may send, and in how long it may take to do so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from inferno.server.edge.refusal import Refusal
+
+MAX_HEAD = 32 << 10
+MAX_HEADERS = 100
+MAX_URL = 8 << 10
+_UPGRADE_HEADERS = (b"upgrade", b"connection", b"http2-settings")
+_MAX_UNREAD = 16 << 10  # bytes of answers that wait here for a client; the kernel holds some more
+_MIN_PROGRESS = 1024  # bytes that a client must read within the write deadline
+_MAX_LINGER = 2.0
+_MAX_LEFTOVER = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """Deadlines in seconds; on_refused is told the code of what never became a request."""
+
+    header_timeout: float
+    body_timeout: float
+    write_timeout: float
+    max_body: int
+    max_connections: int
+    on_refused: Callable[[str], None]
+
+
+class Phase(Enum):
+    """What we wait for."""
+
+    IDLE = auto()  # a request
+    HEAD = auto()  # the rest of its head
+    BODY = auto()  # the rest of its body
+    ANSWER = auto()  # our own answer
+    LINGER = auto()  # the end of what a client goes on sending after we have refused it
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, which has no such bounds, with them; `watch` must be called regularly."""
+
+    def __init__(self, *, limits: ConnectionLimits, **uvicorn: Any) -> None:
+        super().__init__(**uvicorn)
+        self._limits = limits
+        self._phase = Phase.IDLE
+        self._since = time.monotonic()
+        self._has_asked = False
+        self._num_received = 0  # bytes in this phase
+        self._num_headers = 0
+        self._head_size = 0
+        self._active: RequestResponseCycle | None = None
+        self._unread: tuple[float, int] | None = None  # since when so many bytes wait
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_MAX_UNREAD)
+        if len(self.connections) > self._limits.max_connections:
+            self._limits.on_refused("connections_full")
+            _longest_idle(self.connections, self).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave_request()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._num_received += len(data)
+        if self._phase is Phase.LINGER:
+            if self._num_received > _MAX_LEFTOVER:
+                self.transport.abort()
+            return
+        self._unset_keepalive_if_required()
+        if self._phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parse_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse(_reason(error))
+        else:
+            self._check_size()
+
+    def on_message_begin(self) -> None:
+        if self._active is not None and not self._active.response_complete:
+            raise _Refused(Refusal(400, "pipelining", "One request at a time, please."))
+        super().on_message_begin()
+        self._num_headers = self._head_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MAX_URL:
+            raise _Refused(Refusal(414, "url_too_long", f"The URL exceeds {MAX_URL} bytes."))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is not Phase.HEAD:
+            raise _Refused(Refusal(400, "trailers", "Headers after the body are not taken."))
+        self._num_headers += 1
+        self._head_size += len(name) + len(value)
+        if self._num_headers > MAX_HEADERS or self._head_size > MAX_HEAD:
+            raise _Refused(_large_head())
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        # Not a whole URL, whose host nobody would check.
+        if not self.url.startswith(b"/") or self.parser.get_method() == b"CONNECT":
+            raise _Refused(Refusal(400, "bad_request", "The request's target must be a path."))
+        if self.parser.should_upgrade():
+            return  # the parser would skip the body: see _parse_without_upgrade
+        self._has_asked = True
+        self._enter(Phase.BODY)
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+            self._enter(Phase.ANSWER)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._phase is Phase.BODY and not self.transport.is_closing():
+            self._linger()  # answered before the request was whole
+        else:
+            self._enter(Phase.IDLE)
+
+    def watch(self, now: float) -> None:
+        """End what has taken too long."""
+        limits, waited = self._limits, now - self._since
+        if self._phase is Phase.HEAD and waited > limits.header_timeout:
+            self._refuse(_slow("head", limits.header_timeout))
+        elif self._phase is Phase.BODY and waited > limits.body_timeout:
+            self._refuse(_slow("body", limits.body_timeout))
+        elif self._phase is Phase.IDLE and not self._has_asked:
+            self._abort_if(waited > limits.header_timeout)
+        elif self._phase is Phase.LINGER:
+            self._abort_if(waited > _MAX_LINGER)
+        if self._is_stalled(now):
+            self._limits.on_refused("client_does_not_read")
+            self.transport.abort()  # which wakes whoever waits to write, and ends its request
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it last did something, if it has no request under way."""
+        is_idle = self._phase in (Phase.IDLE, Phase.HEAD, Phase.LINGER)
+        return self._since if is_idle else None
+
+    def _parse_without_upgrade(self, rest: bytes) -> None:
+        """Read a request as if it had not asked for a protocol that we don't speak.
+
+        Java's client asks every server for HTTP/2 so, whatever the request.
+        """
+        headers = [each for each in self.headers if each[0] not in _UPGRADE_HEADERS]
+        lines = [
+            b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url),
+            *(name + b": " + value for name, value in headers),
+        ]
+        self._enter(Phase.IDLE)
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join([*lines, b"", rest]))
+
+    def _abort_if(self, is_late: bool) -> None:
+        if is_late:
+            self.transport.abort()
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._since = time.monotonic()
+        self._num_received = 0
+
+    def _check_size(self) -> None:
+        if self._phase is Phase.HEAD and self._num_received > MAX_HEAD:
+            self._refuse(_large_head())
+        # A body in chunks is larger here than in the hands of those who check its size.
+        if self._phase is Phase.BODY and self._num_received > 2 * self._limits.max_body + MAX_HEAD:
+            self._refuse(Refusal(413, "body_too_large", "The body, or its framing, is too large."))
+
+    def _is_stalled(self, now: float) -> bool:
+        """Whether we wait for the client to read, and it doesn't."""
+        size = num_unread(self.transport)
+        if not size or not (self.flow.write_paused or self._phase is not Phase.ANSWER):
+            self._unread = None
+        elif self._unread is None or size <= self._unread[1] - _MIN_PROGRESS:
+            self._unread = now, size
+        return self._unread is not None and now - self._unread[0] > self._limits.write_timeout
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer what isn't a request that an application could see, and hear no more of it."""
+        if self.transport.is_closing():
+            return
+        self._limits.on_refused(refusal.code)
+        if self._active is not None and not self._active.response_complete:
+            if self._active.response_started:
+                self.transport.close()  # an answer within an answer would help nobody
+                return
+            self._leave_request()
+        self.transport.write(_whole_answer(refusal))
+        self._linger()
+
+    def _leave_request(self) -> None:
+        """Tell the application, as uvicorn does for the newest request only."""
+        if self._active is not None and not self._active.response_complete:
+            self._active.disconnected = True
+            self._active.message_event.set()
+
+    def _linger(self) -> None:
+        """Read on for a while: closing at once would make the client's system drop our answer."""
+        self._unset_keepalive_if_required()
+        self._enter(Phase.LINGER)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def num_unread(transport: asyncio.Transport) -> int:
+    """Bytes that wait for the client: ours and, while there are such, also the kernel's."""
+    size = transport.get_write_buffer_size()
+    if not size:
+        return 0
+    kernel = bytearray(4)
+    with contextlib.suppress(OSError):  # what is no TCP socket of Linux doesn't tell
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, kernel)
+    return size + int.from_bytes(kernel, sys.byteorder)
+
+
+class _Refused(Exception):
+    """Raised through the parser, which wraps it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def _reason(error: httptools.HttpParserError) -> Refusal:
+    cause = error.__context__
+    if isinstance(cause, _Refused):
+        return cause.refusal
+    return Refusal(400, "bad_request", "This is not a valid HTTP/1.1 request.")
+
+
+def _longest_idle(connections: Any, newest: Connection) -> Connection:
+    """The connection that makes room: the newest itself if all others are at work."""
+    idle = [each for each in connections if each is not newest and each.idle_since is not None]
+    return min(idle, key=lambda each: each.idle_since, default=newest)
+
+
+def _large_head() -> Refusal:
+    message = f"The request's head exceeds {MAX_HEAD} bytes or {MAX_HEADERS} headers."
+    return Refusal(431, "head_too_large", message)
+
+
+def _slow(part: str, seconds: float) -> Refusal:
+    message = f"The request's {part} was not whole within {seconds:g} seconds."
+    return Refusal(408, f"slow_{part}", message)
+
+
+def _whole_answer(refusal: Refusal) -> bytes:
+    phrase = HTTPStatus(refusal.status).phrase.encode("ascii")
+    body = refusal.body
+    lines = [
+        b"HTTP/1.1 %d %s" % (refusal.status, phrase),
+        *(name + b": " + value for name, value in refusal.all_headers),
+        b"content-length: %d" % len(body),
+        b"connection: close",
+    ]
+    return b"\r\n".join([*lines, b"", body])

@@ -1,0 +1,173 @@
+"""Every request's way through the edge: named, checked, read, served, counted, logged."""
+
+from __future__ import annotations
+
+import logging
+
+from inferno.client import ServedEngine
+from inferno.server.edge import views
+from inferno.server.edge.admission import Admission
+from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send
+from inferno.server.edge.body import Bodies, Disconnected
+from inferno.server.edge.gate import check_gate
+from inferno.server.edge.hosts import Hosts
+from inferno.server.edge.keys import check_key
+from inferno.server.edge.ledger import Ledger
+from inferno.server.edge.record import Record
+from inferno.server.edge.refusal import Refusal, send_refusal, send_whole
+from inferno.server.edge.request_id import request_id
+from inferno.server.edge.tracing import Tell
+from inferno.server.settings import ServerSettings
+
+_log = logging.getLogger("inferno.access")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_CLIENT_LEFT = 499
+
+
+class Guard:
+    """The whole server as one ASGI application; `app` sees only requests that may be served.
+
+    tell    is told of every request that is over, but for those of PATHS.
+
+    Endpoints find `record` and `admission` in the scope's state (record_of, admission_of).
+    """
+
+    def __init__(
+        self,
+        app: App,
+        settings: ServerSettings,
+        engine: ServedEngine,
+        tell: Tell | None = None,
+    ) -> None:
+        self.ledger = Ledger()
+        self.admission = Admission(engine, settings, self.ledger)
+        self._app = app
+        self._tell = tell
+        self._keys = settings.api_keys
+        self._hosts = Hosts(settings)
+        self._bodies = Bodies(settings.max_body)
+        self._views = views.Views(engine, self.admission, self.ledger)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        # and nothing for what we don't speak, such as websockets: the connection is closed
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record = Record(request_id=request_id(scope))
+        scope.setdefault("state", {}).update(record=record, admission=self.admission)
+        answer = _Answer(send, record, self._headers(scope, record))
+        problem: Exception | None = None
+        try:
+            await self._serve(scope, receive, answer.send, record)
+        except Disconnected:
+            pass
+        except Refusal as refusal:
+            record.rejected = record.rejected or refusal.code
+            if not answer.has_begun:
+                await send_refusal(answer.send, refusal)
+        except Exception as unexpected:
+            problem = unexpected
+            if not answer.has_begun:
+                await send_refusal(answer.send, _internal(record))
+        finally:
+            record.end()
+            self._count(scope, record)
+            _write(scope, record, problem)
+            if self._tell is not None and scope["path"] not in views.PATHS:
+                self._tell(scope, record, _route(scope))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
+        self._hosts.check(scope)
+        preflight = self._hosts.preflight(scope)
+        if preflight is not None:
+            return await send_whole(send, 200, preflight, b"")
+        check_key(scope, self._keys, record)
+        if scope["path"] in views.PATHS:
+            return await self._views.answer(scope, send)
+        check_gate(scope, self.admission)
+        self.ledger.num_open += 1
+        record.on_end(self._close_one)
+        await self._app(scope, await self._bodies.read(scope, receive), send)
+        return None
+
+    def _close_one(self) -> None:
+        self.ledger.num_open -= 1
+
+    def _headers(self, scope: Scope, record: Record) -> Headers:
+        """Those that every answer gets."""
+        headers = [(b"x-request-id", record.request_id.encode("ascii"))]
+        if self.admission.is_draining:
+            headers.append((b"connection", b"close"))
+        return headers + self._hosts.response_headers(scope)
+
+    def _count(self, scope: Scope, record: Record) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self.ledger.http[_route(scope), method, record.status or _CLIENT_LEFT] += 1
+        if record.rejected is not None:
+            self.ledger.rejected[record.rejected] += 1
+        if record.finish_reasons:
+            self.ledger.whole.observe(record.seconds)
+
+
+class _Answer:
+    """Adds our headers where an answer begins, and lets everything else pass."""
+
+    __slots__ = ("_headers", "_record", "_send", "has_begun")
+
+    def __init__(self, send: Send, record: Record, headers: Headers) -> None:
+        self.has_begun = False
+        self._send = send
+        self._record = record
+        self._headers = headers
+
+    async def send(self, message: Message) -> None:
+        if not self.has_begun and message["type"] == "http.response.start":
+            self.has_begun = True
+            self._record.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self._headers]
+        await self._send(message)
+
+
+def _internal(record: Record) -> Refusal:
+    message = f"The server made a mistake; its log tells more under {record.request_id}."
+    return Refusal(500, "internal_error", message)
+
+
+def _route(scope: Scope) -> str:
+    """The route's template, which is one of a few, whatever the path was."""
+    template = getattr(scope.get("route"), "path", None)
+    if isinstance(template, str):
+        return template
+    return scope["path"] if scope["path"] in views.PATHS else "none"
+
+
+def _write(scope: Scope, record: Record, problem: Exception | None) -> None:
+    level = logging.DEBUG if scope["path"] in views.PATHS else logging.INFO
+    level = level if problem is None else logging.ERROR
+    if _log.isEnabledFor(level):
+        _log.log(level, "request", exc_info=problem, extra={"fields": _fields(scope, record)})
+
+
+def _fields(scope: Scope, record: Record) -> dict[str, object]:
+    route = _route(scope)
+    first = record.first_token_seconds
+    fields = {
+        "request_id": record.request_id,
+        "method": scope["method"],
+        "route": route,
+        "path": scope["path"] if route == "none" else None,
+        "status": record.status or _CLIENT_LEFT,
+        "duration_ms": round(record.seconds * 1000, 1),
+        "ttft_ms": None if first is None else round(first * 1000, 1),
+        "prompt_tokens": record.prompt_tokens or None,
+        "cached_tokens": record.cached_tokens or None,
+        "completion_tokens": record.completion_tokens or None,
+        "finish_reasons": record.finish_reasons or None,
+        "key": record.key_id,
+        "rejected": record.rejected,
+        "prompt": record.prompt,
+    }
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,83 @@
+"""Log lines: one JSON object each, whatever a client put into a header."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections.abc import Mapping
+
+MAX_BYTES = 512
+_MAX_FRAMES = 20
+
+
+class JsonFormatter(logging.Formatter):
+    """`fields` of a record, given as `extra`, become keys of the line.
+
+    An exception is told by its kind and where it was raised; what it says may quote a prompt, so
+    that comes only where `with_messages` is set.
+    """
+
+    def __init__(self, *, with_messages: bool) -> None:
+        super().__init__()
+        self._with_messages = with_messages
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": shorten(record.getMessage()),
+            **{key: _safe(value) for key, value in _fields(record).items()},
+        }
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            line |= self._describe(record.exc_info[1])
+        return json.dumps(line)  # ASCII: control characters and lone surrogates are escaped
+
+    def _describe(self, error: BaseException) -> dict[str, object]:
+        frames = traceback.extract_tb(error.__traceback__)[-_MAX_FRAMES:]
+        at = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+        said = {"error": shorten(str(error))} if self._with_messages else {}
+        return {"exception": type(error).__name__, "at": at, **said}
+
+
+class TextFormatter(JsonFormatter):
+    """The same for a person: time, level, message, and the fields after it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = json.loads(super().format(record))
+        start = f"{line.pop('time')} {str(line.pop('level')).upper():7} {line.pop('message')}"
+        del line["logger"]
+        fields = " ".join(f"{key}={json.dumps(value)}" for key, value in line.items())
+        return _printable(f"{start} {fields}".rstrip())
+
+
+def shorten(text: str) -> str:
+    """The first bytes of a text, as many as a log line takes."""
+    raw = text[:MAX_BYTES].encode("utf-8", errors="replace")
+    if len(text) <= MAX_BYTES and len(raw) <= MAX_BYTES:
+        return text
+    return raw[: MAX_BYTES - 3].decode("utf-8", errors="ignore") + "..."
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    fields: Mapping[str, object] = getattr(record, "fields", {})
+    return fields
+
+
+def _safe(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [_safe(item) for item in value[:16]]
+    return shorten(str(value))
+
+
+def _timestamp(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03}Z"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)

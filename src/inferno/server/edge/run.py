@@ -1,0 +1,202 @@
+"""Runs the server: listens, loads the model, serves, and stops as it is asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from collections.abc import Iterator
+from functools import partial
+from socket import AF_INET6, AF_UNIX, socket
+from typing import Any, cast
+
+import uvicorn
+import uvloop
+
+from inferno.client import ServedEngine
+from inferno.errors import InvalidRequest
+from inferno.server.edge.asgi import App
+from inferno.server.edge.connection import Connection, ConnectionLimits
+from inferno.server.edge.guard import Guard
+from inferno.server.edge.ledger import Ledger
+from inferno.server.edge.listening import listening, max_connections
+from inferno.server.edge.logs import logging_to_stderr
+from inferno.server.edge.refusal import Unavailable
+from inferno.server.edge.signals import Stop, stopping_by_signal
+from inferno.server.edge.tracing import Tell, tracing
+from inferno.server.settings import ServerSettings
+
+_log = logging.getLogger("inferno.server")
+_LAST_WORDS_SECONDS = 1.0  # for streams that are cut to say so
+_CLOSE_SECONDS = 4.0
+_POLL_SECONDS = 0.02
+
+
+def serve(app: App, settings: ServerSettings, engine: ServedEngine) -> int:
+    """Serve `app`, guarded, until a signal ends it; returns the process's exit code.
+
+    The port is bound before the engine is started, and answered on while it loads. Raises
+    InvalidRequest where the port or the certificate can't be used, and what keeps the engine from
+    loading.
+    """
+    stop = Stop()
+    with (
+        stopping_by_signal(stop),
+        logging_to_stderr(settings),
+        listening(settings) as sockets,
+        tracing(settings.otlp_endpoint) as tell,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(run(app, settings, engine, sockets, stop, tell))
+
+
+async def run(
+    app: App,
+    settings: ServerSettings,
+    engine: ServedEngine,
+    sockets: list[socket],
+    stop: Stop,
+    tell: Tell | None = None,
+) -> int:
+    """As `serve`, on these sockets and in this event loop, until `stop` is asked for."""
+    guard = Guard(app, settings, engine, tell)
+    server = _uvicorn(guard, settings)
+    stop.attach()
+    http = asyncio.create_task(server.serve(sockets=sockets))
+    watchdog = asyncio.create_task(_watch(server, settings))
+    loading = asyncio.create_task(_load(engine))
+    _log.info("listening", extra={"fields": {"at": [_url(each, settings) for each in sockets]}})
+    try:
+        await _until_asked_to_stop(stop, http, loading)
+        await _drain(guard, settings, stop)
+    finally:
+        loading.cancel()
+        server.should_exit = True
+        await asyncio.wait({http})
+        watchdog.cancel()
+        await _close(engine)
+    _log.info("stopped")
+    return 128 + stop.signals[-1] if stop.is_urged else 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, but for signals, which are ours."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _load(engine: ServedEngine) -> None:
+    started = time.monotonic()
+    await engine.start()
+    await engine.wait_ready()
+    _log.info("ready", extra={"fields": {"seconds": round(time.monotonic() - started, 2)}})
+
+
+async def _until_asked_to_stop(
+    stop: Stop, http: asyncio.Task[None], loading: asyncio.Task[None]
+) -> None:
+    """Raises the error that keeps the engine from loading, or the server from serving."""
+    asked = asyncio.create_task(stop.asked())
+    waiting: set[asyncio.Task[None]] = {asked, http, loading}
+    try:
+        while not asked.done():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            if http in done:
+                return
+    finally:
+        asked.cancel()
+
+
+async def _drain(guard: Guard, settings: ServerSettings, stop: Stop) -> None:
+    """Take nothing new; let open requests finish, or end them when their time is up."""
+    guard.admission.is_draining = True
+    _log.info("draining", extra={"fields": {"open_requests": guard.ledger.num_open}})
+    urged = asyncio.create_task(stop.urged())
+    if not await _all_done(guard.ledger, settings.drain_timeout, urged):
+        _log.warning("ending requests", extra={"fields": {"open_requests": guard.ledger.num_open}})
+        message = "The server stops and this request was ended; try it again."
+        guard.admission.end_all(Unavailable("shutting_down", message, retry_after=1))
+        await _all_done(guard.ledger, _LAST_WORDS_SECONDS, None)
+    urged.cancel()
+
+
+async def _all_done(ledger: Ledger, seconds: float, urged: asyncio.Task[None] | None) -> bool:
+    """Whether no request is open, within so many seconds; False at once when urged."""
+    until = time.monotonic() + seconds
+    while ledger.num_open and time.monotonic() < until and not (urged and urged.done()):
+        await asyncio.sleep(_POLL_SECONDS)
+    return not ledger.num_open
+
+
+async def _close(engine: ServedEngine) -> None:
+    try:
+        await asyncio.wait_for(engine.close(), _CLOSE_SECONDS)
+    except TimeoutError:
+        _log.error("the engine did not stop in time and is left to end by itself")
+
+
+async def _watch(server: _Server, settings: ServerSettings) -> None:
+    """One clock for all connections, as a timer for each message would cost more than messages."""
+    shortest = min(settings.header_timeout, settings.body_timeout, settings.write_timeout)
+    while True:
+        await asyncio.sleep(min(1.0, shortest / 4))
+        now = time.monotonic()
+        for connection in list(server.server_state.connections):
+            cast(Connection, connection).watch(now)
+
+
+def _uvicorn(guard: Guard, settings: ServerSettings) -> _Server:
+    config = uvicorn.Config(
+        guard,
+        http=_connection_factory(settings, guard.ledger),
+        ws="none",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=cast(int, settings.keep_alive),  # fractions of a second are fine
+        timeout_graceful_shutdown=1,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+    )
+    try:
+        config.load()
+    except (ssl.SSLError, OSError) as problem:
+        given = f"--ssl-certfile {settings.ssl_certfile} can't be used"
+        reason = problem.strerror or "it is not a certificate with its key"
+        raise InvalidRequest(
+            f"{given}: {reason}; see --ssl-keyfile", param="ssl_certfile"
+        ) from None
+    return _Server(config)
+
+
+def _connection_factory(settings: ServerSettings, ledger: Ledger) -> Any:
+    """What uvicorn takes for a class of protocols."""
+
+    def count(code: str) -> None:
+        ledger.rejected[code] += 1
+
+    limits = ConnectionLimits(
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        write_timeout=settings.write_timeout,
+        max_body=settings.max_body,
+        max_connections=max_connections(settings.max_connections),
+        on_refused=count,
+    )
+    return partial(Connection, limits=limits)
+
+
+def _url(bound: socket, settings: ServerSettings) -> str:
+    if bound.family == AF_UNIX:
+        return f"unix:{bound.getsockname()}"
+    scheme = "http" if settings.ssl_certfile is None else "https"
+    host, port = bound.getsockname()[:2]
+    return f"{scheme}://{f'[{host}]' if bound.family == AF_INET6 else host}:{port}"

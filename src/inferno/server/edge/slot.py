@@ -1,0 +1,134 @@
+"""One request's place among those taken: its deadline, and its runs in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from inferno.client import EngineClient
+from inferno.errors import EngineDied, InvalidRequest
+from inferno.requests import Request, TokenEvent
+from inferno.server.edge.first_batch import FirstBatch
+from inferno.server.edge.ledger import Ledger
+from inferno.server.edge.meter import Meter
+from inferno.server.edge.record import Record
+from inferno.server.edge.refusal import DeadlineExceeded, Refusal
+
+
+class Slot:
+    """Held from admission to the end; `async with` or `release` gives it back, once.
+
+    on_start    called at the first event; on_release: when it is given back.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        record: Record,
+        ledger: Ledger,
+        first_batch: FirstBatch,
+        *,
+        on_start: Callable[[Slot], None],
+        on_release: Callable[[Slot], None],
+    ) -> None:
+        self.record = record
+        self.has_started = False
+        self._engine = engine
+        self._ledger = ledger
+        self._first_batch = first_batch
+        self._on_start = on_start
+        self._on_release = on_release
+        self._is_held = True
+        self._ending: Refusal | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._waiting: set[asyncio.Task[Any]] = set()  # those that wait for an event of ours
+        self._meters: dict[str, Meter] = {}
+        record.on_end(self.release)
+
+    async def __aenter__(self) -> Slot:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    def end_after(self, seconds: float) -> None:
+        """Set the deadline, counted from the request's arrival."""
+        left = max(0.0, seconds - self.record.seconds)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(left, self.end, DeadlineExceeded(seconds))
+
+    def end(self, why: Refusal) -> None:
+        """Make every run raise `why`: those that wait now, the others when they next would."""
+        if self._ending is None and self._is_held:
+            self._ending = why
+            for task in self._waiting:
+                task.cancel()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its runs have raised, or will."""
+        return self._ending is not None
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._on_release(self)
+
+    def stop(self, request_id: str, sample_index: int) -> None:
+        """End one sample because a stop string was found: it counts as finished, not as aborted."""
+        if request_id in self._meters:
+            self._meters[request_id].stopped(sample_index)
+        self._engine.abort(request_id, sample_index)
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        """As EngineClient.generate, counted, and under this slot's deadline.
+
+        Leaving it early, by `aclose` or by cancellation, aborts the request. Raises Refusal where
+        the deadline passes or the server stops.
+        """
+        meter = self._meters[request.request_id] = Meter(request, self.record, self._ledger)
+        why: str | None = "disconnect"
+        try:
+            async with self._first_batch.place(), aclosing(self._engine.generate(request)) as run:
+                while (event := await self._next(run)) is not None:
+                    if not self.has_started:
+                        self.has_started = True
+                        self._on_start(self)
+                    meter.note(event)
+                    yield event
+            why = None
+        except Refusal as refusal:
+            why = refusal.code
+            raise
+        except EngineDied:
+            why = "engine_died"
+            raise
+        except InvalidRequest:
+            why = None
+            raise
+        finally:
+            del self._meters[request.request_id]
+            meter.close(why)
+
+    async def _next(self, events: AsyncGenerator[TokenEvent, None]) -> TokenEvent | None:
+        """The next event, or None after the last; a cancellation by `end` becomes its reason."""
+        self._raise_ending()
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            return await anext(events, None)
+        except asyncio.CancelledError:
+            if self.is_ended and task.uncancel() == 0:
+                self._raise_ending()
+            raise
+        finally:
+            self._waiting.discard(task)
+
+    def _raise_ending(self) -> None:
+        if self._ending is not None:
+            raise self._ending from None

@@ -1,0 +1,77 @@
+"""OpenTelemetry: one span for each request, sent to a collector. Needs the extra `otel`."""
+
+from __future__ import annotations
+
+import time
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from inferno.server.edge.asgi import Scope, header
+from inferno.server.edge.record import Record
+
+_EXPORT_SECONDS = 2
+_NANOSECONDS = 1e9
+
+
+def exporter_to(endpoint: str) -> SpanExporter:
+    """Sends spans to this URL, as OTLP over HTTP."""
+    return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+
+
+class Spans:
+    """Told of each request when it is over; the spans leave in batches, by another thread."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        resource = Resource.create({"service.name": "inferno"})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("inferno.server")
+        self._propagator = TraceContextTextMapPropagator()
+
+    def tell(self, scope: Scope, record: Record, route: str) -> None:
+        end = time.time_ns()
+        start = end - int(record.seconds * _NANOSECONDS)
+        span = self._tracer.start_span(
+            f"{scope['method']} {route}" if route != "none" else "request",
+            self._propagator.extract(_carrier(scope)),
+            SpanKind.SERVER,
+            {key: value for key, value in _attributes(record, route).items() if value is not None},
+            start_time=start,
+        )
+        if record.first_token_seconds is not None:
+            at = start + int(record.first_token_seconds * _NANOSECONDS)
+            span.add_event("first token", timestamp=at)
+        if (record.status or 0) >= 500:
+            span.set_status(StatusCode.ERROR, record.rejected)
+        span.end(end)
+
+    def close(self) -> None:
+        """Send what is left, for as long as one export may take."""
+        self._provider.force_flush(_EXPORT_SECONDS * 1000)
+        self._provider.shutdown()
+
+
+def _carrier(scope: Scope) -> dict[str, str]:
+    names = ("traceparent", "tracestate")
+    given = {name: header(scope, name.encode()) for name in names}
+    return {name: value.decode("latin-1") for name, value in given.items() if value is not None}
+
+
+def _attributes(record: Record, route: str) -> dict[str, str | int | list[str] | None]:
+    """The names that OpenTelemetry's conventions give to HTTP and to generating."""
+    return {
+        "http.route": route,
+        "http.response.status_code": record.status,
+        "gen_ai.usage.input_tokens": record.prompt_tokens or None,
+        "gen_ai.usage.output_tokens": record.completion_tokens or None,
+        "gen_ai.response.finish_reasons": record.finish_reasons or None,
+        "inferno.request_id": record.request_id,
+        "inferno.cached_tokens": record.cached_tokens or None,
+        "inferno.key": record.key_id,
+        "inferno.rejected": record.rejected,
+    }

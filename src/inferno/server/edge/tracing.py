@@ -1,0 +1,32 @@
+"""Whether requests are told to OpenTelemetry, which is an extra."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from inferno.errors import InvalidRequest
+from inferno.server.edge.asgi import Scope
+from inferno.server.edge.record import Record
+
+Tell = Callable[[Scope, Record, str], None]
+
+
+@contextlib.contextmanager
+def tracing(endpoint: str | None) -> Iterator[Tell | None]:
+    """Whom to tell of each request that is over, with its route; None where nobody asks.
+
+    Raises InvalidRequest where the extra is not installed.
+    """
+    if endpoint is None:
+        yield None
+        return
+    try:
+        from inferno.server.edge.spans import Spans, exporter_to  # noqa: PLC0415
+    except ImportError:
+        raise InvalidRequest(
+            "--otlp-endpoint needs OpenTelemetry: pip install 'inferno-engine[otel]'",
+            param="otlp_endpoint",
+        ) from None
+    with contextlib.closing(Spans(exporter_to(endpoint))) as spans:
+        yield spans.tell

@@ -1,0 +1,92 @@
+"""The routes that the edge answers by itself: how the server is, and what it does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import msgspec
+
+from inferno.client import EngineState, ServedEngine
+from inferno.server.edge.admission import Admission
+from inferno.server.edge.asgi import Headers, Scope, Send
+from inferno.server.edge.exposition import CONTENT_TYPE, Exposition
+from inferno.server.edge.ledger import Ledger
+from inferno.server.edge.process_facts import process_facts
+from inferno.server.edge.refusal import Refusal, Unavailable, error_type, send_whole
+
+PATHS = ("/health", "/ready", "/metrics", "/debug/state")
+_JSON: Headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+_HEALTHY = (EngineState.LOADING, EngineState.READY)
+
+
+class Views:
+    """Health, readiness, metrics and the state of things."""
+
+    def __init__(self, engine: ServedEngine, admission: Admission, ledger: Ledger) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._ledger = ledger
+        self._exposition = Exposition(engine, admission, ledger)
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer a request for one of PATHS."""
+        if scope["method"] not in ("GET", "HEAD"):
+            allow = [(b"allow", b"GET, HEAD")]
+            raise Refusal(405, "method_not_allowed", "This route takes GET only.", headers=allow)
+        path = scope["path"]
+        if path == "/health":
+            await self._health(send)
+        elif path == "/ready":
+            await self._ready(send)
+        elif path == "/metrics":
+            headers = [(b"content-type", CONTENT_TYPE)]
+            await send_whole(send, 200, headers, self._exposition.text())
+        else:
+            await send_whole(send, 200, _JSON, msgspec.json.encode(self._state()))
+
+    async def _health(self, send: Send) -> None:
+        """200 while the engine gets on; a supervisor sees to it that `state` says so."""
+        state = self._engine.state
+        is_healthy = state in _HEALTHY or self._admission.is_draining
+        body: dict[str, object] = {"status": "ok" if is_healthy else state.value}
+        if not is_healthy:
+            body |= _error("unhealthy", f"The engine is {state.value}.")
+        await send_whole(send, 200 if is_healthy else 503, _JSON, msgspec.json.encode(body))
+
+    async def _ready(self, send: Send) -> None:
+        """200 while requests are taken; it names no path, as anybody may ask."""
+        try:
+            self._admission.check_draining()
+            self._admission.check_ready()
+        except Unavailable as problem:
+            body = {"status": problem.code, "progress": round(self._engine.progress, 3)}
+            body |= _error(problem.code, problem.message)
+            headers = [*_JSON, (b"retry-after", b"%d" % (problem.retry_after or 1))]
+            await send_whole(send, 503, headers, msgspec.json.encode(body))
+        else:
+            await send_whole(send, 200, _JSON, b'{"status":"ready"}')
+
+    def _state(self) -> dict[str, object]:
+        engine = self._engine
+        stats = asdict(engine.stats())
+        return {
+            "engine": {
+                "state": engine.state.value,
+                "problem": engine.problem,
+                "facts": asdict(engine.facts) if engine.facts is not None else None,
+                "stats": stats | {"device_bytes": dict(stats["device_bytes"])},
+            },
+            "admission": {
+                "draining": self._admission.is_draining,
+                "requests": self._admission.num_open,
+                "samples": self._admission.num_samples,
+                "queued_tokens": self._admission.num_queued_tokens,
+            },
+            "http": {"open_requests": self._ledger.num_open},
+            "process": process_facts(),
+        }
+
+
+def _error(code: str, message: str) -> dict[str, object]:
+    error = {"message": message, "type": error_type(503), "param": None, "code": code}
+    return {"error": error}

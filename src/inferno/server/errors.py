@@ -1,0 +1,63 @@
+"""The table of errors: what went wrong becomes a status and OpenAI's error object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from inferno.errors import (
+    EngineDied,
+    InvalidRequest,
+    NeverFits,
+    TemplateError,
+    TokenizerError,
+)
+from inferno.server.edge import Refusal, Unavailable
+
+# What a parameter is called in a request, where that is not its name within inferno.
+_NAMES = {
+    "include_stop_in_output": "include_stop_str_in_output",
+    "prompt_token_ids": "prompt",
+    "token_ids": "tokens",
+    "kwargs": "chat_template_kwargs",
+}
+CHAT_NAMES = {"prompt": "messages", "prompt_token_ids": "messages", "logprobs": "top_logprobs"}
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before its answer was whole."""
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """InvalidRequest names parameters as this route's requests do."""
+    try:
+        yield
+    except InvalidRequest as problem:
+        problem.param = names.get(problem.param or "", problem.param)
+        raise
+
+
+def refusal_of(problem: Exception, request_id: str) -> Refusal:
+    """What a client is told of a problem; of an unexpected one only where the log has it."""
+    match problem:
+        case Refusal():
+            return problem
+        case InvalidRequest():
+            code = "context_length_exceeded" if isinstance(problem, NeverFits) else "invalid_value"
+            param = _NAMES.get(problem.param or "", problem.param)
+            return Refusal(400, code, f"{problem}.", param=param)
+        case TemplateError() | TokenizerError():
+            param = "messages" if isinstance(problem, TemplateError) else "prompt"
+            return Refusal(400, "unsupported_by_model", f"{problem}.", param=param)
+        case EngineDied():
+            message = "The engine stopped while it worked on this request; try again."
+            return Unavailable("engine_died", message, retry_after=1)
+    message = f"The server made a mistake; its log tells more under {request_id}."
+    return Refusal(500, "internal_error", message)
+
+
+def unknown_model(name: str) -> Refusal:
+    """For a model that isn't served here."""
+    message = f"The model '{name:.100}' is not served here; GET /v1/models lists what is."
+    return Refusal(404, "model_not_found", message, param="model")

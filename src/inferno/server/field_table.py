@@ -1,0 +1,81 @@
+"""Every field that clients may send, and what becomes of it: the tables of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from inferno.server.fields import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    TokenizeRequest,
+)
+from inferno.server.refused import CHAT, COMPLETION, NOTHING, TOKENIZE, Harmless
+
+# Where the field's usual meaning, that of OpenAI or vLLM, is another.
+_DIFFERS = {
+    "priority": "vLLM runs lower numbers first, and only if it is set up to",
+    "stop": "up to 16 texts of 512 characters; OpenAI takes 4",
+    "max_tokens": "more than the context has room for is cut to it",
+    "max_completion_tokens": "more than the context has room for is cut to it",
+    "top_logprobs": "vLLM takes -1 for all",
+    "prompt_logprobs": "vLLM takes -1 for all",
+    "timeout": "inferno's own",
+}
+_KINDS: dict[str, tuple[type[msgspec.Struct], Harmless]] = {
+    "/v1/chat/completions": (ChatRequest, CHAT),
+    "/v1/completions": (CompletionRequest, COMPLETION),
+    "/tokenize": (TokenizeRequest, TOKENIZE),
+    "/detokenize": (DetokenizeRequest, NOTHING),
+}
+
+
+class Support(StrEnum):
+    """What becomes of a field."""
+
+    SUPPORTED = "supported"
+    DIFFERS = "differs"
+    HINT = "accepted, changes nothing"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRow:
+    """One field; `default` in JSON, empty where it must be given."""
+
+    name: str
+    default: str
+    support: Support
+    note: str
+
+
+def field_rows(path: str) -> list[FieldRow]:
+    """The table of one route, refused fields last; KeyError where the route takes none."""
+    kind, refused = _KINDS[path]
+    rows = [*_taken(kind), *_refused(refused)]
+    return sorted(rows, key=lambda row: (row.support is Support.REFUSED, row.name))
+
+
+def _taken(kind: type[msgspec.Struct]) -> Iterator[FieldRow]:
+    (_, components) = msgspec.json.schema_components([kind])
+    schema: dict[str, Any] = components[kind.__name__]
+    for name, of_field in schema["properties"].items():
+        default = msgspec.json.encode(of_field["default"]).decode() if "default" in of_field else ""
+        note = of_field.get("description", "")
+        if note == "Hint.":
+            yield FieldRow(name, default, Support.HINT, "")
+        elif name in _DIFFERS:
+            yield FieldRow(name, default, Support.DIFFERS, f"{note} Differs: {_DIFFERS[name]}.")
+        else:
+            yield FieldRow(name, default, Support.SUPPORTED, note)
+
+
+def _refused(refused: Harmless) -> Iterator[FieldRow]:
+    for name, harmless in refused.items():
+        default = msgspec.json.encode(harmless[0] if harmless else None).decode()
+        yield FieldRow(name, default, Support.REFUSED, "Any other value is a 400 that names it.")

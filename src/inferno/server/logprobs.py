@@ -1,0 +1,123 @@
+"""Log-probabilities in OpenAI's three spellings: of a chat, of a completion, of a prompt."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from inferno.requests import TokenLogprobs
+from inferno.server.answers import (
+    ChatLogprob,
+    ChatLogprobs,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TopLogprob,
+)
+from inferno.text.detokenize import token_bytes
+from inferno.text.tokenizer import Tokenizer
+
+_LOWEST = -9999.0  # for tokens that can't be: JSON has no infinity
+
+
+class TokenNames:
+    """How tokens are written; `as_ids`: as token_id:123."""
+
+    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._as_ids = as_ids
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The UTF-8 that a token contributes."""
+        return token_bytes(self._tokenizer, token_id)
+
+    def text(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """The text of several tokens."""
+        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def name(self, token_id: int) -> str:
+        """A token's text; U+FFFD stands for bytes that are no whole character."""
+        if self._as_ids:
+            return f"token_id:{token_id}"
+        return self.bytes_of(token_id).decode(errors="replace")
+
+    def key(self, token_id: int) -> str:
+        """A token's text as a key: parts of characters, which look alike, as bytes:\\xe2\\x82."""
+        name = self.name(token_id)
+        if "\ufffd" not in name:
+            return name
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self.bytes_of(token_id))
+
+    def is_shown(self, token_id: int) -> bool:
+        """Whether the token is part of a text without special tokens."""
+        return token_id not in self._tokenizer.special_tokens
+
+
+def chat_logprobs(
+    entries: Sequence[TokenLogprobs], names: TokenNames, num_top: int
+) -> ChatLogprobs:
+    """Of the tokens of a chat's answer."""
+    return ChatLogprobs([_chat_logprob(entry, names, num_top) for entry in entries])
+
+
+def prompt_logprobs(
+    entries: Sequence[TokenLogprobs | None], names: TokenNames, num_top: int
+) -> PromptLogprobs:
+    """Of a prompt's tokens, by token id; null for the first, which nothing comes before."""
+    return [None if entry is None else _ranked(entry, names, num_top) for entry in entries]
+
+
+class CompletionLogprobsWriter:
+    """Of a completion's tokens, piece by piece: where each begins in the text depends on all."""
+
+    def __init__(self, names: TokenNames, num_top: int) -> None:
+        self._names = names
+        self._num_top = num_top
+        self._offset = 0
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(
+        self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
+    ) -> CompletionLogprobs:
+        """The next tokens."""
+        return CompletionLogprobs(
+            text_offset=[self._place(token_id) for token_id in token_ids],
+            token_logprobs=[None if entry is None else _floor(entry.logprob) for entry in entries],
+            tokens=[self._names.name(token_id) for token_id in token_ids],
+            top_logprobs=[None if entry is None else self._top(entry) for entry in entries],
+        )
+
+    def _place(self, token_id: int) -> int:
+        offset = self._offset
+        if self._names.is_shown(token_id):
+            self._offset += len(self._utf8.decode(self._names.bytes_of(token_id)))
+        return offset
+
+    def _top(self, entry: TokenLogprobs) -> dict[str, float]:
+        top = {self._names.key(i): _floor(logprob) for i, logprob in entry.top[: self._num_top]}
+        return {**top, self._names.key(entry.token_id): _floor(entry.logprob)}
+
+
+def _chat_logprob(entry: TokenLogprobs, names: TokenNames, num_top: int) -> ChatLogprob:
+    return ChatLogprob(
+        token=names.name(entry.token_id),
+        logprob=_floor(entry.logprob),
+        bytes=list(names.bytes_of(entry.token_id)),
+        top_logprobs=[
+            TopLogprob(names.name(i), _floor(logprob), list(names.bytes_of(i)))
+            for i, logprob in entry.top[:num_top]
+        ],
+    )
+
+
+def _ranked(entry: TokenLogprobs, names: TokenNames, num_top: int) -> dict[str, PromptLogprob]:
+    ranked = {
+        str(i): PromptLogprob(_floor(logprob), rank, names.name(i))
+        for rank, (i, logprob) in enumerate(entry.top[:num_top], start=1)
+    }
+    own = PromptLogprob(_floor(entry.logprob), None, names.name(entry.token_id))
+    return ranked if str(entry.token_id) in ranked else {str(entry.token_id): own, **ranked}
+
+
+def _floor(logprob: float) -> float:
+    return max(logprob, _LOWEST)

@@ -1,0 +1,75 @@
+"""The model behind the routes, and what a call needs of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from starlette.requests import Request as HttpRequest
+
+from inferno.client import EngineFacts, ServedEngine
+from inferno.server.edge import Unavailable
+from inferno.server.errors import unknown_model
+from inferno.server.settings import ServerSettings
+from inferno.text.model_text import ModelText
+
+T = TypeVar("T")
+
+_NUM_THREADS = 4  # templates and tokenizers wait for a process or work outside the interpreter
+
+
+class Served:
+    """One model: its engine, its text and its names, of which answers carry the first."""
+
+    def __init__(self, engine: ServedEngine, text: ModelText, settings: ServerSettings) -> None:
+        self.engine = engine
+        self.text = text
+        self.settings = settings
+        self.names = settings.served_model_names
+        self.created = int(time.time())
+        self._numbers = itertools.count()
+        self._start = secrets.token_hex(4)
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="inferno-text")
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Of the loaded engine; Unavailable before."""
+        if (facts := self.engine.facts) is None:
+            message = "The model is still being loaded; try again soon."
+            raise Unavailable("loading", message, retry_after=5)
+        return facts
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the weights and with inferno's version."""
+        return "fp_" + self.facts.fingerprint[:16]
+
+    def check_model(self, name: str | None) -> None:
+        """Refusal (404) where it isn't served here."""
+        if name is not None and name not in self.names:
+            raise unknown_model(name)
+
+    def engine_id(self, request_id: str, index: int) -> str:
+        """An id for the engine that no other request has, whatever clients call theirs."""
+        return f"{request_id}-{self._start}-{next(self._numbers)}-{index}"
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do what takes long beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Let go of threads and of the template's process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.text.close()
+
+
+def served_of(request: HttpRequest) -> Served:
+    """What the application serves that this request came to."""
+    served = request.app.state.served
+    assert isinstance(served, Served)
+    return served

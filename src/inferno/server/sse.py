@@ -1,0 +1,107 @@
+"""Server-sent events: written as they come, with a comment where nothing comes for long."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+from starlette.responses import Response
+
+from inferno.server.edge import record_of
+from inferno.server.edge.asgi import Receive, Scope, Send
+from inferno.server.errors import ClientLeft, refusal_of
+from inferno.server.running import while_connected
+
+_logger = logging.getLogger("inferno.server")
+_DONE = b"data: [DONE]\n\n"
+_COMMENT = b": keep-alive\n\n"
+
+
+def event(data: bytes) -> bytes:
+    """One event."""
+    return b"data: " + data + b"\n\n"
+
+
+class SseResponse(Response):
+    """A stream of events. It begins with the first of them, so that what is refused before has
+    the status of its refusal; later it ends with an error event, and without [DONE].
+
+    silence         seconds after which a comment is sent.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str], silence: float
+    ) -> None:
+        super().__init__(
+            headers={**headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        )
+        del self.headers["content-length"]
+        self._events = events
+        self._silence = silence
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the stream; a client that leaves ends its request."""
+        output = _Output(send, self.raw_headers)
+        try:
+            await while_connected(receive, self._write(output, record_of(scope).request_id))
+        except ClientLeft:
+            if not output.has_begun:
+                raise
+
+    async def _write(self, output: _Output, request_id: str) -> None:
+        breathing = asyncio.create_task(output.breathe(self._silence))
+        try:
+            async with aclosing(self._events) as events:
+                async for each in events:
+                    await output.write(each)
+            await output.write(_DONE)
+        except Exception as problem:
+            if not output.has_begun:
+                raise
+            refusal = refusal_of(problem, request_id)
+            if refusal.status == 500:
+                _logger.error("a stream failed: %s", request_id, exc_info=problem)
+            await output.write(event(refusal.body))
+        finally:
+            breathing.cancel()
+        await output.end()
+
+
+class _Output:
+    """The answer's bytes on their way to the client."""
+
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun = False
+        self._send = send
+        self._headers = headers
+        self._is_writing = False
+        self._now = asyncio.get_running_loop().time
+        self._written_at = self._now()
+
+    async def write(self, data: bytes) -> None:
+        """Send it, after the headers; returns when the client takes more."""
+        self._is_writing = True
+        if not self.has_begun:
+            self.has_begun = True
+            start = {"type": "http.response.start", "status": 200, "headers": self._headers}
+            await self._send(start)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._written_at = self._now()
+        self._is_writing = False
+
+    async def end(self) -> None:
+        """Nothing more comes."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def breathe(self, silence: float) -> None:
+        """Send a comment whenever nothing was sent for so long, so that nobody hangs up."""
+        while True:
+            await asyncio.sleep(max(0.001, self._written_at + silence - self._now()))
+            if not self._is_writing and self._now() - self._written_at >= silence:
+                await self.write(_COMMENT)
+            elif self._is_writing:
+                await asyncio.sleep(silence)  # the client doesn't read

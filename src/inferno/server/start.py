@@ -1,0 +1,28 @@
+"""A server from its options: text here, the engine in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from inferno.client import ServedEngine
+from inferno.client.process import ProcessClient
+from inferno.client.scripted import ScriptedClient, load_script
+from inferno.options import EngineOptions
+from inferno.server.app import create_app
+from inferno.server.edge import serve
+from inferno.server.settings import ServerSettings
+from inferno.text.model_text import ModelText
+
+
+def start(options: EngineOptions, settings: ServerSettings, script: Path | None) -> int:
+    """Serve until a signal ends it; returns the exit code.
+
+    script      a file of answers that take the model's place, its text aside.
+
+    Raises ModelError and what else keeps the engine from loading, InvalidRequest.
+    """
+    text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
+    engine: ServedEngine = (
+        ProcessClient(options) if script is None else ScriptedClient(load_script(script))
+    )
+    return serve(create_app(engine, text, settings), settings, engine)

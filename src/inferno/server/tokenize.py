@@ -1,0 +1,62 @@
+"""POST /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from inferno.errors import InvalidRequest
+from inferno.server.answers import Detokenized, Tokenized
+from inferno.server.call import json_response, read_fields
+from inferno.server.errors import CHAT_NAMES, renamed
+from inferno.server.fields import DetokenizeRequest, TokenizeRequest
+from inferno.server.jobs import encode, encode_chat
+from inferno.server.refused import NOTHING, TOKENIZE
+from inferno.server.served import Served, served_of
+
+
+async def tokenize(http: HttpRequest) -> Response:
+    """The token ids of a prompt or of a conversation."""
+    body = await read_fields(http, TokenizeRequest, TOKENIZE)
+    served = served_of(http)
+    served.check_model(body.fields.model)
+    answer = await served.in_thread(lambda: _tokenized(served, body.fields))
+    return json_response(answer, body.ignored)
+
+
+async def detokenize(http: HttpRequest) -> Response:
+    """The text of token ids."""
+    body = await read_fields(http, DetokenizeRequest, NOTHING)
+    served = served_of(http)
+    served.check_model(body.fields.model)
+    answer = await served.in_thread(lambda: _detokenized(served, body.fields))
+    return json_response(answer, body.ignored)
+
+
+def _tokenized(served: Served, fields: TokenizeRequest) -> Tokenized:
+    ids = _encoded(served, fields)
+    tokenizer = served.text.tokenizer
+    strings = [tokenizer.id_to_token(i) or "" for i in ids] if fields.return_token_strs else None
+    return Tokenized(len(ids), served.facts.max_model_len, ids, strings)
+
+
+def _encoded(served: Served, fields: TokenizeRequest) -> list[int]:
+    if (fields.prompt is None) == (fields.messages is None):
+        raise InvalidRequest("give either a prompt or messages", param="prompt")
+    if fields.prompt is not None:
+        adds = fields.add_special_tokens is not False
+        return encode(served, fields.prompt, add_special_tokens=adds)
+    if fields.add_special_tokens:
+        raise InvalidRequest(
+            "add_special_tokens goes with a prompt: a chat template writes its own",
+            param="add_special_tokens",
+        )
+    with renamed(CHAT_NAMES):
+        return encode_chat(served, fields, {})
+
+
+def _detokenized(served: Served, fields: DetokenizeRequest) -> Detokenized:
+    vocab_size = served.facts.vocab_size
+    if any(token_id >= vocab_size for token_id in fields.tokens):
+        raise InvalidRequest(f"tokens must be ids from 0 to {vocab_size - 1}", param="tokens")
+    return Detokenized(served.text.tokenizer.decode(fields.tokens, skip_special_tokens=False))

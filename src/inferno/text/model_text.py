@@ -1,0 +1,147 @@
+"""All of a model that is text: prompts become requests, and events of requests become text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
+from inferno.requests import Request, TokenEvent
+from inferno.text.chat import load_chat_template
+from inferno.text.completion import Chunk
+from inferno.text.eos import eos_token_ids
+from inferno.text.generation_config import default_params
+from inferno.text.parsers.choose import choose_dialect, ending_ids
+from inferno.text.samples import SampleTexts
+from inferno.text.tokenizer import load_tokenizer
+
+_MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
+
+
+class ModelText:
+    """The tokenizer, chat template and defaults of a model's folder. Raises ModelError.
+
+    needs_tokenizer False: a folder without tokenizer.json will do, as with random weights.
+    dialect     how the model sets its reasoning apart.
+    defaults    sampling parameters that the model's authors recommend, by name.
+
+    May be used from several threads.
+    """
+
+    def __init__(self, folder: Path, *, needs_tokenizer: bool = True) -> None:
+        self.tokenizer = load_tokenizer(folder, is_optional=not needs_tokenizer)
+        self.defaults: Mapping[str, Any] = default_params(folder)
+        self._chat_template = load_chat_template(folder, self.tokenizer)
+        self._template_source = self._chat_template.source if self._chat_template else ""
+        self.dialect = choose_dialect(self._template_source, self.tokenizer)
+        ending = ending_ids(self.dialect, self.tokenizer)
+        self._eos_token_ids = eos_token_ids(folder, self.tokenizer) | ending
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` works with this model."""
+        return self._chat_template is not None
+
+    def takes_template_arg(self, name: str) -> bool:
+        """Whether the chat template looks at a value of that name."""
+        return re.search(rf"\b{re.escape(name)}\b", self._template_source) is not None
+
+    def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
+        """What ends an output, of the ids that the model has logits for.
+
+        A config may declare tokens of its kin.
+        """
+        return frozenset(i for i in self._eos_token_ids if i < vocab_size)
+
+    def encode(
+        self, prompt: str, *, max_model_len: int, add_special_tokens: bool = True
+    ) -> list[int]:
+        """Token ids of a raw prompt; one that is far too long is refused before the work."""
+        if not self.tokenizer.vocab_size:
+            raise TokenizerError(
+                "the model's folder has no tokenizer.json: give prompts as lists of token ids"
+            )
+        _check_length(prompt, max_model_len, param="prompt")
+        return self.tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
+    ) -> list[int]:
+        """Token ids of a conversation; options are those of ChatTemplate.render."""
+        if self._chat_template is None:
+            raise TemplateError(
+                "this model has no chat template; give a plain prompt, or add a "
+                "chat_template.jinja to its folder"
+            )
+        rendered = self._chat_template.render(messages, **options)
+        _check_length(rendered.text, max_model_len, param="messages")
+        return self.tokenizer.encode_rendered(rendered)
+
+    def request(
+        self,
+        texts: SampleTexts,
+        *,
+        request_id: str,
+        vocab_size: int,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Request:
+        """What the engine is asked for these texts."""
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
+            raise InvalidRequest(
+                f"priority must be an integer within ±2**31, not {type(priority).__name__}",
+                param="priority",
+            )
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=texts.prompt_token_ids,
+            params=texts.params,
+            eos_token_ids=self.eos_token_ids(vocab_size),
+            bad_words_ids=self._bad_words(texts.params.bad_words),
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+
+    def close(self) -> None:
+        """End the process that renders the chat template; the next rendering starts another."""
+        if self._chat_template is not None:
+            self._chat_template.close()
+
+    def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Each word as it is tokenized at the start of a text and after a space."""
+        found = {
+            tuple(self.tokenizer.encode(prefix + word, add_special_tokens=False)): None
+            for word in words
+            for prefix in ("", " ")
+        }
+        return tuple(ids for ids in found if ids)
+
+
+async def chunks_of(
+    texts: SampleTexts,
+    events: AsyncGenerator[TokenEvent, None],
+    abort: Callable[[str, int], None],
+) -> AsyncGenerator[Chunk, None]:
+    """A request's events as text, the rest of a sample aborted where a stop string ended it.
+
+    Leaving it closes the events' generator, which aborts the request.
+    """
+    try:
+        async for event in events:
+            for chunk in texts.feed(event):
+                yield chunk
+                if chunk.completion is not None and event.finish_reason is None:
+                    abort(event.request_id, chunk.sample_index)
+    finally:
+        await events.aclose()
+
+
+def _check_length(text: str, max_model_len: int, *, param: str) -> None:
+    if len(text) > _MAX_TOKEN_LENGTH * max_model_len:
+        raise NeverFits(
+            f"the prompt has {len(text)} characters, far more than a context of "
+            f"{max_model_len} tokens holds; shorten it",
+            param=param,
+        )

@@ -1,0 +1,126 @@
+"""An engine's process that loses its parent, or is sent nonsense, ends by itself."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from inferno.client import wire
+from inferno.hub.find import find_model_folder
+from inferno.options import EngineOptions
+from tests.client.test_process import is_running
+
+PARENT = """
+import asyncio
+from inferno.client.process import ProcessClient
+from inferno.hub.find import find_model_folder
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+
+async def main():
+    client = ProcessClient(EngineOptions(model=find_model_folder("demo"), threads=1))
+    await client.wait_ready()
+    request = Request(request_id="a", prompt_token_ids=(5,), params=SamplingParams(max_tokens=900))
+    async for event in client.generate(request):
+        print(client.pid, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def is_gone(pid: int, seconds: float = 5.0) -> bool:
+    """Whether a process ends in time."""
+    deadline = time.monotonic() + seconds
+    while is_running(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@contextmanager
+def engine_process(faults: str = "") -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """The process and our end of its socket, told to load a model."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "inferno.engine.serve_child", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            env={"INFERNO_FAULTS": faults},
+        )
+        theirs.close()
+        options = EngineOptions(model=find_model_folder("demo"), threads=1, num_blocks=64)
+        ours.sendall(wire.FrameWriter().frame(wire.Start(options, 0)))
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.slow
+def test_a_parent_killed_in_the_middle_of_a_step_leaves_no_orphan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INFERNO_FAULTS", "step:hang@3")
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.stdout.readline()
+        assert is_running(pid)
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        assert is_gone(pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", ["", "load:hang"])
+def test_a_closed_socket_ends_the_process(faults: str) -> None:
+    """As where the kernel does not tell a process that its parent died; even while it loads."""
+    with engine_process(faults) as (process, ours):
+        if not faults:
+            ours.recv(1)  # it is loading, or ready
+        ours.close()
+        assert process.wait(timeout=10.0) != 0
+
+
+class Evil:
+    """A pickle that touches a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (open, (str(self._path), "w"))  # type: ignore[return-value]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["giant", "garbage", "pickle"])
+def test_nonsense_ends_the_process_and_runs_nothing(kind: str, tmp_path: Path) -> None:
+    target = tmp_path / "touched"
+    body = pickle.dumps(Evil(target))
+    nonsense = {
+        "giant": struct.pack("<II", 2**32 - 1, 1),
+        "garbage": bytes(range(255, 0, -1)),
+        "pickle": struct.pack("<II", len(body), 1) + body,
+    }
+    with engine_process() as (process, ours):
+        ours.recv(1)
+        ours.sendall(nonsense[kind])
+        while ours.recv(1 << 16):  # what it said before
+            pass
+        assert process.wait(timeout=10.0) != 0
+        assert process.stderr is not None
+        assert b"nonsense" in process.stderr.read()
+    assert not target.exists()

@@ -1,0 +1,235 @@
+"""Clients that send too much, too slowly, or never read; on real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.server.edge.serving import Answered, Served, serving, wait_until
+
+HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def _open_requests(served: Served) -> int:
+    return int(served.metric("inferno_http_requests_open"))
+
+
+def test_a_request_is_answered_and_the_connection_kept() -> None:
+    with serving() as served, served.connect() as client:
+        for _ in range(3):
+            client.sendall(HEAD + b"Content-Length: 4\r\n\r\n1234")
+            assert client.recv(4096).endswith(b"\r\n\r\n1\r\n4\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("start", [b"", b"GET /hea", HEAD], ids=["idle", "line", "head"])
+def test_slow_heads_end_at_the_deadline(start: bytes) -> None:
+    with serving(header_timeout=0.3) as served:
+        clients = [served.connect() for _ in range(300)]
+        for client in clients:
+            client.sendall(start)
+        began = time.monotonic()
+        while time.monotonic() < began + 0.2 and start:
+            for client in clients:
+                client.sendall(b"x")  # a byte now and then doesn't help
+            time.sleep(0.05)
+        answers = [Answered.read(client) for client in clients]
+        assert time.monotonic() < began + 3
+        assert {answer.status for answer in answers} == ({408} if start else {0})
+        assert served.ask("GET", "/health").status == 200
+
+
+def test_a_slow_body_ends_at_the_deadline() -> None:
+    with serving(body_timeout=0.3) as served, served.connect() as client:
+        client.sendall(HEAD + b"Content-Length: 100\r\n\r\n")
+        began = time.monotonic()
+        for _ in range(4):
+            client.sendall(b"x")
+            time.sleep(0.05)
+        answer = Answered.read(client)
+        assert (answer.status, answer.code) == (408, "slow_body")
+        assert 0.25 < time.monotonic() - began < 3
+        wait_until(lambda: _open_requests(served) == 0)
+
+
+def test_a_body_that_comes_in_time_is_read_to_its_end() -> None:
+    with serving(body_timeout=2.0) as served, served.connect() as client:
+        client.sendall(HEAD + b"Connection: close\r\nContent-Length: 3\r\n\r\n")
+        for _ in range(3):
+            time.sleep(0.05)
+            client.sendall(b"x")
+        assert Answered.read(client).body == b"3"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status"),
+    [
+        (b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nCookie: " + b"x" * 10_000_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 100_000 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
+        (HEAD + b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+        (HEAD + b"Content-Length: 9223372036854775808000\r\n\r\nab", 400),
+        (HEAD + b"Content-Length: -1\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: xchunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n", 400),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Late: 1\r\n\r\n", 400),
+        (b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"CONNECT /x HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n", 400),
+        (b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\nHost: localhost\n\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    ],
+    ids=lambda value: None if isinstance(value, int) else str(len(value)),
+)
+def test_what_is_no_request_of_ours_is_refused(raw: bytes, status: int) -> None:
+    with serving() as served:
+        answer = served.send(raw)
+        assert answer.status == status
+        assert answer.json["error"]["type"] == "invalid_request_error"
+        assert answer.headers["connection"] == "close"
+        assert served.ask("GET", "/health").status == 200
+
+
+def _chunks(total: int, size: int) -> bytes:
+    chunk = b"%x\r\n%s\r\n" % (size, b"x" * size)
+    return chunk * (total // size) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: 100000000\r\n\r\n" + b"x" * 1_000_000,
+        b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(1_000_000, 1000),
+        b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(101_000, 1000),
+        b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(300_000, 1),
+        b"Transfer-Encoding: chunked\r\n\r\n1;" + b"e" * 1_000_000 + b"\r\nx\r\n0\r\n\r\n",
+    ],
+    ids=["length", "chunked", "just over", "bytes", "extensions"],
+)
+def test_a_body_over_the_limit_is_413(body: bytes) -> None:
+    with serving(max_body=100_000) as served:
+        answer = served.send(HEAD + b"Connection: close\r\n" + body)
+        assert (answer.status, answer.code) == (413, "body_too_large")
+        wait_until(lambda: _open_requests(served) == 0)
+
+
+@pytest.mark.parametrize("chunk", [1, 1000])
+def test_a_body_at_the_limit_is_taken(chunk: int) -> None:
+    with serving(max_body=10_000) as served:
+        close = b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert served.send(HEAD + close + _chunks(10_000, chunk)).body == b"10000"
+
+
+def test_a_client_waits_for_100_continue() -> None:
+    with serving() as served, served.connect() as client:
+        client.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"{}")
+        assert b" 200 OK" in client.recv(4096)
+
+
+def test_a_client_that_waits_is_told_413_and_not_to_go_on() -> None:
+    with serving(max_body=10) as served, served.connect() as client:
+        client.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: 2000\r\n\r\n")
+        assert Answered.read(client).status == 413
+
+
+def test_a_client_that_would_rather_speak_http_2_is_answered() -> None:
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    with serving() as served, served.connect() as client:
+        for cut in (10, 150, 1000):  # where the first packet ends
+            raw = HEAD + upgrade + b"Content-Length: 4\r\n\r\n1234"
+            client.sendall(raw[:cut])
+            time.sleep(0.05)
+            client.sendall(raw[cut:])
+            assert client.recv(4096).endswith(b"\r\n\r\n1\r\n4\r\n0\r\n\r\n")
+
+
+def test_a_second_request_before_the_first_answer_ends_the_connection() -> None:
+    with serving() as served, served.connect() as client:
+        ask = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+        client.sendall(
+            ask.replace(b"Host: a", b"Host: localhost\r\nContent-Type: application/json")
+        )
+        wait_until(lambda: _open_requests(served) == 1)
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: _open_requests(served) == 0)  # and its request is ended
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["FIN", "RST"])
+def test_a_client_that_leaves_ends_its_request(reset: bool) -> None:
+    with serving() as served:
+        client = _start_stream(served)
+        wait_until(lambda: served.metric('inferno_kv_blocks{state="used"}') == 1)
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+        wait_until(lambda: served.metric('inferno_kv_blocks{state="used"}') == 0, seconds=1)
+        wait_until(lambda: served.metric('inferno_aborts_total{reason="disconnect"}') == 1)
+        assert served.metric('inferno_requests_finished_total{reason="aborted"}') == 1
+
+
+def _start_stream(served: Served, padding: int = 0, **kwargs: int) -> socket.socket:
+    client = served.connect(**kwargs)
+    body = b'{"padding": %d}' % padding
+    client.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    return client
+
+
+def test_a_client_that_never_reads_is_ended() -> None:
+    with serving(write_timeout=0.3) as served:
+        clients = [_start_stream(served, 20_000, receive_buffer=1024) for _ in range(5)]
+        wait_until(lambda: served.metric('inferno_kv_blocks{state="used"}') == 5)
+        stalled = 'inferno_rejected_total{reason="client_does_not_read"}'
+        wait_until(lambda: served.metric(stalled) == 5)
+        wait_until(lambda: served.metric('inferno_kv_blocks{state="used"}') == 0)
+        for client in clients:
+            client.close()
+
+
+def test_a_client_that_reads_slowly_is_served() -> None:
+    with serving(write_timeout=0.4) as served:
+        with _start_stream(served, 20_000, receive_buffer=1024) as client:
+            until = time.monotonic() + 1.5
+            while time.monotonic() < until:
+                assert client.recv(20_000)
+                time.sleep(0.05)
+        assert served.metric('inferno_rejected_total{reason="client_does_not_read"}') == 0
+
+
+def test_a_full_house_makes_room_for_a_newcomer() -> None:
+    with serving(max_connections=20) as served:
+        idle = [served.connect() for _ in range(40)]
+        assert served.ask("GET", "/health").status == 200
+        with _start_stream(served) as busy:
+            more = [served.connect() for _ in range(40)]
+            assert served.ask("GET", "/health").status == 200
+            assert busy.recv(100)  # whoever is being served stays
+            for client in idle + more:
+                client.close()
+
+
+def test_clients_are_served_side_by_side() -> None:
+    with serving() as served:
+        answers: list[int] = []
+
+        def ask() -> None:
+            body = {"max_tokens": 20}
+            answers.append(served.ask("POST", "/v1/completions", body).body.count(b"data: 1"))
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers == [20] * 8

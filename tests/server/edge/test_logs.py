@@ -1,0 +1,122 @@
+"""Log lines: one JSON object each, and nothing secret in them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from inferno.server.api_keys import read_keys
+from inferno.server.edge.log_format import MAX_BYTES, JsonFormatter, TextFormatter, shorten
+from inferno.server.edge.logs import logging_to_stderr
+from inferno.server.settings import ServerSettings
+from tests.server.edge.direct import JSON, LOCAL, ask, guarded
+
+NASTY = ["a\nb", "\x1b[31mred", "\x00", "\u202edrow", "\ud800", "é" * 400, "x" * 10_000_000, "\x7f"]
+
+
+def _logged(**settings: Any) -> contextlib.AbstractContextManager[io.StringIO]:
+    @contextlib.contextmanager
+    def capture() -> Any:
+        stream = io.StringIO()
+        before, sys.stderr = sys.stderr, stream
+        try:
+            with logging_to_stderr(ServerSettings(**settings)):
+                yield stream
+        finally:
+            sys.stderr = before
+
+    return capture()
+
+
+def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+@pytest.mark.parametrize("kind", [JsonFormatter, TextFormatter])
+def test_whatever_is_logged_is_one_short_line(text: str, kind: type[JsonFormatter]) -> None:
+    record = logging.LogRecord("inferno", logging.INFO, "f", 1, "%s", (text,), None)
+    record.fields = {"path": text, "list": [text]}
+    line = kind(with_messages=False).format(record)
+    assert len(line.splitlines()) == 1
+    assert line.isascii() or kind is TextFormatter
+    assert line.isprintable() or "\x7f" in line
+    assert len(line) < 12 * MAX_BYTES
+    if kind is JsonFormatter:
+        assert json.loads(line)["path"] == shorten(text)
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_a_long_text_is_cut_within_its_bytes(text: str) -> None:
+    cut = shorten(text)
+    assert len(cut.encode("utf-8", errors="replace")) <= MAX_BYTES
+    assert cut == text or cut.endswith("...")
+
+
+def test_a_request_is_one_line_without_key_prompt_or_query() -> None:
+    guard = guarded(api_keys=read_keys(["secret-key"], None, {}))
+    headers = [LOCAL, JSON, (b"authorization", b"Bearer secret-key"), (b"x-request-id", b"mine")]
+    with _logged() as stream:
+        body = [b'{"max_tokens": 2, "prompt": 3, "text": "secret-prompt"}']
+        ask(guard, "POST", "/v1/completions", headers, body)
+        ask(guard, "GET", "/health")
+    (line,) = _lines(stream)
+    assert "secret" not in stream.getvalue()
+    assert line.items() >= {
+        *(("request_id", "mine"), ("method", "POST"), ("status", 200), ("prompt_tokens", 3)),
+        *(("completion_tokens", 2), ("key", "key-1"), ("level", "info")),
+    }
+    assert line["duration_ms"] >= line["ttft_ms"] > 0
+
+
+def test_a_mistake_is_told_by_its_place_and_not_by_its_words() -> None:
+    with _logged() as stream:
+        ask(guarded(), "POST", "/broken")
+    (line,) = _lines(stream)
+    assert line["exception"] == "ValueError"
+    assert line["at"][-1].endswith(" small_app")
+    assert "secret" not in stream.getvalue()
+    with _logged(log_level="debug") as stream:
+        ask(guarded(), "POST", "/broken")
+    assert _lines(stream)[0]["error"] == "secret prompt"
+
+
+class _Stuck(io.StringIO):
+    """Nobody reads it until somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_read.wait()
+        return super().write(text)
+
+
+def test_a_reader_that_is_stuck_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferno.server.edge.logs._MAX_WAITING", 10)
+    stuck = _Stuck()
+    monkeypatch.setattr(sys, "stderr", stuck)
+    with logging_to_stderr(ServerSettings()):
+        for number in range(1000):
+            logging.getLogger("inferno.server").info("line %d", number)
+        stuck.is_read.set()
+    assert 10 <= len(_lines(stuck)) <= 12
+
+
+def test_a_reader_that_stays_stuck_does_not_keep_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("inferno.server.edge.logs._LAST_LINES_SECONDS", 0.05)
+    stuck = _Stuck()
+    monkeypatch.setattr(sys, "stderr", stuck)
+    with logging_to_stderr(ServerSettings()):
+        logging.getLogger("inferno.server").info("line")
+    stuck.is_read.set()

@@ -1,0 +1,94 @@
+"""/openapi.json and /docs: the description holds for what the routes take and give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from inferno.server import answers
+from inferno.server.app import ROUTES
+from inferno.server.field_table import Support, field_rows
+from tests.server.events import events_of
+from tests.server.hosting import Host
+
+
+def test_every_route_is_described(demo: Host) -> None:
+    found = demo.http.get("/openapi.json").json()
+    assert found["openapi"].startswith("3.1")
+    paths = {path.replace(":path}", "}") for path in (route.path for route in ROUTES)}
+    assert found["paths"].keys() == paths
+    schemas = found["components"]["schemas"]
+    assert schemas["ChatRequest"]["required"] == ["messages"]
+    assert schemas["ChatRequest"]["properties"]["n"]["maximum"] == 128
+    references = set(_references(found))
+    assert references <= {f"#/components/schemas/{name}" for name in schemas}
+    assert demo.http.get("/docs").status_code == 200
+
+
+def test_answers_are_as_described(demo: Host) -> None:
+    fields: dict[str, Any] = {"max_tokens": 3, "logprobs": 1, "prompt": "a"}
+    whole = demo.complete(**fields).content
+    assert _again(whole, answers.Completion) == whole
+    for event in events_of(demo.complete(**fields, stream=True))[:-1]:
+        raw = msgspec.json.encode(event)
+        assert _again(raw, answers.Completion) == raw
+    chat: dict[str, Any] = {"max_tokens": 3, "logprobs": True, "top_logprobs": 1}
+    whole = demo.chat(**chat).content
+    assert _again(whole, answers.ChatCompletion) == whole
+    for event in events_of(demo.chat(**chat, stream=True))[:-1]:
+        raw = msgspec.json.encode(event)
+        assert _again(raw, answers.ChatChunk) == raw
+
+
+def test_every_field_has_a_row_in_the_table() -> None:
+    for route in ROUTES:
+        if route.request is None:
+            continue
+        rows = {row.name: row for row in field_rows(route.path)}
+        assert rows.keys() >= set(route.request.__struct_fields__)
+        silent = [
+            name for name, row in rows.items() if not row.note and row.support != Support.HINT
+        ]
+        assert not silent or route.path.endswith("tokenize")
+    chat = {row.name: row for row in field_rows("/v1/chat/completions")}
+    assert chat["tools"].support is Support.REFUSED
+    assert chat["user"].support is Support.HINT
+    assert chat["priority"].support is Support.DIFFERS
+    assert (chat["n"].support, chat["n"].default) == (Support.SUPPORTED, "1")
+
+
+def test_unknown_routes_and_methods_have_openais_error(demo: Host) -> None:
+    for method, path, status in (
+        ("GET", "/nowhere", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/models", 405),
+        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/models/", 405),
+    ):
+        answer = demo.http.request(method, path, headers={"content-type": "application/json"})
+        assert answer.status_code == status, (method, path)
+        assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+
+
+def test_only_json_is_taken(demo: Host) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        answer = demo.http.post(
+            "/v1/completions", content=b'{"prompt": "a"}', headers={"content-type": kind}
+        )
+        assert answer.status_code == 415
+
+
+def _again(raw: bytes, kind: Any) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(raw, type=kind))
+
+
+def _references(value: Any) -> list[str]:
+    match value:
+        case {"$ref": str(reference)}:
+            return [reference]
+        case dict():
+            return [found for each in value.values() for found in _references(each)]
+        case list():
+            return [found for each in value for found in _references(each)]
+    return []
