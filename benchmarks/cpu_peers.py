@@ -68,6 +68,7 @@ class Subject:
     weights: str
     folder: Path
     threads: int
+    rounds: int
     peer_python: str
 
     def start(self, engine: str) -> Worker:
@@ -85,6 +86,7 @@ class Subject:
                     threads=self.threads,
                     quantize=self.weights if self.weights.startswith("int") else "none",
                     load_format="dummy" if is_mixture(CONFIGS[self.model]) else "safetensors",
+                    context=most_tokens(self.rounds),
                 )
             )
         path = str(self.folder / f"{self.weights}.gguf")
@@ -108,9 +110,10 @@ def main() -> None:
                 weights=weights,
                 folder=folder,
                 threads=arguments.threads,
+                rounds=arguments.rounds,
                 peer_python=arguments.peer_python,
             )
-            found, said = measure(subject, arguments.rounds)
+            found, said = measure(subject)
             rows += found
             notes += said
     machine = f"{read_cpu().name}, {arguments.threads} threads, {arguments.rounds} rounds"
@@ -121,8 +124,18 @@ def main() -> None:
         arguments.json.write_text(json.dumps(found_json, indent=2) + "\n")
 
 
-def measure(subject: Subject, rounds: int) -> tuple[list[Row], list[str]]:
+def most_tokens(rounds: int) -> int:
+    """How many tokens the largest case has in the cache at a time."""
+    steps = (rounds + 1) * STEPS
+    return max(
+        case.requests * (case.prompt + (steps + case.requests if case.decode else case.output))
+        for case in CASES
+    )
+
+
+def measure(subject: Subject) -> tuple[list[Row], list[str]]:
     """All cases of one model in one precision."""
+    rounds = subject.rounds
     name = f"{subject.model} {subject.weights}"
     samples: dict[str, Samples] = {}
     with ExitStack() as stack:
@@ -133,6 +146,7 @@ def measure(subject: Subject, rounds: int) -> tuple[list[Row], list[str]]:
             workers = {engine: stack.enter_context(subject.start(engine)) for engine in ENGINES}
             notes = [subject.load(engine, worker) for engine, worker in workers.items()]
             _run_cases(subject, workers, rounds, samples)
+            notes.append(f"{name}: {workers['inferno'].ask('memory')}")
             limits, least = _limits(subject, workers["inferno"], rounds)
             notes.append(f"{name}: the engines' logits have a cosine of {_agreement(workers):.4f}")
     notes.append(
@@ -168,6 +182,7 @@ def _in_turns(
             _add(samples, "cold start to first token", engine, time.perf_counter() - begun)
             _run_cases(subject, {engine: worker}, rounds, samples)
             if engine == "inferno":
+                notes.append(worker.ask("memory"))
                 limits, least = _limits(subject, worker, rounds)
     return notes, limits, least
 

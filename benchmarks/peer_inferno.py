@@ -25,15 +25,23 @@ from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 
 _CPU = torch.device("cpu")
+_BLOCK_SIZE = 16
+_GROUPS = 2  # of layers with equal windows, at most: each has blocks of its own
+_SPARE_BLOCKS = 64  # of requests that end inside one
 
 
 class Peer:
     """An engine, and the requests that it is given."""
 
-    def load(self, path: str, threads: int, quantize: str, load_format: str) -> str:
-        """Returns what computes."""
+    def load(self, path: str, threads: int, quantize: str, load_format: str, context: int) -> str:
+        """With a cache for `context` tokens in all. Returns what computes."""
         options = EngineOptions(
-            model=Path(path), threads=threads, quantize=quantize, load_format=load_format
+            model=Path(path),
+            threads=threads,
+            quantize=quantize,
+            load_format=load_format,
+            block_size=_BLOCK_SIZE,
+            num_blocks=_GROUPS * (context // _BLOCK_SIZE + _SPARE_BLOCKS),
         )
         self._engine = build_engine(options)
         self._options = options
@@ -79,6 +87,16 @@ class Peer:
         self._drop_all()
         found: list[float] = self._engine.logits(ids, [len(ids) - 1])[0].tolist()
         return found
+
+    def memory(self) -> str:
+        """The most that was held so far, beside weights and cache."""
+        lives_in = self._engine.footprint
+        known = lives_in.weights_bytes + lives_in.kv_cache_bytes
+        return (
+            f"inferno held at most {(peak_memory() - known) / 1e6:.0f} MB beside its weights "
+            f"({lives_in.weights_bytes / 1e6:.0f} MB) and KV cache "
+            f"({lives_in.kv_cache_bytes / 1e6:.0f} MB)"
+        )
 
     def limits(self, arithmetic: str) -> dict[str, Any]:
         """What memory and arithmetic do here at their best."""
@@ -133,6 +151,7 @@ if __name__ == "__main__":
             "decode": peer.decode,
             "serve_all": peer.serve_all,
             "logits": peer.logits,
+            "memory": peer.memory,
             "limits": peer.limits,
             "works": peer.works,
             "peak_memory": peak_memory,
