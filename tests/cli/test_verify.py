@@ -78,7 +78,7 @@ def test_quality_and_invariance_are_rows_of_their_own(folder: Path, tmp_path: Pa
     [
         (("--against", "llama.cpp"), "GGUF"),
         (("--against", "no-such-file"), "no-such-file"),
-        (("--quantize", "int8"), "--quantize"),
+        (("--quantize", "int8", "--dtype", "float16"), "quantize=int8"),
         (("--threshold", "0.1"), "--threshold goes with --quality"),
         (("--quality", "no-such-text"), "no-such-text"),
         (("--layers", "0,x"), "--layers"),

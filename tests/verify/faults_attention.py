@@ -44,8 +44,7 @@ def beside_its_op(patch: Patch) -> None:
     """Attention that rotates and stores without the op."""
 
     def forward(self: Any, x: Tensor, cos_sin: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        heads = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim))
-        q, k, v = heads.split(self.split_heads, dim=1)
+        q, k, v = self.qkv_proj(x)
         reference.store(reference.rotate(k, cos_sin), v, batch, kv)
         mixed = ops.attention(reference.rotate(q, cos_sin), batch, kv, scale=self.scale)
         out: Tensor = self.o_proj(mixed.flatten(1))

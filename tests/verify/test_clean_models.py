@@ -15,6 +15,7 @@ from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.oracle_transformers import TransformersOracle
 from inferno.verify.outcome import Report
 from inferno.verify.plain_config import read_plain_config
+from inferno.verify.plain_weights import PlainWeights
 from inferno.weights.checkpoint import open_checkpoint
 from tests.data import data_path
 from tests.tiny import edit_config, save_tiny
@@ -64,7 +65,8 @@ def test_the_reference_gives_every_tensor_that_transformers_gives(
     layers = range(hf_config["num_hidden_layers"])
     theirs = TransformersOracle(folder, read_plain_config(hf_config)).taps(token_ids, layers, {})
     with open_checkpoint(folder) as checkpoint:
-        oracle = ReferenceOracle(folder, hf_config, checkpoint, lambda _: None)
+        weights = PlainWeights(checkpoint, torch.float32)
+        oracle = ReferenceOracle(folder, hf_config, weights, lambda _: None)
         ours = oracle.taps(token_ids, layers, {})
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():

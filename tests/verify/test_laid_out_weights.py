@@ -36,6 +36,9 @@ class Columns:
     def unpack(self, dtype: torch.dtype) -> Tensor:
         return self.columns.T.to(dtype)
 
+    def steps(self) -> None:
+        return None
+
 
 def laid_out(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     """A backend that keeps weights by columns, after a change."""

@@ -67,6 +67,9 @@ class Prepared(Protocol):
     def unpack(self, dtype: torch.dtype) -> Tensor:
         """The values [O, I]."""
 
+    def steps(self) -> Tensor | None:
+        """Of int8 and int4, float32 [O, I]: how far apart the values lie that each could take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:

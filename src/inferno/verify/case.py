@@ -46,6 +46,11 @@ class Case:
         return f"models/{ARCHITECTURES[self.plain.architecture]}.py"
 
     @property
+    def quantize(self) -> str | None:
+        """What the engine's weights become, if they don't stay what they are."""
+        return None if self.engine.quantize == "none" else self.engine.quantize
+
+    @property
     def weights(self) -> PlainWeights:
         """The checkpoint in float32."""
         return PlainWeights(self.checkpoint, torch.float32)
@@ -109,6 +114,7 @@ def opened(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
         model=options.model,
         device=options.device,
         dtype=options.dtype,
+        quantize=options.quantize,
         threads=options.threads,
         allow_unknown_config=options.allow_unknown_config,
     )

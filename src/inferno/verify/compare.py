@@ -17,7 +17,7 @@ _ROUNDINGS = 32
 # With it: how many times more than plain maths an engine may err. Of all tensors of 550 random
 # right models the worst used up 0.87 of what is allowed.
 _NOISES_32 = 6
-_NOISES_16 = 3
+_NOISES_COARSE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,22 @@ class Noise:
 class Tolerances:
     """The largest error that each tensor may have.
 
-    dtype     what the engine computes with.
-    relative  asked for: a share of the tensor's largest value.
-    noise     by tensor; where it is not measured, what the dtype's rounding and the depth explain.
+    dtype         what the engine computes with.
+    relative      asked for: a share of the tensor's largest value.
+    noise         by tensor; where it is not measured, what the dtype's rounding and the depth
+                  explain.
+    is_quantized  products round to int8 what meets weights.
     """
 
     dtype: torch.dtype
     relative: float | None
     noise: Mapping[str, Noise]
+    is_quantized: bool = False
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether a tensor is judged as a whole too: that is far sharper, as roundings average."""
+        return self.dtype.itemsize == 2 or self.is_quantized
 
     def of(self, name: str, expected: Tensor, depth: int) -> float:
         """For a value of a tensor `depth` layers deep."""
@@ -54,16 +62,19 @@ class Tolerances:
         rounding = _ROUNDINGS * depth * epsilon * scale
         if noise is None:
             return rounding
-        if self.dtype.itemsize > 2:
+        if not self.is_coarse:
             return max(rounding, _NOISES_32 * noise.largest)
-        return _NOISES_16 * noise.largest + 2 * epsilon * typical(expected)
+        if self.dtype.itemsize > 2:
+            return max(rounding, _NOISES_COARSE * noise.largest)
+        return _NOISES_COARSE * noise.largest + 2 * epsilon * typical(expected)
 
     def relative_of(self, name: str) -> float:
-        """For a tensor as a whole: in 16 bits that is far sharper, as roundings average out."""
-        noise = self.noise.get(name)
-        if noise is None or self.dtype.itemsize > 2:
+        """For a tensor as a whole."""
+        noise, epsilon = self.noise.get(name), torch.finfo(self.dtype).eps
+        if noise is None or not self.is_coarse:
             return math.inf
-        return _NOISES_16 * noise.relative + torch.finfo(self.dtype).eps / 2
+        rounding = epsilon * (_ROUNDINGS if self.dtype.itemsize > 2 else 0.5)
+        return _NOISES_COARSE * noise.relative + rounding
 
 
 def measure(

@@ -28,6 +28,7 @@ _PLACES: Mapping[str, str] = {
     "7": "layers/decoder.py: what a layer adds to the residual stream",
     "8": "layers/decoder.py: the last norm and the head",
     "12": "engine/sampler.py and engine/executor.py, as the forward pass itself is right",
+    "P": "ops/cpu/panels.py, and the kernels of ops.linear and ops.experts",
     "Q": "the first of the other checkpoints that fails; without one, --dtype float32",
     "I": "the batcher, executor and sampler in engine/, and kernels that mix up requests",
 }

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from inferno.layers.parameters import prepared_weights
 from inferno.models.config import DecoderConfig
 from inferno.ops import Prepared, PreparedExperts
+from inferno.verify.held_weights import becomes, dtype_of, sources, steps_of, values_of
 from inferno.verify.options import Tell
 from inferno.verify.outcome import Row
 from inferno.verify.plain_config import PlainConfig
 from inferno.verify.plain_experts import unpack_mxfp4
 from inferno.verify.plain_weights import PlainWeights
-from inferno.weights.pieces import FusedSpec, find_pieces
+from inferno.verify.quantized import far_off, num_coarse_groups
+from inferno.weights.pieces import FusedSpec, Piece
 
 _MOST_TOLD = 3
 
@@ -70,35 +72,46 @@ def config_problems(config: DecoderConfig, plain: PlainConfig) -> list[str]:
 
 
 def weight_problems(
-    model: nn.Module, weights: PlainWeights, fused: FusedSpec, tell: Tell
+    model: nn.Module, weights: PlainWeights, fused: FusedSpec, quantize: str | None, tell: Tell
 ) -> list[str]:
     """Parameters that do not hold, bit for bit, what the checkpoint says, rounded to their type.
 
-    Which tensor belongs where is taken from the model's file: if it is mistaken in that, later
-    checkpoints tell.
+    Quantized ones hold it but for half a step. Which tensor belongs where is taken from the model's
+    file: if it is mistaken in that, later checkpoints tell.
     """
     problems = []
     laid_out = dict(prepared_weights(model))
     names = [*(name for name, _ in model.named_parameters()), *laid_out]
     for index, name in enumerate(names, start=1):
         tell(f"comparing weight {index} of {len(names)} with its file")
-        held = _values(laid_out[name]) if name in laid_out else model.get_parameter(name)
-        for piece in find_pieces(name, fused):
-            source = piece.name
-            if source == "model.embed_tokens.weight" and source not in weights:
-                source = "lm_head.weight"  # a tied checkpoint may hold it under this name
-            if problem := _difference(source, piece.part(held), weights):
+        held = Held.of(laid_out[name] if name in laid_out else model.get_parameter(name))
+        for piece in sources(name, fused, weights):
+            kind = becomes(piece.name, quantize) if piece.name in weights else None
+            if problem := _difference(piece, held, weights, kind):
                 problems.append(problem)
+        if kind and (problem := _waste(name, held, kind)):
+            problems.append(problem)
     return problems
 
 
-def _values(weight: Prepared | PreparedExperts) -> Tensor:
-    """What a weight that was laid out for kernels holds."""
-    if len(weight.shape) == 2:
-        one = cast(Prepared, weight)
-        return one.unpack(one.dtype)
-    experts = cast(PreparedExperts, weight)
-    return torch.stack([_values(experts[index]) for index in range(experts.shape[0])])
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A parameter's values, of the dtype that they were rounded to before anything else.
+
+    steps  of quantized ones: how far apart the values lie that each could take.
+    """
+
+    values: Tensor
+    dtype: torch.dtype
+    steps: Tensor | None = None
+
+    @classmethod
+    def of(cls, weight: Tensor | Prepared | PreparedExperts) -> Held:
+        """A parameter, or what kernels made of it."""
+        if isinstance(weight, Tensor):
+            return cls(weight, weight.dtype)
+        steps, dtype = steps_of(weight), dtype_of(weight)
+        return cls(values_of(weight, dtype if steps is None else torch.float32), dtype, steps)
 
 
 def _stored(source: str, weights: PlainWeights) -> Tensor | None:
@@ -111,20 +124,32 @@ def _stored(source: str, weights: PlainWeights) -> Tensor | None:
     return None
 
 
-def _difference(source: str, part: Tensor, weights: PlainWeights) -> str | None:
+def _difference(piece: Piece, held: Held, weights: PlainWeights, kind: str | None) -> str | None:
+    """kind: what the tensor should be quantized to."""
+    source, part = piece.name, piece.part(held.values)
     stored = _stored(source, weights)
     if stored is None:
         return f"{source} is a weight of the model and in no file of the checkpoint"
-    expected, found = stored.to(part.dtype).flatten(), part.cpu().flatten()
+    expected, found = stored.to(held.dtype).to(part.dtype).flatten(), part.cpu().flatten()
     if expected.shape != found.shape:
         return f"{source} has {found.numel()} values in memory, and {expected.numel()} in its file"
-    differing = (found != expected).sum()
-    if not differing:
+    differing, how = found != expected, "differ"
+    if held.steps is not None and kind is not None:
+        steps = piece.part(held.steps).flatten()
+        differing, how = far_off(found, expected, steps, kind), "are more than half a step off"
+    if not differing.any():
         return None
     return (
-        f"{source} in memory is not what its file holds: {int(differing)} of {found.numel()} "
-        f"values differ"
+        f"{source} in memory is not what its file holds: {int(differing.sum())} of {found.numel()} "
+        f"values {how}"
     )
+
+
+def _waste(name: str, held: Held, kind: str) -> str | None:
+    count = 0 if held.steps is None else num_coarse_groups(held.values, held.steps, kind)
+    if not count:
+        return None
+    return f"{name} in memory is coarser than {kind} has to be, in {count} groups of 32 values"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +165,7 @@ class Foundation:
     model: nn.Module
     weights: PlainWeights
     fused: FusedSpec
+    quantize: str | None
     encoded: Sequence[int] | None
     expected_encoded: Sequence[int] | None
     digests: Mapping[str, str]
@@ -151,7 +177,7 @@ def foundation_row(given: Foundation, tell: Tell) -> Row:
     problems = [
         *_digest_problems(given.digests, given.expected_digests),
         *config_problems(given.config, given.plain),
-        *weight_problems(given.model, given.weights, given.fused, tell),
+        *weight_problems(given.model, given.weights, given.fused, given.quantize, tell),
         *_tokenizer_problems(given),
     ]
     return Row(

@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from inferno.engine.device import choose_kv_dtype
 from inferno.layers.parameters import prepared_weights
 from inferno.verify.case import Case
 from inferno.verify.checkpoints import turned_by_oracle
 from inferno.verify.compare import Noise, Tolerances, noise_between
+from inferno.verify.held_weights import HeldWeights
 from inferno.verify.oracle import Choices, Oracle
 from inferno.verify.oracle_device import DeviceOracle
 from inferno.verify.oracle_reference import ReferenceOracle
+from inferno.verify.plain_rounding import EXACT, Rounding
+from inferno.verify.plain_weights import PlainWeights
 from inferno.verify.saved import SavedOracle
 from inferno.verify.subject import Observed
 from inferno.verify.taps import Taps
@@ -27,36 +31,56 @@ _NUDGES, _SHARE = 3, 2 / 3
 class Plain:
     """The plain forward pass over the engine's text, at any precision.
 
-    rounds_to_int8  what meets packed weights, as the engine or the oracle does.
+    rounding    what the engine or the oracle rounds besides its dtype.
+    over_held   what is compared has the quantized weights in common, so these are no error.
     """
 
     case: Case
     observed: Observed
     layers: Sequence[int]
     choices: Choices
-    rounds_to_int8: bool
+    rounding: Rounding
+    over_held: bool
 
-    def run(self, dtype: torch.dtype, *, is_exact: bool, nudge: int | None = None) -> Taps:
+    def weights(self, dtype: torch.dtype, *, held: bool) -> PlainWeights:
+        """Those of the checkpoint's files, or what quantizing left of them in the engine."""
         case = self.case
-        oracle = ReferenceOracle(
-            case.options.model,
-            case.hf_config,
-            case.checkpoint,
-            case.tell,
-            dtype=dtype,
-            rounds_to_int8=self.rounds_to_int8 and not is_exact,
-            nudge=nudge,
-        )
+        if not held or case.quantize is None:
+            return PlainWeights(case.checkpoint, dtype)
+        model, quantize = self.observed.model, case.quantize
+        return HeldWeights(case.checkpoint, dtype, model=model, fused=case.fused, quantize=quantize)
+
+    def exact(self, dtype: torch.dtype) -> ReferenceOracle:
+        """Who rounds nothing."""
+        return self._oracle(self.weights(dtype, held=self.over_held), EXACT)
+
+    def rounded(self, dtype: torch.dtype, nudge: int | None = None) -> ReferenceOracle:
+        """Who rounds as the engine does."""
+        return self._oracle(self.weights(dtype, held=True), self.rounding, nudge)
+
+    def taps(self, oracle: ReferenceOracle) -> Taps:
         return oracle.taps(self.observed.token_ids, self.layers, self.choices)
 
-    def noise(self, dtype: torch.dtype, exact: Taps, nudge: int | None = None) -> dict[str, Noise]:
+    def noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
         """What is lost at a precision, by tensor."""
-        rounded = self.run(dtype, is_exact=False, nudge=nudge)
         turned = [turned_by_oracle(rounded, exact, layer) for layer in self.layers]
         exact = {**exact, **{name: x for taps in turned for name, x in taps.items()}}
         return {
             name: noise_between(rounded[name], exact[name]) for name in exact if name in rounded
         }
+
+    def _oracle(
+        self, weights: PlainWeights, rounding: Rounding, nudge: int | None = None
+    ) -> ReferenceOracle:
+        case = self.case
+        return ReferenceOracle(
+            case.options.model,
+            case.hf_config,
+            weights,
+            case.tell,
+            rounding=rounding,
+            nudge=nudge,
+        )
 
 
 def plain_of(
@@ -64,37 +88,65 @@ def plain_of(
 ) -> Plain:
     """What else is run on the engine's kernels may round to int8 as well."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
-    return Plain(case, observed, layers, choices, is_engine or _has_packed_weights(observed.model))
+    rounding = Rounding(
+        mxfp4=is_engine or _has_packed_weights(observed.model),
+        matrices=case.quantize is not None,
+        kv=None if case.quantize is None else _kv_dtype(case, observed),
+    )
+    return Plain(case, observed, layers, choices, rounding, _has_same_weights(case, oracle))
 
 
-def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> Tolerances:
-    """By the coarser of both dtypes; anything coarser than float32 is measured."""
+def _kv_dtype(case: Case, observed: Observed) -> torch.dtype:
+    return choose_kv_dtype(case.engine, observed.dtype, torch.device(observed.device))
+
+
+def _has_same_weights(case: Case, oracle: Oracle) -> bool:
+    """Whether the quantized weights are those of what is compared with."""
+    if case.quantize is None:
+        return False
+    if isinstance(oracle, SavedOracle):
+        return oracle.facts.quantize == case.quantize
+    return isinstance(oracle, ReferenceOracle)
+
+
+def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Tolerances, Taps]:
+    """By the coarser of both dtypes; anything coarser than float32 is measured.
+
+    With the rounded run that was measured, empty where none was.
+    """
     dtype = plain.observed.dtype
     theirs = getattr(torch, oracle.facts.dtype) if isinstance(oracle, SavedOracle) else dtype
     coarser = max(dtype, theirs, key=lambda one: torch.finfo(one).eps)
-    tolerances = Tolerances(dtype=coarser, relative=plain.case.options.tolerance, noise={})
-    is_coarse = coarser.itemsize == 2 or plain.rounds_to_int8
-    if not is_coarse or tolerances.relative is not None:
-        return tolerances
+    tolerances = Tolerances(
+        dtype=coarser,
+        relative=plain.case.options.tolerance,
+        noise={},
+        is_quantized=plain.rounding.matrices,
+    )
+    is_measured = tolerances.is_coarse or plain.rounding.mxfp4
+    if not is_measured or tolerances.relative is not None:
+        return tolerances, {}
     if isinstance(oracle, SavedOracle | DeviceOracle):  # its own rounding is in it
-        expected = plain.run(torch.float32, is_exact=True)
-    return replace(tolerances, noise=plain.noise(coarser, expected))
+        expected = plain.taps(plain.exact(torch.float32))
+    rounded = plain.taps(plain.rounded(coarser))
+    return replace(tolerances, noise=plain.noise(rounded, expected)), rounded
 
 
 def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
     """Rounding measured once more: only a failure is worth the time.
 
-    Of float32 against float64. In 16 bits from other beginnings, for one run may by chance err
-    little where another errs much; they err more for being nudged, so a share of it counts.
+    Of float32 against float64. Where it is coarser, from other beginnings, for one run may by
+    chance err little where another errs much; they err more for being nudged, so a share counts.
     """
     if tolerances.relative is not None:
         return tolerances
     dtype = tolerances.dtype
-    if dtype.itemsize > 2:
-        exact = plain.run(torch.float64, is_exact=True)
-        return replace(tolerances, noise=plain.noise(dtype, exact))
-    exact = plain.run(torch.float32, is_exact=True)
-    runs = [plain.noise(dtype, exact, nudge) for nudge in range(_NUDGES)]
+    if not tolerances.is_coarse:
+        exact = plain.taps(plain.exact(torch.float64))
+        return replace(tolerances, noise=plain.noise(plain.taps(plain.rounded(dtype)), exact))
+    exact = plain.taps(plain.exact(torch.float32))
+    nudged = (plain.taps(plain.rounded(dtype, nudge)) for nudge in range(_NUDGES))
+    runs = [plain.noise(rounded, exact) for rounded in nudged]
     noise = {
         name: _most(known, [run[name] for run in runs]) for name, known in tolerances.noise.items()
     }
@@ -102,7 +154,9 @@ def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
 
 
 def _most(known: Noise, others: Sequence[Noise]) -> Noise:
-    """The largest, of the others by a share."""
+    """The largest, of the others by a share; what no rounding reaches stays exact."""
+    if not known.largest:
+        return known
     return Noise(
         max(known.largest, *(_SHARE * other.largest for other in others)),
         max(known.relative, *(_SHARE * other.relative for other in others)),

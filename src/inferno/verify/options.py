@@ -25,6 +25,7 @@ class VerifyOptions:
                 and the last.
     tolerance   the largest error allowed, as a share of a tensor's largest value; None: by dtype.
     save        where to write what was observed.
+    quantize    int8 or int4: the engine packs its weights so; none: it leaves them as they are.
     quality     a text file on which perplexity is compared; threshold: the KL divergence allowed.
     invariance  how many random schedules to try.
     """
@@ -34,6 +35,7 @@ class VerifyOptions:
     against: str = "reference"
     device: str = "cpu"
     dtype: str = "auto"
+    quantize: str = "none"
     threads: int | None = None
     prompt: str | None = None
     layers: tuple[int, ...] | None = None

@@ -22,15 +22,13 @@ from inferno.verify.plain_experts import (
     choose,
     combine,
     has_experts,
-    in_int8,
-    is_packed,
+    is_mxfp4,
     router_logits,
     unpack_mxfp4,
 )
 from inferno.verify.plain_maths import (
     attention_scores,
     can_see,
-    linear,
     mix,
     rms_norm,
     rotate,
@@ -38,9 +36,9 @@ from inferno.verify.plain_maths import (
     wide,
 )
 from inferno.verify.plain_rope import plain_cos_sin
+from inferno.verify.plain_rounding import EXACT, INT8_UNIT, Rounding
 from inferno.verify.plain_weights import PlainWeights
 from inferno.verify.taps import Taps, at
-from inferno.weights.checkpoint import Checkpoint
 
 _OF_ALL = ("router", "experts", "residual")  # what is kept of every layer
 
@@ -48,28 +46,28 @@ _OF_ALL = ("router", "experts", "residual")  # what is kept of every layer
 class ReferenceOracle:
     """Recomputes a text in float32, or more coarsely to see what rounding does.
 
-    dtype           of everything but sums.
-    rounds_to_int8  what meets packed weights, as kernels for those may.
-    nudge           embeddings are moved by a rounding, up or down as this seed says.
+    weights   their dtype is that of everything but sums.
+    rounding  what else is rounded, as kernels may.
+    nudge     embeddings are moved by a rounding, up or down as this seed says.
     """
 
     def __init__(
         self,
         folder: Path,
         hf_config: dict[str, Any],
-        checkpoint: Checkpoint,
+        weights: PlainWeights,
         tell: Tell,
-        dtype: torch.dtype = torch.float32,
         *,
-        rounds_to_int8: bool = False,
+        rounding: Rounding = EXACT,
         nudge: int | None = None,
     ) -> None:
-        self.name = f"inferno's plain {str(dtype).removeprefix('torch.')} reference"
+        dtype = str(weights.dtype).removeprefix("torch.")
+        self.name = f"inferno's plain {dtype} reference{weights.described}"
         self.config: PlainConfig = read_plain_config(hf_config)
-        self.weights = PlainWeights(checkpoint, dtype)
+        self.weights = weights
         self._folder = folder
         self._tell = tell
-        self._rounds_to_int8 = rounds_to_int8
+        self._rounding = rounding
         self._nudge = nudge
 
     @torch.inference_mode()
@@ -105,28 +103,35 @@ class ReferenceOracle:
     def _embed(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
         table = self.weights.embedding()
         xs = [table[torch.tensor(ids)] for ids in texts]
-        return xs if self._nudge is None else [_nudged(x, self._nudge) for x in xs]
+        xs = [x.to(self.weights.dtype) for x in xs]
+        if self._nudge is None:
+            return xs
+        unit = torch.finfo(self.weights.dtype).eps
+        unit = max(unit, INT8_UNIT) if self._rounding.matrices else unit
+        return [_nudged(x, unit, self._nudge) for x in xs]
 
     def _layer(self, index: int) -> PlainLayer:
-        return PlainLayer(self.config, self.weights, index, rounds_to_int8=self._rounds_to_int8)
+        return PlainLayer(self.config, self.weights, index, self._rounding)
 
     def _final_norm(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weights["model.norm.weight"], self.config.eps)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        return wide(linear(hidden, self.weights.head(tied=self.config.tied)))
+        return wide(
+            self._rounding.product()(hidden, self.weights.head(tied=self.config.tied), None)
+        )
 
 
 class PlainLayer:
     """One decoder layer; which biases and norms it has is told by the checkpoint's tensors."""
 
     def __init__(
-        self, config: PlainConfig, weights: PlainWeights, index: int, *, rounds_to_int8: bool
+        self, config: PlainConfig, weights: PlainWeights, index: int, rounding: Rounding
     ) -> None:
         self._config = config
         self._window = config.windows[index]
         self._weights = weights.layer(index)
-        self._rounds_to_int8 = rounds_to_int8 and is_packed(self._weights)
+        self._rounding = rounding
 
     def forward(self, x: Tensor, choice: Tensor | None = None) -> dict[str, Tensor]:
         """All of a layer's tensors, from its input [T, E] to `residual`, its output."""
@@ -145,12 +150,13 @@ class PlainLayer:
         q_in = self._norm(q, "self_attn.q_norm") if has_norms else q
         k_in = self._norm(k, "self_attn.k_norm") if has_norms else k
         cos_sin = _angles(config, x)
-        q_rot, k_rot = rotate(q_in, cos_sin), rotate(k_in, cos_sin)
+        q_rot, k_rot = rotate(q_in, cos_sin), self._rounding.cached(rotate(k_in, cos_sin))
+        values = self._rounding.cached(v)
         scores = attention_scores(
             q_rot, k_rot, scale=config.head_dim**-0.5, is_visible=can_see(num_tokens, self._window)
         )
         sinks = self._weights.get("self_attn.sinks")
-        mixed = mix(scores, v, sinks)
+        mixed = mix(scores, values, sinks)
         return {
             "attn_norm": x,
             "q": q,
@@ -161,7 +167,7 @@ class PlainLayer:
             "q_rot": q_rot,
             "k_rot": k_rot,
             "keys": k_rot,
-            "values": v,
+            "values": values,
             "scores": scores,
             **({} if sinks is None else {"sinks": sinks}),
             "mixed": mixed,
@@ -179,15 +185,16 @@ class PlainLayer:
         config, logits = self._config, router_logits(x, self._weights)
         count, renormalize = config.experts_per_token, config.renormalize
         chosen = choose(logits, count, renormalize=renormalize, among=choice)
-        rounded = in_int8 if self._rounds_to_int8 else lambda values: values
-        ffn_out = combine(x, chosen, self._weights, activation(config), unpack_mxfp4, rounded)
+        product = self._rounding.product(is_mxfp4=is_mxfp4(self._weights))
+        ffn_out = combine(x, chosen, self._weights, activation(config), unpack_mxfp4, product)
         return {"ffn_norm": x, "router": logits, "experts": chosen, "ffn_out": ffn_out}
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return rms_norm(x, self._weights[f"{name}.weight"], self._config.eps)
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
-        return linear(x, self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias"))
+        weight, bias = self._weights[f"{name}.weight"], self._weights.get(f"{name}.bias")
+        return self._rounding.product()(x, weight, bias)
 
 
 def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
@@ -195,8 +202,8 @@ def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
     return plain_cos_sin(config, torch.arange(len(x_TE)), dtype=wide(x_TE).dtype)
 
 
-def _nudged(x_TE: Tensor, seed: int) -> Tensor:
-    """Each value moved by about one unit of its last place."""
+def _nudged(x_TE: Tensor, unit: float, seed: int) -> Tensor:
+    """Each value moved by so large a part of it, up or down."""
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(2, x_TE.shape, generator=generator) * 2 - 1
-    return x_TE * (1 + torch.finfo(x_TE.dtype).eps * signs).to(x_TE.dtype)
+    return x_TE * (1 + unit * signs).to(x_TE.dtype)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from inferno.errors import InvalidRequest
 from inferno.options import EngineOptions
 from inferno.verify.options import Tell, VerifyOptions
@@ -13,7 +15,8 @@ from inferno.verify.oracle import Oracle
 from inferno.verify.oracle_device import DeviceOracle
 from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.plain_config import PlainConfig, read_plain_config
-from inferno.verify.saved import load
+from inferno.verify.plain_weights import PlainWeights
+from inferno.verify.saved import SavedOracle, load
 from inferno.weights.checkpoint import Checkpoint
 
 
@@ -26,13 +29,26 @@ def choose_oracle(
 ) -> Oracle:
     """Raises InvalidRequest where transformers is not installed, CheckpointError for a bad file."""
     if options.saved_oracle is not None:
-        return load(options.saved_oracle)
+        return _saved(options.saved_oracle, options.quantize)
     match options.against:
         case "transformers":
             return _transformers(options.model, read_plain_config(hf_config))
         case "cpu":
-            return DeviceOracle(replace(engine, device="cpu", dtype="float32"))
-    return ReferenceOracle(options.model, hf_config, checkpoint, tell)
+            plain = replace(engine, device="cpu", dtype="float32", quantize="none")
+            return DeviceOracle(plain)
+    weights = PlainWeights(checkpoint, torch.float32)
+    return ReferenceOracle(options.model, hf_config, weights, tell)
+
+
+def _saved(path: Path, quantize: str) -> SavedOracle:
+    oracle = load(path)
+    theirs = oracle.facts.quantize
+    if theirs not in ("none", quantize):
+        raise InvalidRequest(
+            f"--against {path}: was saved with --quantize {theirs}; use that here too",
+            param="quantize",
+        )
+    return oracle
 
 
 def _transformers(folder: Path, config: PlainConfig) -> Oracle:

@@ -14,16 +14,14 @@ from torch import Tensor
 
 from inferno.verify.plain_config import PlainConfig
 from inferno.verify.plain_maths import linear, swiglu, wide
+from inferno.verify.plain_rounding import Product, floating_linear
 
 Weights = Mapping[str, Tensor]  # of one layer, by what follows `model.layers.N.`
 Gate = Callable[[Tensor, Tensor], Tensor]
 Unpack = Callable[[Tensor, Tensor], Tensor]
-Rounded = Callable[[Tensor], Tensor]
 
-_GROUP = 32
-
+ROUTERS = ("mlp.gate", "mlp.router", "block_sparse_moe.gate")
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_ROUTERS = ("mlp.gate", "mlp.router", "block_sparse_moe.gate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,12 @@ class Expert:
 
 
 def has_experts(weights: Weights) -> bool:
-    return any(f"{router}.weight" in weights for router in _ROUTERS)
+    return any(f"{router}.weight" in weights for router in ROUTERS)
 
 
 def router_logits(x_TE: Tensor, weights: Weights) -> Tensor:
     """[T, X]."""
-    name = next(router for router in _ROUTERS if f"{router}.weight" in weights)
+    name = next(router for router in ROUTERS if f"{router}.weight" in weights)
     return linear(x_TE, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
 
@@ -74,33 +72,25 @@ def combine(
     weights: Weights,
     gate: Gate,
     unpack: Unpack,
-    rounded: Rounded = lambda x: x,
+    product: Product = floating_linear,
 ) -> Tensor:
-    """The weighted sum of each token's experts: [T, E]; `rounded` is what products begin with."""
+    """The weighted sum of each token's experts: [T, E]."""
     total = torch.zeros_like(wide(x_TE))
     for index in weights_TX.any(0).nonzero().flatten().tolist():
-        output = run_expert(x_TE, find_expert(weights, index, unpack), gate, rounded)
+        output = run_expert(x_TE, find_expert(weights, index, unpack), gate, product)
         total += wide(output) * weights_TX[:, index, None]
     return total.to(x_TE.dtype)
 
 
-def run_expert(x_TE: Tensor, expert: Expert, gate: Gate, rounded: Rounded) -> Tensor:
-    x, dtype = rounded(x_TE), x_TE.dtype
-    gates = linear(x, expert.gate.to(dtype), expert.gate_bias)
-    ups = linear(x, expert.up.to(dtype), expert.up_bias)
-    return linear(rounded(gate(gates, ups)), expert.down.to(dtype), expert.down_bias)
+def run_expert(x_TE: Tensor, expert: Expert, gate: Gate, product: Product) -> Tensor:
+    gates = product(x_TE, expert.gate, expert.gate_bias)
+    ups = product(x_TE, expert.up, expert.up_bias)
+    return product(gate(gates, ups), expert.down, expert.down_bias)
 
 
-def is_packed(weights: Weights) -> bool:
+def is_mxfp4(weights: Weights) -> bool:
     """Whether the experts are MXFP4."""
     return "mlp.experts.down_proj_blocks" in weights
-
-
-def in_int8(x: Tensor) -> Tensor:
-    """Groups of 32 values as int8 with a scale: what kernels make of what meets packed weights."""
-    groups = wide(x).reshape(*x.shape[:-1], -1, _GROUP)
-    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
-    return ((groups / scales).round() * scales).flatten(-2).to(x.dtype)
 
 
 def activation(config: PlainConfig) -> Gate:

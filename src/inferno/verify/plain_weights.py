@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -13,9 +14,11 @@ from inferno.weights.checkpoint import FLOATS, Checkpoint
 class PlainWeights:
     """Reads from an open checkpoint into the CPU's memory: floats as `dtype`, others as stored."""
 
+    described = ""
+
     def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         self._checkpoint = checkpoint
-        self._dtype = dtype
 
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.tensors
@@ -27,7 +30,7 @@ class PlainWeights:
     def __getitem__(self, name: str) -> Tensor:
         info = self._checkpoint.tensors[name]
         assert isinstance(info.dtype, torch.dtype), f"{name} is of a type that can't be read"
-        dtype = self._dtype if info.dtype in FLOATS else info.dtype
+        dtype = self.dtype if info.dtype in FLOATS else info.dtype
         tensor = torch.empty(info.shape, dtype=dtype)
         self._checkpoint.read_into(name, tensor)
         return tensor
@@ -46,7 +49,11 @@ class PlainWeights:
         """All tensors of a layer, by what follows `model.layers.N.`."""
         prefix = f"model.layers.{index}."
         names = [name for name in self._checkpoint.tensors if name.startswith(prefix)]
-        return {name.removeprefix(prefix): self[name] for name in names}
+        return {name.removeprefix(prefix): tensor for name, tensor in self.read(names).items()}
+
+    def read(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Several tensors."""
+        return {name: self[name] for name in names}
 
     def embedding(self) -> Tensor:
         """The embedding table, which a tied checkpoint may hold under the head's name."""

@@ -100,6 +100,8 @@ def _section(row: Row) -> str:
         return "before anything is computed"
     if row.number == "7":
         return "what layers hand on"
+    if row.number == "P":
+        return "what quantizing costs"
     if row.number in ("Q", "I"):
         return "asked for"
     return "what comes out" if row.layer is None else f"inside layer {row.layer}"

@@ -13,8 +13,10 @@ from inferno.verify.foundation import Foundation, config_digest, foundation_row,
 from inferno.verify.invariance import invariance_row
 from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracle import Oracle
+from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.oracles import choose_oracle
 from inferno.verify.outcome import Diagnosis, Report, Row
+from inferno.verify.precision import precision_row
 from inferno.verify.prompts import TOKENIZER_TEXT, Prompt, unreached
 from inferno.verify.quality import quality_row
 from inferno.verify.saved import Facts, SavedOracle, check_writable, save
@@ -42,8 +44,9 @@ def verify(options: VerifyOptions, tell: Tell) -> Report:
         if saved is None and (layer := _unseen_layer(rows)) is not None:
             wanted = tuple(sorted({*layers, layer}))
             watched, rows = judge(case, watch(case, oracle, prompt, wanted))
-        rows = (foundation, *rows, *_asked_rows(case, oracle, prompt, watched))
-        return _report(case, oracle, prompt, watched, rows)
+        rows = (foundation, *rows, *_precision_rows(case, oracle, watched))
+        rows = (*rows, *_asked_rows(case, oracle, prompt, watched))
+        return _report(case, prompt, watched, rows)
 
 
 def _unseen_layer(rows: Sequence[Row]) -> int | None:
@@ -66,6 +69,7 @@ def _facts(case: Case, watched: Watched, prompt: Prompt, digests: dict[str, str]
         versions=f"inferno {inferno.__version__}, PyTorch {torch.__version__}",
         device=observed.device,
         dtype=_name(observed.dtype),
+        quantize=case.engine.quantize,
         config=digests["config"],
         weights=digests["weights"],
         prompt=prompt.text,
@@ -85,6 +89,7 @@ def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[st
         model=observed.model,
         weights=case.weights,
         fused=case.fused,
+        quantize=case.quantize,
         encoded=case.encode(TOKENIZER_TEXT),
         expected_encoded=oracle.encode(TOKENIZER_TEXT),
         digests=digests,
@@ -93,6 +98,13 @@ def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[st
         else {"config": saved.config, "weights": saved.weights},
     )
     return foundation_row(given, case.tell)
+
+
+def _precision_rows(case: Case, oracle: Oracle, watched: Watched) -> Iterator[Row]:
+    """What is compared with other weights than the files' is compared with those as well."""
+    if watched.rounded and watched.plain.over_held and isinstance(oracle, ReferenceOracle):
+        original = oracle.taps(watched.observed.token_ids, (), watched.plain.choices)
+        yield precision_row(watched.found, watched.rounded, original, case.config.num_layers)
 
 
 def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) -> Iterator[Row]:
@@ -123,9 +135,7 @@ def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) ->
         )
 
 
-def _report(
-    case: Case, oracle: Oracle, prompt: Prompt, watched: Watched, rows: tuple[Row, ...]
-) -> Report:
+def _report(case: Case, prompt: Prompt, watched: Watched, rows: tuple[Row, ...]) -> Report:
     failed = next((row for row in rows if not row.passed), None)
     diagnosis = Diagnosis()
     if failed is not None:
@@ -134,8 +144,8 @@ def _report(
         diagnosis = diagnose(failed, evidence, model_file=case.model_file, against=against)
     return Report(
         model=case.options.name or str(case.options.model),
-        subject=_describe(watched.observed, prompt),
-        oracle=oracle.name,
+        subject=_describe(case, watched.observed, prompt),
+        oracle=watched.oracle,
         text=prompt.text or "",
         rows=rows,
         diagnosis=diagnosis,
@@ -143,11 +153,12 @@ def _report(
     )
 
 
-def _describe(observed: Observed, prompt: Prompt) -> str:
+def _describe(case: Case, observed: Observed, prompt: Prompt) -> str:
     num_prompt, num_new = len(prompt.token_ids), len(observed.new_ids)
+    weights = "" if case.quantize is None else f" with {case.quantize} weights"
     return (
-        f"{_name(observed.dtype)} on {observed.device}; {num_prompt} prompt tokens in chunks of "
-        f"{observed.chunk}, then {num_new} new ones one by one, over a paged KV cache"
+        f"{_name(observed.dtype)}{weights} on {observed.device}; {num_prompt} prompt tokens in "
+        f"chunks of {observed.chunk}, then {num_new} new ones one by one, over a paged KV cache"
     )
 
 

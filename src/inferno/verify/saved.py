@@ -32,6 +32,7 @@ class Facts:
     """What a file says about itself.
 
     versions  of inferno and PyTorch; config, weights: SHA-256 of what was loaded.
+    quantize  int8, int4 or none.
     prompt    its text, or None where ids were made up; token_ids: prompt and computed new tokens.
     encoded   the ids of the fixed text that tokenizers are compared on.
     """
@@ -39,6 +40,7 @@ class Facts:
     versions: str
     device: str
     dtype: str
+    quantize: str
     config: str
     weights: str
     prompt: str | None
@@ -118,7 +120,7 @@ def _read_facts(metadata: Mapping[str, str]) -> Facts:
 
 
 def _check_types(values: Mapping[str, Any]) -> None:
-    for name in ("versions", "device", "dtype", "config", "weights"):
+    for name in ("versions", "device", "dtype", "quantize", "config", "weights"):
         if not isinstance(values[name], str):
             raise Malformed(f"its {name} is no text")
     if values["dtype"] not in (str(dtype).removeprefix("torch.") for dtype in _NAMES):
@@ -149,7 +151,8 @@ class SavedOracle:
     def __init__(self, path: Path, facts: Facts, taps: Taps) -> None:
         self.facts = facts
         self._path = path
-        self.name = f"{path.name} ({facts.dtype} on {facts.device}, {facts.versions})"
+        weights = "" if facts.quantize == "none" else f" with {facts.quantize} weights"
+        self.name = f"{path.name} ({facts.dtype}{weights} on {facts.device}, {facts.versions})"
         self._taps = taps
 
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+import torch
+
 from inferno.verify.case import Case
 from inferno.verify.checkpoints import KVFindings, layer_rows, residual_row
 from inferno.verify.choices import choices_of
@@ -13,6 +15,7 @@ from inferno.verify.compare import Tolerances
 from inferno.verify.endings import Generated, ending_rows
 from inferno.verify.noise import Plain, plain_of, second_look, tolerances_of
 from inferno.verify.oracle import Oracle
+from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.outcome import Row
 from inferno.verify.prompts import Prompt, num_new_tokens
 from inferno.verify.saved import SavedOracle
@@ -26,15 +29,19 @@ class Watched:
     """Both runs, and how far apart they may be.
 
     layers           whose insides were looked into.
+    oracle           who computed what is expected, in words.
     found, expected  the engine's tensors and the oracle's, of as many positions.
     plain            the same text in plain maths, to measure what rounding does.
+    rounded          what that gave; empty where rounding was not measured.
     """
 
     observed: Observed
     layers: tuple[int, ...]
+    oracle: str
     found: Taps
     expected: Taps
     plain: Plain
+    rounded: Taps
     generated: Generated
     tolerances: Tolerances
 
@@ -54,23 +61,28 @@ def watch(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -
     observed = observe(case.engine, prompt.token_ids, num_new, layers)
     found, token_ids = observed.taps, observed.token_ids
     choices = choices_of(found, case.config.num_layers, case.plain.experts_per_token)
+    plain = plain_of(case, oracle, observed, layers, choices)
+    if isinstance(oracle, ReferenceOracle):
+        oracle = plain.exact(torch.float32)  # over the weights that the engine holds
     expected = oracle.taps(token_ids, layers, choices)
     if isinstance(oracle, SavedOracle):
         length = _num_shared(token_ids, oracle.facts.token_ids)
         oracle.check_fits(found, length)
         found, expected = first_positions(found, length), first_positions(expected, length)
         token_ids = token_ids[:length]
-    plain = plain_of(case, oracle, observed, layers, choices)
+    tolerances, rounded = tolerances_of(plain, oracle, expected)
     num_prompt = len(prompt.token_ids)
     new_ids = observed.new_ids[: len(token_ids) - num_prompt + 1]
     return Watched(
         observed=observed,
         layers=layers,
+        oracle=oracle.name,
         found=found,
         expected=expected,
         plain=plain,
+        rounded=rounded,
         generated=Generated(num_prompt=num_prompt, new_ids=new_ids, error=observed.error),
-        tolerances=tolerances_of(plain, oracle, expected),
+        tolerances=tolerances,
     )
 
 
@@ -89,7 +101,7 @@ def evidence_of(case: Case, watched: Watched) -> Evidence:
         found=watched.found,
         expected=watched.expected,
         config=case.plain,
-        weights=case.weights,
+        weights=watched.plain.exact(torch.float32).weights,
         token_ids=watched.observed.token_ids[: watched.num_tokens],
         layers=watched.layers,
         num_prompt=watched.generated.num_prompt,

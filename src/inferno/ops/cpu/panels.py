@@ -81,6 +81,15 @@ class PanelWeight:
         _native.embedding(ids_O.data_ptr(), self.native, matrix(values_OI))
         return values_OI.to(dtype)
 
+    def steps(self) -> Tensor | None:
+        """The size of each value's scale [O, I], where it was quantized to int8 or int4."""
+        if self.packing not in (Packing.INT8, Packing.INT4):
+            return None
+        num_outputs, num_inputs = self.shape
+        scales_PGL = self.scales.view(torch.bfloat16).view(-1, -(-num_inputs // GROUP), PANEL)
+        scales_OG = scales_PGL.transpose(1, 2).flatten(0, 1)[:num_outputs].abs().float()
+        return scales_OG.repeat_interleave(GROUP, dim=1)[:, :num_inputs]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelExperts:

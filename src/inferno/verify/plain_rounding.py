@@ -1,0 +1,65 @@
+"""What kernels round besides their dtype, in plain maths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from inferno.verify.plain_maths import linear, wide
+
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+INT8_UNIT = 1 / 254  # half a step of a group's largest value
+_GROUP = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """mxfp4     what meets MXFP4 weights is rounded to int8.
+    matrices  so is what meets all others, but a router's.
+    kv        what keys and values are kept in; None: as they come.
+    """
+
+    mxfp4: bool = False
+    matrices: bool = False
+    kv: torch.dtype | None = None
+
+    @property
+    def is_any(self) -> bool:
+        return self.mxfp4 or self.matrices
+
+    def product(self, *, is_mxfp4: bool = False) -> Product:
+        """How a matrix of that kind is multiplied with."""
+        return packed_linear if (self.mxfp4 if is_mxfp4 else self.matrices) else floating_linear
+
+    def cached(self, x: Tensor) -> Tensor:
+        """Keys or values as attention reads them."""
+        return x if self.kv is None else x.to(self.kv).to(x.dtype)
+
+
+EXACT = Rounding()
+
+
+def floating_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """All in the type of what comes in."""
+    return linear(x, weight.to(x.dtype), bias)
+
+
+def packed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Products of small whole numbers, which are exact, times scales: rounded when all is done."""
+    product = linear(in_int8(x), wide(weight), None if bias is None else wide(bias))
+    return product.to(x.dtype)
+
+
+def in_int8(x: Tensor) -> Tensor:
+    """Groups of 32 values as int8 with a scale, in float32: what meets packed weights."""
+    width = x.shape[-1]
+    filled = F.pad(wide(x), (0, -width % _GROUP))
+    groups = filled.view(*filled.shape[:-1], -1, _GROUP)
+    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    rounded: Tensor = ((groups / scales).round() * scales).flatten(-2)
+    return rounded[..., :width]
