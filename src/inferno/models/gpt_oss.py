@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.errors import ConfigError
 from inferno.layers.decoder import CausalLM
-from inferno.layers.linear import Linear
+from inferno.layers.linear import Linear, QKVLinear
 from inferno.layers.moe import MixtureConfig
 from inferno.layers.parameters import empty
 from inferno.layers.rope import YarnScaling
@@ -112,18 +112,15 @@ class Attention(nn.Module):
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        self.split_heads = (heads, kv_heads, kv_heads)
-        self.head_dim = head_dim
+        size, head_dim = config.hidden_size, config.head_dim
+        heads, kv_heads = config.num_heads, config.num_kv_heads
         self.scale = head_dim**-0.5
-        qkv_size = sum(self.split_heads) * head_dim
-        self.qkv_proj = Linear(config.hidden_size, qkv_size, bias=config.qkv_bias)
-        self.o_proj = Linear(heads * head_dim, config.hidden_size, bias=config.output_bias)
+        self.qkv_proj = QKVLinear(size, heads, kv_heads, head_dim, bias=config.qkv_bias)
+        self.o_proj = Linear(heads * head_dim, size, bias=config.output_bias)
         self.sinks = empty(heads)
 
     def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        heads_THD = self.qkv_proj(x_TE).unflatten(-1, (-1, self.head_dim))
-        q_THD, k_TKD, v_TKD = heads_THD.split(self.split_heads, dim=1)
+        q_THD, k_TKD, v_TKD = self.qkv_proj(x_TE)
         q_THD = ops.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv)
         mixed_THD = ops.attention(q_THD, batch, kv, scale=self.scale, sinks_H=self.sinks)
         output_TE: Tensor = self.o_proj(mixed_THD.flatten(1))

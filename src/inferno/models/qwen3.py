@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.layers.decoder import CausalLM
-from inferno.layers.linear import Linear
+from inferno.layers.linear import Linear, QKVLinear
 from inferno.layers.norm import RMSNorm
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.llama import SPLIT_AXES, assemble, fused_weights
@@ -40,19 +40,15 @@ class Attention(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        self.split_heads = (heads, kv_heads, kv_heads)
-        self.head_dim = head_dim
+        size, self.eps = config.hidden_size, config.rms_norm_eps
         self.scale = head_dim**-0.5
-        self.eps = config.rms_norm_eps
-        qkv_size = sum(self.split_heads) * head_dim
-        self.qkv_proj = Linear(config.hidden_size, qkv_size, bias=config.qkv_bias)
+        self.qkv_proj = QKVLinear(size, heads, kv_heads, head_dim, bias=config.qkv_bias)
         self.q_norm = RMSNorm(head_dim, self.eps)
         self.k_norm = RMSNorm(head_dim, self.eps)
-        self.o_proj = Linear(heads * head_dim, config.hidden_size, bias=config.output_bias)
+        self.o_proj = Linear(heads * head_dim, size, bias=config.output_bias)
 
     def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        heads_THD = self.qkv_proj(x_TE).unflatten(-1, (-1, self.head_dim))
-        q_THD, k_TKD, v_TKD = heads_THD.split(self.split_heads, dim=1)
+        q_THD, k_TKD, v_TKD = self.qkv_proj(x_TE)
         norms = {"q_norm_D": self.q_norm.weight, "k_norm_D": self.k_norm.weight}
         q_THD = ops.rotate_and_store(
             q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, **norms, eps=self.eps
