@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from inferno import ops
@@ -21,6 +22,7 @@ from inferno.cli.doctor import describe
 from inferno.cli.doctor_facts import gather_facts, known_features, probe_torch
 from inferno.cli.doctor_problems import find_problems
 from inferno.engine import probe
+from inferno.ops.kernels import why_not
 from tests.docs.pages import rows, section
 
 INFERNO = [sys.executable, "-m", "inferno"]
@@ -57,6 +59,7 @@ HEALTHY = """{
             "capability": "9.0", "error": null
         }
     ],
+    "kernels": {"level": "avx512_bf16", "why_not": null},
     "ops": {"cpu": {"linear": "reference"}, "cuda": {"linear": "triton"}},
     "models": {
         "embedded": ["demo"], "cache": "/cache", "cache_is_writable": true,
@@ -104,6 +107,7 @@ def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
         "H100",
         "80.0 GB",
         "9.0",
+        "CPU kernels: avx512_bf16",
         "triton",
     ):
         assert said in text
@@ -120,6 +124,8 @@ def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
         ("devices", [], "finds no GPU", False),
         ("devices.1.error", "out of memory", "cuda:0 does not answer: out of memory", False),
         ("cpu.features", {"avx2": False}, "AVX2", False),
+        ("kernels.why_not", "they were not built", "as they were not built", False),
+        ("kernels.why_not", "INFERNO_KERNELS=reference is set", "=reference is set", False),
         ("threads.environment", {"OMP_THREAD_LIMIT": "2"}, "OMP_THREAD_LIMIT", False),
         ("threads.environment", {"OMP_PROC_BIND": "close"}, "OMP_PROC_BIND", False),
         ("memory.limit_bytes", 2 * 10**9, "grants 2.0 of the machine's 64.0 GB", False),
@@ -281,6 +287,20 @@ def test_json_is_one_object_with_fixed_names(tmp_path: Path, healthy: dict[str, 
     assert isinstance(found.pop("problems"), list)
     assert keys(found) == keys(healthy)
     assert found["devices"][0].keys() == healthy["devices"][0].keys()
+
+
+def test_kernels_that_are_left_out_are_told() -> None:
+    result = run("--json", INFERNO_KERNELS="reference")
+    found = json.loads(result.stdout)
+    assert found["kernels"] == {"level": None, "why_not": "INFERNO_KERNELS=reference is set"}
+    assert any(problem["cure"] == "unset INFERNO_KERNELS" for problem in found["problems"])
+    lines = " ".join(run(INFERNO_KERNELS="reference").stdout.split())
+    assert "CPU kernels: none, as INFERNO_KERNELS=reference is set" in lines
+    assert json.loads(run("--json").stdout)["kernels"]["level"] == native_level()
+
+
+def native_level() -> str | None:
+    return None if why_not() else ops.level(torch.device("cpu"))
 
 
 def test_no_home_and_a_broken_pytorch_end_in_a_report(tmp_path: Path) -> None:

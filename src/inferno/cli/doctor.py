@@ -49,6 +49,7 @@ def describe(facts: Facts, problems: list[Problem]) -> Iterator[str]:
         "threads": _threads(facts["threads"]),
         "memory": _memory(facts["memory"]),
         "devices": [_device(device) for device in facts["devices"]] or [_UNKNOWN],
+        "kernels": [_kernels(facts["kernels"])],
         "ops": _ops(facts["ops"]) or [_UNKNOWN],
         "models": _models(facts["models"]),
         "terminal": _terminal(facts["terminal"]),
@@ -126,6 +127,11 @@ def _device(device: Facts) -> str:
         "capability ": device["capability"],
     }
     return f"{device['name']:8}" + ", ".join(f"{k}{v}" for k, v in known.items() if v)
+
+
+def _kernels(kernels: Facts) -> str:
+    none = f"none, as {kernels['why_not']}" if kernels["why_not"] else _UNKNOWN
+    return f"CPU kernels: {kernels['level'] or none}"
 
 
 def _ops(ops: dict[str, dict[str, str]]) -> list[str]:

@@ -55,6 +55,7 @@ def gather_facts(root: Path = machine.ROOT) -> Facts:
         "torch_error": probed.get("error"),
         "cuda_build": probed.get("cuda_build"),
         "devices": probed.get("devices", []),
+        "kernels": _kernels(probed.get("kernels", {})),
         "ops": probed.get("ops", {}),
         "models": _models(Path(constants.HF_HUB_CACHE)),
         "terminal": _terminal(),
@@ -130,6 +131,12 @@ def known_features(kernel_names: frozenset[str], kind: str) -> dict[str, bool] |
         return None
     names = _ARM_FEATURES if kind in ("aarch64", "arm64") else _X86_FEATURES
     return {name: _KERNEL_NAMES.get(name, name) in kernel_names for name in names}
+
+
+def _kernels(found: Facts) -> Facts:
+    """Which compiled kernels run on the CPU, or why none do."""
+    why_not = found.get("why_not")
+    return {"level": found.get("level") if why_not is None else None, "why_not": why_not}
 
 
 def _thread_variables() -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from inferno.cli.doctor_facts import REQUIRED, Facts
 
 _GB = 10**9
+_KERNELS_SWITCH = "INFERNO_KERNELS"
 _LITTLE_MEMORY = 1 * _GB
 _LITTLE_DISK = 5 * _GB
 
@@ -71,6 +72,18 @@ def _cpu(facts: Facts) -> Iterator[Problem]:
     features = facts["cpu"]["features"]
     if features is not None and features.get("avx2") is False:
         yield Problem("the CPU has no AVX2: PyTorch is several times slower", "use another CPU")
+
+
+def _kernels(facts: Facts) -> Iterator[Problem]:
+    why_not = facts["kernels"]["why_not"]
+    if why_not is not None:
+        is_asked_for = why_not.startswith(_KERNELS_SWITCH)
+        yield Problem(
+            f"inferno's compiled kernels don't run, as {why_not}: models are several times slower",
+            f"unset {_KERNELS_SWITCH}"
+            if is_asked_for
+            else "install a C++17 compiler, then inferno again",
+        )
 
 
 def _threads(facts: Facts) -> Iterator[Problem]:
@@ -136,6 +149,7 @@ _CHECKS: tuple[Callable[[Facts], Iterator[Problem]], ...] = (
     _packages,
     _devices,
     _cpu,
+    _kernels,
     _threads,
     _memory,
     _cache,

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-native = pytest.importorskip("inferno._native")
+if find_spec("inferno._native"):
+    from inferno import _native as native
+
+    LEVELS = native.levels()
+else:
+    LEVELS = []
 
 
-@pytest.fixture(params=native.levels())
+class NotBuilt(pytest.Module):
+    """A file of tests that could not even be imported."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip("no compiled kernels were built here")
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    return None if LEVELS else NotBuilt.from_parent(parent, path=module_path)
+
+
+@pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
     """The level that runs."""
     before = native.level()

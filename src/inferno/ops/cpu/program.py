@@ -50,6 +50,10 @@ def recorder() -> CallRecorder:
 class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses every operator of torch that computes: it would be missing from the record."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler to keep it away: over a second
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func._schema.is_mutable or not _places(result) <= _places(args):

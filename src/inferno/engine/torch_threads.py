@@ -1,0 +1,44 @@
+"""PyTorch's own number of threads, which an engine changes, and which its user wants back."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+import torch
+
+
+class _Borrowed:
+    """How many borrow PyTorch's threads, and how many threads those were before the first did."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_borrowers = 0
+        self._num_threads = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._num_borrowers:
+                self._num_threads = torch.get_num_threads()
+            self._num_borrowers += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._num_borrowers -= 1
+            if not self._num_borrowers:
+                torch.set_num_threads(self._num_threads)
+
+
+_borrowed = _Borrowed()  # there is one such number in a process
+
+
+class BorrowedThreads:
+    """Take it before an engine is built; the last that is given back, or forgotten, restores it."""
+
+    def __init__(self) -> None:
+        _borrowed.begin()
+        self._end = weakref.finalize(self, _borrowed.end)
+
+    def give_back(self) -> None:
+        """A second time does nothing."""
+        self._end()
