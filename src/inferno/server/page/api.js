@@ -1,0 +1,109 @@
+// What the page asks of the server's public API, and what can go wrong, in words.
+
+const ROOT = location.origin + location.pathname; // without a name and password of the URL
+const KEY = "inferno.key";
+
+export class Problem extends Error {
+    constructor(message, { status = 0, code = "", retryAfter = 0 } = {}) {
+        super(message);
+        this.status = status;
+        this.code = code;
+        this.retryAfter = retryAfter;
+    }
+
+    get needsKey() {
+        return this.status === 401;
+    }
+}
+
+export function useKey(key) {
+    sessionStorage.setItem(KEY, key);
+}
+
+// The name that answers carry, and the size of the context.
+export async function servedModel() {
+    const list = await (await ask("v1/models")).json();
+    return { name: list.data[0].id, context: list.data[0].max_model_len };
+}
+
+// Null once the server takes requests; before, how much of the model is there, from 0 to 1.
+export async function loadingProgress() {
+    try {
+        await ask("ready");
+        return null;
+    } catch (problem) {
+        if (problem.code !== "loading" && problem.code !== "restarting") throw problem;
+        return problem.progress ?? 0;
+    }
+}
+
+// The answer as it comes: { content, reasoning, tokens, end } with what is new of each.
+export async function* answer(messages, fields, signal) {
+    const body = JSON.stringify({
+        messages,
+        ...fields,
+        stream: true,
+        stream_options: { include_usage: true, continuous_usage_stats: true },
+    });
+    const response = await ask("v1/chat/completions", { method: "POST", body, signal });
+    for await (const data of events(response.body)) {
+        if (data === "[DONE]") return;
+        const event = JSON.parse(data);
+        if (event.error) throw new Problem(event.error.message, { code: event.error.code });
+        const choice = event.choices[0];
+        yield {
+            content: choice?.delta.content ?? "",
+            reasoning: choice?.delta.reasoning ?? "",
+            tokens: event.usage?.completion_tokens ?? 0,
+            end: choice?.finish_reason ?? null,
+        };
+    }
+    throw new Problem("The connection broke before the answer was whole.");
+}
+
+async function ask(path, { method = "GET", body, signal } = {}) {
+    let response;
+    try {
+        response = await fetch(ROOT + path, { method, body, signal, headers: headers(body) });
+    } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new Problem("The server can’t be reached. Is it running?");
+    }
+    if (response.ok) return response;
+    throw await problemOf(response);
+}
+
+function headers(body) {
+    // The name of this header lets a key through that the browser knows from opening the page.
+    const sent = { "x-inferno-page": "1" };
+    const key = sessionStorage.getItem(KEY);
+    if (key) sent.authorization = `Bearer ${key}`;
+    if (body) sent["content-type"] = "application/json";
+    return sent;
+}
+
+async function problemOf(response) {
+    const body = await response.json().catch(() => ({}));
+    const retryAfter = Number(response.headers.get("retry-after")) || 0;
+    const problem = new Problem(
+        body.error?.message ?? `The server answered with status ${response.status}.`,
+        { status: response.status, code: body.error?.code, retryAfter },
+    );
+    problem.progress = body.progress;
+    return problem;
+}
+
+// The data of server-sent events, until the stream ends or breaks.
+async function* events(stream) {
+    const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+        const { value, done } = await reader.read().catch(() => ({ done: true }));
+        if (done) return;
+        const blocks = (rest + value).split("\n\n");
+        rest = blocks.pop();
+        for (const block of blocks) {
+            if (block.startsWith("data: ")) yield block.slice(6);
+        }
+    }
+}

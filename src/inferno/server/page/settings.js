@@ -1,0 +1,52 @@
+// The settings that a person picks, in their dialog; what is empty is left to the model.
+
+import { loadSettings, saveSettings } from "./store.js";
+
+const NAMES = ["system", "temperature", "max_tokens"];
+
+export class Settings {
+    constructor(dialog) {
+        this.dialog = dialog;
+        this.inputs = dialog.querySelector("form").elements;
+        const saved = loadSettings();
+        for (const name of NAMES) this.inputs[name].value = String(saved[name] ?? "");
+        dialog.addEventListener("input", () => this.#save());
+        dialog.querySelector("#defaults").addEventListener("click", () => {
+            for (const name of NAMES) this.inputs[name].value = "";
+            this.#save();
+        });
+    }
+
+    open() {
+        this.dialog.showModal();
+    }
+
+    // How many tokens the context holds, for the field that can't ask for more.
+    limit(context) {
+        const shown = context.toLocaleString("en");
+        this.inputs.max_tokens.max = context;
+        this.dialog.querySelector("#context").textContent =
+            `Messages and answers share a context of ${shown} tokens.`;
+    }
+
+    get system() {
+        return this.inputs.system.value.trim();
+    }
+
+    // The fields of a request that were picked.
+    get fields() {
+        const fields = {};
+        const { temperature, max_tokens } = this.inputs;
+        if (isPicked(temperature)) fields.temperature = temperature.valueAsNumber;
+        if (isPicked(max_tokens)) fields.max_completion_tokens = max_tokens.valueAsNumber;
+        return fields;
+    }
+
+    #save() {
+        saveSettings(Object.fromEntries(NAMES.map((name) => [name, this.inputs[name].value])));
+    }
+}
+
+function isPicked(input) {
+    return input.value !== "" && input.checkValidity();
+}

@@ -1,0 +1,113 @@
+"""What goes wrong is told on the page, with what a person can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from inferno.client.scripted import Answer, Script
+from tests.server.edge.serving import wait_until
+from tests.server.page.conftest import Open
+from tests.server.page.talk import Talk, saying, serving
+
+
+def _script(*answers: Answer, **fields: Any) -> Script:
+    return Script(answers=answers, vocab_size=2048, max_model_len=512, **fields)
+
+
+def _model(talk: Talk) -> None:
+    expect(talk.page.locator("#model")).to_have_text("demo")
+
+
+def test_an_answer_that_breaks_off_is_kept_and_can_be_tried_again(open_page: Open) -> None:
+    broken = Answer(token_ids=(40, 41, 42, 43), error_after=3, delay=0.05)
+    with serving(_script(broken, *saying("Whole.").answers)) as host:
+        talk = open_page(host)
+        assert talk.ask("Go")
+        expect(talk.problem).to_be_visible()
+        talk.press("Retry")
+        expect(talk.answer).to_have_text("Whole.")
+        expect(talk.problem).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_a_dead_engine_is_waited_for(open_page: Open) -> None:
+    dying = Answer(token_ids=(40, 41, 42, 43), dies_after=2, delay=0.05)
+    with serving(_script(dying, *saying("Whole.").answers, restart_seconds=2.5)) as host:
+        talk = open_page(host)
+        talk.ask("Go")
+        expect(talk.problem).to_contain_text("try again")
+        talk.page.reload()
+        expect(talk.status).to_contain_text("Loading the model")
+        talk.press("Retry")
+        expect(talk.problem).to_contain_text("being restarted")
+        expect(talk.problem).to_contain_text("Retry after 5 s")
+        _model(talk)
+        expect(talk.status).to_have_text("")
+        talk.press("Retry")
+        expect(talk.answer).to_have_text("Whole.")
+
+
+def test_how_much_of_a_model_is_loaded_is_told(open_page: Open) -> None:
+    def loading(route: Route) -> None:
+        body = {"status": "loading", "progress": 0.42, "error": {"code": "loading", "message": ""}}
+        route.fulfill(status=503, json=body)
+
+    with serving(saying("Yes.")) as host:
+        talk = open_page(host)
+        _model(talk)
+        talk.page.route("**/ready", loading)
+        talk.page.reload()
+        expect(talk.status).to_contain_text("42 %")
+        talk.page.unroute("**/ready")
+        _model(talk)
+
+
+def test_a_full_server_says_when_to_come_again(open_page: Open) -> None:
+    endless = Answer(token_ids=(40,), is_endless=True, delay=0.02)
+    with serving(_script(endless, *saying("Now.").answers, max_num_seqs=1), max_queue=0) as host:
+        first, second = open_page(host), open_page(host)
+        _model(second)
+        first.send("Go")
+        wait_until(lambda: host.engine.stats().running == 1)
+        second.ask("Go")
+        expect(second.problem).to_contain_text("Retry after")
+        first.press("Stop")
+        wait_until(lambda: host.engine.stats().running == 0)
+        second.press("Retry")
+        expect(second.answer).to_have_text("Now.")
+
+
+def test_a_conversation_that_is_too_long_says_what_to_do(open_page: Open) -> None:
+    with serving(_script(*saying("Yes.").answers)) as host:
+        talk = open_page(host)
+        talk.ask("word " * 2000)
+        expect(talk.problem).to_contain_text("Begin a new chat")
+        talk.ask("Short")  # the question that was refused is not sent again
+        expect(talk.answer).to_have_text("Yes.")
+
+
+def test_a_server_that_is_gone_is_no_mystery(open_page: Open) -> None:
+    with serving(saying("Yes.")) as host:
+        talk = open_page(host)
+        _model(talk)
+        talk.page.context.set_offline(True)
+        talk.ask("Go")
+        expect(talk.problem).to_contain_text("can’t be reached")
+        talk.page.context.set_offline(False)
+        talk.press("Retry")
+        expect(talk.answer).to_have_text("Yes.")
+
+
+def test_a_stream_that_breaks_off_is_no_whole_answer(open_page: Open) -> None:
+    body = 'data: {"choices":[{"index":0,"delta":{"content":"Half"},"finish_reason":null}]}\n\n'
+    with serving(saying("Yes.")) as host:
+        talk = open_page(host)
+        talk.page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(content_type="text/event-stream", body=body),
+        )
+        assert talk.ask("Go") == "Half"
+        expect(talk.problem).to_contain_text("before the answer was whole")
