@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check format setup sanitize clean
+.PHONY: demo test check format setup clients sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/inferno generate --prompt "Once upon a time"
@@ -25,6 +25,11 @@ format: $(VENV)/.dev-installed
 	$(BIN)/ruff check --fix .
 
 setup: $(VENV)/.dev-installed
+
+# Clients of the server that tests use where they are there; the second needs Node.
+clients: $(VENV)/.dev-installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[clients]"
+	npm install --silent --no-audit --no-fund --prefix build/node openai
 
 # The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer. The kernels are built
 # apart; -S keeps the editable installation out of the way.

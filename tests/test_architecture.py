@@ -36,7 +36,10 @@ MAY_IMPORT = {
     "inferno": {"llm"},
     "__main__": {"cli"},
 }
-PLAIN_DATA = {"requests", "errors", "options", "json_file", "untrusted_json", "machine"}
+PLAIN_DATA = {
+    *("requests", "errors", "options", "machine"),
+    *("json_file", "untrusted_json", "http_post"),
+}
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
     "engine/serve_child.py": {"client"},
@@ -59,6 +62,7 @@ LAZY = {
     "cli/__init__.py",
     "cli/play.py",
     "cli/serve.py",
+    "cli/worker.py",
     "server/edge/tracing.py",
     "hub/__init__.py",
     "models/__init__.py",

@@ -80,3 +80,13 @@ def test_bad_options_are_one_line(options: list[str], said: str) -> None:
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert said in line
+
+
+def test_without_the_extra_it_says_how_to_get_it() -> None:
+    program = (
+        "import sys; sys.modules['fastapi'] = None; sys.argv[1:] = ['serve', 'demo']; "
+        "from inferno.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "error: fastapi is not installed; pip install 'inferno-engine[serve]'\n"

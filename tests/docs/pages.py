@@ -15,7 +15,12 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def blocks(page: str, language: str) -> list[str]:
     """The fenced blocks of a page in that language."""
-    return [content for found, content in _BLOCK.findall(PAGES[page]) if found == language]
+    return blocks_in(PAGES[page], language)
+
+
+def blocks_in(text: str, language: str) -> list[str]:
+    """The fenced blocks of a part of a page."""
+    return [content for found, content in _BLOCK.findall(text) if found == language]
 
 
 def languages(page: str) -> set[str]:
@@ -24,20 +29,30 @@ def languages(page: str) -> set[str]:
 
 
 def commands(page: str) -> list[str]:
-    """The lines of a page's console blocks that a reader types."""
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    return [line.partition("  #")[0].rstrip() for line in typed]
+    """What a reader types, by a page's console blocks."""
+    return [typed for typed, _ in dialogues(PAGES[page])]
+
+
+def dialogues(text: str) -> list[tuple[str, str]]:
+    """Each command of the text's console blocks, on one line, and what is shown under it."""
+    entries = re.split(r"^\$ ", "".join(blocks_in(text, "console")), flags=re.M)[1:]
+    split = [re.fullmatch(r"((?:[^\n]*\\\n)*[^\n]*)\n?(.*)", entry, re.S) for entry in entries]
+    return [(_one_line(found[1]), found[2]) for found in split if found]
+
+
+def _one_line(typed: str) -> str:
+    return re.sub(r"\s*\\\n\s*", " ", typed).partition("  #")[0].rstrip()
 
 
 def section(page: str, heading: str) -> str:
     """What stands under a heading, up to the next of its rank or above."""
     rank = heading.partition(" ")[0]
+    prose = _BLOCK.sub(lambda block: block[0].replace("#", "-"), PAGES[page])
     found = re.search(
-        rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", PAGES[page], re.M | re.S
+        rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(rank)}}} |\Z)", prose, re.M | re.S
     )
     assert found, f"{page} has no heading {heading!r}"
-    return found[1]
+    return PAGES[page][found.start(1) : found.end(1)]
 
 
 def rows(text: str) -> list[list[str]]:

@@ -24,8 +24,8 @@ def test_it_has_the_options_that_help_shows(command: str) -> None:
     shown = CliRunner().invoke(app, [*command.split(), "--help"], terminal_width=200).stdout
     text = section("docs/cli.md", f"## inferno {command}".strip())
     options = {word for row in rows(text) for word in re.findall(r"`(-[\w-]+)`", row[0])}
-    in_help = set(re.findall(r"^  +(-\w)?,? *(--[\w-]+)?(?:, (-\w))?", shown, re.MULTILINE))
-    named = {word for found in in_help for word in found if word}
+    in_help = re.findall(r"^  +(-[\w-]+(?:, -[\w-]+)*)", shown, re.MULTILINE)
+    named = {word for found in in_help for word in found.split(", ")}
     assert options | {"--help", "-h"} == named
 
 

@@ -17,16 +17,29 @@ from tests.docs.pages import PAGES, ROOT, blocks, commands, languages
 # Not run here, each for its reason.
 SKIPPED = {
     r"make (demo|test)": "sets up a virtual environment from a package registry",
-    r"python -m pip install \.": "installs from a package registry",
+    r"python -m pip install .*": "installs from a package registry",
+    r"inferno serve demo": "tests/docs/test_server_page.py runs it",
+    r"inferno bench serve .*": "needs a server; tests/cli/test_bench_serve.py has one",
     r"inferno --install-completion": "writes into the home; tests/cli/test_completion.py runs it",
     r"inferno doctor( --json)?": "tests/cli/test_doctor.py runs both",
     r"inferno .*Qwen/.*": "downloads a model",
     r"inferno .*~/models/.*": "a folder of the reader's own",
     r"inferno .*--cuda.*": "needs a GPU",
 }
-COMMANDS = sorted({command for page in PAGES for command in commands(page)})
+HAS_A_TEST = (
+    "docs/server.md",
+    "docs/worker.md",
+)  # of its own: test_server_page.py, test_worker_page.py
+COMMANDS = sorted(
+    {command for page in PAGES if page not in HAS_A_TEST for command in commands(page)}
+)
 RUN = [one for one in COMMANDS if not any(re.fullmatch(skip, one) for skip in SKIPPED)]
-PROGRAMS = [(page, program) for page in PAGES for program in blocks(page, "python")]
+PROGRAMS = [
+    (page, program)
+    for page in PAGES
+    if page not in HAS_A_TEST
+    for program in blocks(page, "python")
+]
 
 
 @pytest.fixture
@@ -72,7 +85,8 @@ def test_each_command_that_is_not_run_is_there() -> None:
 def test_code_is_marked_as_what_it_is(page: str) -> None:
     if page == "docs/performance.md":
         return  # a report of measurements: its commands are benchmarks
-    assert languages(page) <= {"console", "python"}
+    files = {"text", "nginx", "ini"} if page == "docs/server.md" else set()
+    assert languages(page) <= {"console", "python"} | files
 
 
 def test_the_make_targets_exist() -> None:

@@ -36,18 +36,60 @@ def text_of(node: ast.AST) -> str | None:
     return " ".join(text.replace("`", "").split())
 
 
+# What makes errors, by the place of the message among its arguments.
+MAKERS = dict.fromkeys([*ERRORS, "Malformed", "BadParameter", "error"], 0)
+MAKERS |= {"Refusal": 2, "Unavailable": 1, "_full": 1}
+
+
 def messages_of(tree: ast.AST) -> Iterator[str]:
     """What the errors say that a program makes."""
-    makers = {*ERRORS, "Malformed", "BadParameter", "error"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and node.args:
-            name = getattr(node.func, "id", getattr(node.func, "attr", None))
-            message = text_of(node.args[0])
-            if name in makers and message is not None:
+        if isinstance(node, ast.Call) and not is_for_a_log(node.func):
+            place = MAKERS.get(getattr(node.func, "id", getattr(node.func, "attr", "")))
+            arguments = node.args[place:] if place is not None else []
+            if arguments and (message := text_of(arguments[0])) is not None:
                 yield message
 
 
-TREES = [ast.parse(path.read_text()) for path in sorted((ROOT / "src").rglob("*.py"))]
+def is_for_a_log(function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and "log" in ast.unparse(function.value)
+
+
+def refusals_of(tree: ast.AST) -> Iterator[str]:
+    """What the server's refusals say, beside those that are written where they are raised."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="message")], value=value):
+                yield text_of(value) or ""
+            case ast.Tuple(elts=[_, ast.Constant(value=str(message)), ast.Constant(value=int())]):
+                yield message
+
+
+def codes_of(tree: ast.AST) -> Iterator[str]:
+    """The codes of the server's refusals, but for those that are put together."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Call(func=ast.Name(id="Refusal"), args=[_, ast.Constant(value=str(code)), *_])
+                | ast.Call(
+                    func=ast.Name(id="Unavailable"), args=[ast.Constant(value=str(code)), *_]
+                )
+                | ast.Call(
+                    func=ast.Attribute(attr="_full"), args=[ast.Constant(value=str(code)), *_]
+                )
+                | ast.Tuple(elts=[ast.Constant(value=str(code)), _, ast.Constant(value=int())])
+            ):
+                yield code
+
+
+def trees(folder: str) -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+TREES = trees("src")
+SERVER_TREES = trees("src/inferno/server")
+PUT_TOGETHER = {"slow_head", "slow_body", "context_length_exceeded", "deadline_exceeded"}
+CODES = {code for tree in SERVER_TREES for code in codes_of(tree)} | PUT_TOGETHER
 SOURCE = "\n".join({text for tree in TREES for node in ast.walk(tree) if (text := text_of(node))})
 
 
@@ -74,10 +116,19 @@ def test_messages_of_the_source_are_quoted() -> None:
     quoted = [pattern(message) for message in MESSAGES]
     missing = [
         message
-        for message in sorted({message for tree in TREES for message in messages_of(tree)})
+        for message in sorted(
+            {message for tree in TREES for message in messages_of(tree)}
+            | {message for tree in SERVER_TREES for message in refusals_of(tree)}
+        )
         if num_letters(message) > 6  # less only passes other words on
         and not any(one.search(message) for one in quoted)
     ]
+    assert not missing, f"{PAGE} has no row for these"
+
+
+def test_every_code_of_the_server_is_there() -> None:
+    assert len(CODES) > 30
+    missing = CODES - set(re.findall(r"`(\w+)`", section(PAGE, "## The server")))
     assert not missing, f"{PAGE} has no row for these"
 
 

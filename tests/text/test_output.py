@@ -84,3 +84,21 @@ def test_the_delta_that_completes_a_stop_string_says_so_once() -> None:
 def test_a_stop_string_in_the_last_event_is_found_before_the_stop_token_counts() -> None:
     last = event(*ids_of("the END"), EOS, finish_reason=FinishReason.STOP, stop_token_id=EOS)
     assert text_of([last], stop="END") == ("the ", "END")
+
+
+def test_a_continuation_keeps_the_space_that_a_beginning_drops() -> None:
+    tokenizer = real_tokenizer("stories260K")
+    prompt, more = ids_of("Once upon"), ids_of("a time")
+    last = event(*more, finish_reason=FinishReason.LENGTH)
+
+    def text(is_continuation: bool) -> str:
+        output = OutputText(
+            tokenizer,
+            SamplingParams(),
+            prompt_token_ids=prompt,
+            is_continuation=is_continuation,
+        )
+        return output.feed(last).text
+
+    assert text(False) == tokenizer.decode(more) == "a time"
+    assert "Once upon" + text(True) == tokenizer.decode([*prompt, *more])

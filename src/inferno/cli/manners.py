@@ -13,6 +13,11 @@ import typer
 
 from inferno.errors import InfernoError
 
+_OF_EXTRA_SERVE = (
+    *("fastapi", "starlette", "uvicorn", "uvloop"),
+    *("httptools", "msgspec", "prometheus_client"),
+)
+
 
 @contextlib.contextmanager
 def one_line_errors(*, debug: bool) -> Iterator[None]:
@@ -37,13 +42,16 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
 
 def describe(problem: Exception) -> str:
     """An error that a person can act on, in a line; the system's errors with their file."""
+    if isinstance(problem, ModuleNotFoundError):
+        return f"{problem.name} is not installed; pip install 'inferno-engine[serve]'"
     if isinstance(problem, OSError):
         return f"{problem.filename or 'standard output'}: {problem.strerror or problem}"
     return str(problem)
 
 
 def _is_expected(problem: Exception) -> bool:
-    return isinstance(problem, InfernoError | OSError)
+    is_extra = isinstance(problem, ModuleNotFoundError) and problem.name in _OF_EXTRA_SERVE
+    return is_extra or isinstance(problem, InfernoError | OSError)
 
 
 def _internal(problem: Exception) -> str:

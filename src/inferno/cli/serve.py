@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -32,100 +31,87 @@ from inferno.cli.model_options import (
     Threads,
     device_name,
 )
+from inferno.cli.server_options import (
+    AllowedHosts,
+    ApiKeyFile,
+    ApiKeys,
+    BodyTimeout,
+    Certificate,
+    CertificateKey,
+    DrainTimeout,
+    FakeModel,
+    HeaderTimeout,
+    Host,
+    KeepAlive,
+    Lenient,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    LogPrompts,
+    MaxBody,
+    MaxConnections,
+    MaxModelLen,
+    MaxNumSeqs,
+    MaxQueue,
+    MaxQueueTokens,
+    MaxWait,
+    NoPrefixCache,
+    OtlpEndpoint,
+    Port,
+    RequestTimeout,
+    ServedModelName,
+    SseKeepAlive,
+    TrustChatTemplates,
+    WriteTimeout,
+    model_name,
+)
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
-
-LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
-LogFormat = StrEnum("LogFormat", ["json", "text"])
 
 
 def serve(
     model: Annotated[
         str, typer.Argument(help="A model's folder, a Hugging Face id, or demo (embedded).")
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     uds: Annotated[
         Path | None, typer.Option(help="Listen on this Unix socket instead.", show_default="none")
     ] = None,
-    served_model_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What `model` may be in requests; may be repeated.", show_default="MODEL's name"
-        ),
-    ] = None,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option(help="A key that requests need, KEY or SCOPE,SCOPE:KEY; may be repeated."),
-    ] = None,
-    api_key_file: Annotated[
-        Path | None, typer.Option(help="A file with such a key on each line.", show_default="none")
-    ] = None,
-    ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Serve HTTPS with this certificate.", show_default="none")
-    ] = None,
-    ssl_keyfile: Annotated[
-        Path | None, typer.Option(help="The certificate's key.", show_default="in the same file")
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A Host that requests may name; may be repeated.")
-    ] = None,
+    served_model_name: ServedModelName = None,
+    api_key: ApiKeys = None,
+    api_key_file: ApiKeyFile = None,
+    ssl_certfile: Certificate = None,
+    ssl_keyfile: CertificateKey = None,
+    allowed_host: AllowedHosts = None,
     cors_origin: Annotated[
         list[str] | None,
         typer.Option(help="An origin whose pages may call the server; may be repeated."),
     ] = None,
-    max_num_seqs: Annotated[
-        int,
-        typer.Option("--max-num-seqs", "--max-batch-size", help="Sequences computed at once."),
-    ] = 64,
-    max_wait_ms: Annotated[
-        float, typer.Option(help="How long an idle engine waits for more requests.")
-    ] = 0.0,
-    max_queue: Annotated[int, typer.Option(help="Sequences that may wait for a place.")] = 256,
-    max_queue_tokens: Annotated[int, typer.Option(help="Prompt tokens that may wait.")] = 1_000_000,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request's body.")] = 8 << 20,
-    max_connections: Annotated[int, typer.Option(help="Connections open at once.")] = 4096,
-    request_timeout: Annotated[float, typer.Option(help="Seconds a request may take.")] = 3600.0,
-    header_timeout: Annotated[
-        float, typer.Option(help="Seconds a client has to send a request's head.")
-    ] = 10.0,
-    body_timeout: Annotated[
-        float, typer.Option(help="Seconds a client has to send a request's body.")
-    ] = 30.0,
-    write_timeout: Annotated[
-        float, typer.Option(help="Seconds after which a client that doesn't read is left.")
-    ] = 30.0,
-    keep_alive: Annotated[float, typer.Option(help="Seconds an unused connection is kept.")] = 30.0,
-    sse_keep_alive: Annotated[
-        float, typer.Option(help="Seconds of silence after which a stream gets a comment.")
-    ] = 15.0,
-    drain_timeout: Annotated[
-        float, typer.Option(help="Seconds that open requests have to finish after SIGTERM.")
-    ] = 30.0,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Ignore unknown request fields, and say so.")
-    ] = False,
+    max_num_seqs: MaxNumSeqs = 64,
+    max_wait_ms: MaxWait = 0.0,
+    max_queue: MaxQueue = 256,
+    max_queue_tokens: MaxQueueTokens = 1_000_000,
+    max_body: MaxBody = 8 << 20,
+    max_connections: MaxConnections = 4096,
+    request_timeout: RequestTimeout = 3600.0,
+    header_timeout: HeaderTimeout = 10.0,
+    body_timeout: BodyTimeout = 30.0,
+    write_timeout: WriteTimeout = 30.0,
+    keep_alive: KeepAlive = 30.0,
+    sse_keep_alive: SseKeepAlive = 15.0,
+    drain_timeout: DrainTimeout = 30.0,
+    lenient: Lenient = False,
     per_request_metrics: Annotated[
         bool,
         typer.Option("--enable-per-request-metrics", help="Tell each request's times and rates."),
     ] = False,
-    trust_request_chat_template: Annotated[
-        bool,
-        typer.Option("--trust-request-chat-template", help="Requests may bring a chat template."),
-    ] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="What is logged.")] = LogLevel.info,
-    log_format: Annotated[LogFormat, typer.Option(help="How it is written.")] = LogFormat.json,
-    log_prompts: Annotated[
-        bool, typer.Option("--log-prompts", help="Log the beginnings of prompts.")
-    ] = False,
-    otlp_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="OpenTelemetry collector for a span per request, such as "
-            "http://localhost:4318/v1/traces.",
-            show_default="none",
-        ),
-    ] = None,
+    trust_request_chat_template: TrustChatTemplates = False,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.json,
+    log_prompts: LogPrompts = False,
+    otlp_endpoint: OtlpEndpoint = None,
     revision: Revision = None,
     device: Device = None,
     cuda: Cuda = False,
@@ -135,19 +121,13 @@ def serve(
     kv_dtype: CacheDType = KVDType.auto,
     block_size: BlockSize = 16,
     num_blocks: NumBlocks = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Context in tokens.", show_default="the model's")
-    ] = None,
+    max_model_len: MaxModelLen = None,
     max_num_batched_tokens: MaxNumBatchedTokens = 512,
     attention: AttentionAlgorithm = Attention.auto,
     load_format: LoadFormatOption = LoadFormat.safetensors,
-    no_prefix_cache: Annotated[
-        bool, typer.Option("--no-prefix-cache", help="Compute every prompt from its beginning.")
-    ] = False,
+    no_prefix_cache: NoPrefixCache = False,
     allow_unknown_config: AllowUnknownConfig = False,
-    fake_model: Annotated[
-        Path | None, typer.Option(help="Play this script instead of a model.", hidden=True)
-    ] = None,
+    fake_model: FakeModel = None,
     debug: Debug = False,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API does."""
@@ -166,7 +146,7 @@ def serve(
             api_keys=read_keys(api_key or (), api_key_file, os.environ),
             allowed_hosts=tuple(allowed_host or ()),
             cors_origins=tuple(cors_origin or ()),
-            served_model_names=tuple(served_model_name or (_name(model),)),
+            served_model_names=tuple(served_model_name or (model_name(model),)),
             max_queue=max_queue,
             max_queue_tokens=max_queue_tokens,
             max_wait_ms=max_wait_ms,
@@ -206,9 +186,3 @@ def serve(
         )
         code = start(options, settings, fake_model)
     raise typer.Exit(code)
-
-
-def _name(model: str) -> str:
-    """What a model is called: an id as it is, a folder by its last part, as answers carry it."""
-    path = Path(model).expanduser()
-    return path.resolve().name if path.is_dir() else model

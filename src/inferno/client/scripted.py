@@ -124,6 +124,7 @@ class ScriptedClient:
             blocks_free=max(0, self._script.max_num_seqs - running),
             blocks_used=running,
             batch_size=running,
+            device_bytes={"weights": 0, "kv_cache": 0},
         )
 
     async def start(self) -> None:

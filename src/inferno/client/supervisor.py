@@ -107,7 +107,8 @@ class Supervisor:
 
     async def wait_ready(self) -> None:
         """Until it takes requests; raises why that will not be."""
-        await self._settled.wait()
+        while self.state in (EngineState.LOADING, EngineState.RESTARTING):
+            await self._settled.wait()
         self.check_ready()
 
     def check_ready(self) -> None:

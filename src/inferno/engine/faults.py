@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -12,6 +13,7 @@ from inferno.errors import InvalidRequest
 VARIABLE = "INFERNO_FAULTS"
 POINTS = ("load", "step", "ipc.send")
 EXIT_CODE = 70
+_logger = logging.getLogger("inferno")
 _FAULT = re.compile(r"([a-z.]+):([a-z]+)(?:@([1-9][0-9]{0,8}))?")
 
 
@@ -38,6 +40,8 @@ class Faults:
         orders = [_parse(each) for each in text.split(";") if each.strip()]
         self._orders = [order for order in orders if order.turn is None or not num_starts]
         self._visits = dict.fromkeys(POINTS, 0)
+        if orders:
+            _logger.warning("%s is set: this engine fails on purpose (%s)", VARIABLE, text)
 
     def visit(self, point: str) -> bool:
         """Be at a point; True if what is to be done there must be dropped."""

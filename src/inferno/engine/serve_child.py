@@ -65,12 +65,20 @@ def main() -> int:
     die_with_parent()
     ignore_signals()
     link = Link(socket.socket(fileno=int(sys.argv[1])))
-    start = link.messages.get()
-    if not isinstance(start, Start):
-        raise BrokenWire(f"{type(start).__name__} came before Start")
     try:
-        faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
-        link.faults = faults
+        start = link.messages.get()
+        assert isinstance(start, Start), "the parent says first what to load"
+        return serve(start, link)
+    except Exception as problem:
+        _logger.exception("the engine stops")
+        link.send(Dying(repr(problem)))
+        return 1
+
+
+def serve(start: Start, link: Link) -> int:
+    """Load a model and serve it until the parent has enough; returns an exit code."""
+    try:
+        link.faults = faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
         faults.visit("load")
         engine = build_engine(start.options, LoadProgress(link))
         facts = facts_of(engine, start.options)
@@ -78,12 +86,7 @@ def main() -> int:
         link.send(NotLoaded(problem_of(problem)))
         return 1
     link.send(Loaded(facts))
-    try:
-        Service(engine, link, faults, facts).run()
-    except Exception as problem:
-        _logger.exception("the engine stops")
-        link.send(Dying(repr(problem)))
-        return 1
+    Service(engine, link, faults, facts).run()
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -20,6 +21,7 @@ from inferno.server.edge import Refusal, record_of
 from inferno.server.errors import ClientLeft, refusal_of
 from inferno.server.models import get_model, get_version, list_models
 from inferno.server.page import add_page
+from inferno.server.reference_page import add_reference
 from inferno.server.schema import Route, openapi
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
@@ -58,7 +60,17 @@ def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) 
 
     settings        must name the model: served_model_names.
     """
-    served = Served(engine, text, settings)
+    app = create_bare_app(Served(engine, text, settings), openapi_url="/openapi.json")
+    for route in ROUTES:
+        app.add_api_route(route.path, route.endpoint, methods=[route.method], response_model=None)
+    add_page(app)
+    add_reference(app)
+    app.openapi = cache(lambda: openapi(app, ROUTES))  # type: ignore[method-assign]
+    return app
+
+
+def create_bare_app(served: Served, *, openapi_url: str | None = None) -> FastAPI:
+    """What serves this model and answers errors as it should, without a route."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -69,14 +81,12 @@ def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) 
         title="inferno",
         version=__version__,
         lifespan=lifespan,
+        openapi_url=openapi_url,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.served = served
-    for route in ROUTES:
-        app.add_api_route(route.path, route.endpoint, methods=[route.method], response_model=None)
-    add_page(app)
-    app.openapi = lambda: openapi(app, ROUTES)  # type: ignore[method-assign]
     for kind in (Refusal, InfernoError, HTTPException, ClientLeft, Exception):
         app.add_exception_handler(kind, _tell)
     return app

@@ -35,12 +35,12 @@ from inferno.text.model_text import ModelText
 async def create_chat_completion(http: HttpRequest) -> Response:
     """The assistant's answer to a conversation."""
     call = await read_call(http, ChatRequest, CHAT)
-    template_args = _effort(call.served.text, call.fields.reasoning_effort)
-    is_in_vain = call.fields.reasoning_effort is not None and not template_args
+    args = template_args(call.served.text, call.fields.reasoning_effort)
+    is_in_vain = call.fields.reasoning_effort is not None and not args
     ignored = call.ignored + (("reasoning_effort",) if is_in_vain else ())
 
     def prepare() -> list[Job]:
-        return chat_jobs(call.served, call.fields, template_args, call.origin)
+        return chat_jobs(call.served, call.fields, args, call.origin)
 
     with renamed(CHAT_NAMES):
         jobs = await call.served.in_thread(prepare)
@@ -99,7 +99,7 @@ def _message(done: Completion, fields: ChatRequest) -> Message:
     )
 
 
-def _effort(text: ModelText, effort: str | None) -> dict[str, Any]:
+def template_args(text: ModelText, effort: str | None) -> dict[str, Any]:
     """What tells the chat template about reasoning_effort; nothing where it doesn't take it."""
     if effort == "none" and text.takes_template_arg("enable_thinking"):
         return {"enable_thinking": False}

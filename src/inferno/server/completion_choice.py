@@ -22,7 +22,9 @@ class ChoiceWriter:
         self._job = job
         self._index = job.texts.prompt_index * fields.n + sample_index
         self._names = names
-        self._logprobs = CompletionLogprobsWriter(names, fields.logprobs or 0)
+        self._logprobs = CompletionLogprobsWriter(
+            names, fields.logprobs or 0, is_beginning=fields.echo
+        )
         self._is_first = True
 
     @property

@@ -21,6 +21,8 @@ _NAMES = {
     "token_ids": "tokens",
     "kwargs": "chat_template_kwargs",
 }
+# litellm and LangChain look for these words.
+_TOO_LONG = "The prompt is too long, this model's maximum context length is exceeded"
 CHAT_NAMES = {"prompt": "messages", "prompt_token_ids": "messages", "logprobs": "top_logprobs"}
 
 
@@ -44,9 +46,11 @@ def refusal_of(problem: Exception, request_id: str) -> Refusal:
         case Refusal():
             return problem
         case InvalidRequest():
-            code = "context_length_exceeded" if isinstance(problem, NeverFits) else "invalid_value"
             param = _NAMES.get(problem.param or "", problem.param)
-            return Refusal(400, code, f"{problem}.", param=param)
+            code, message = "invalid_value", f"{problem}."
+            if isinstance(problem, NeverFits):
+                code, message = "context_length_exceeded", f"{_TOO_LONG}: {message}"
+            return Refusal(400, code, message, param=param)
         case TemplateError() | TokenizerError():
             param = "messages" if isinstance(problem, TemplateError) else "prompt"
             return Refusal(400, "unsupported_by_model", f"{problem}.", param=param)

@@ -16,6 +16,7 @@ from inferno.server.fields import (
     TokenizeRequest,
 )
 from inferno.server.refused import CHAT, COMPLETION, NOTHING, TOKENIZE, Harmless
+from inferno.server.schema_words import as_json, in_words, without_null
 
 # Where the field's usual meaning, that of OpenAI or vLLM, is another.
 _DIFFERS = {
@@ -33,6 +34,7 @@ _KINDS: dict[str, tuple[type[msgspec.Struct], Harmless]] = {
     "/tokenize": (TokenizeRequest, TOKENIZE),
     "/detokenize": (DetokenizeRequest, NOTHING),
 }
+PATHS = tuple(_KINDS)
 
 
 class Support(StrEnum):
@@ -49,6 +51,7 @@ class FieldRow:
     """One field; `default` in JSON, empty where it must be given."""
 
     name: str
+    values: str
     default: str
     support: Support
     note: str
@@ -61,21 +64,30 @@ def field_rows(path: str) -> list[FieldRow]:
     return sorted(rows, key=lambda row: (row.support is Support.REFUSED, row.name))
 
 
+def harmless_of(path: str) -> Harmless:
+    """The refused fields of a route, and what they may be beside null."""
+    return _KINDS[path][1]
+
+
 def _taken(kind: type[msgspec.Struct]) -> Iterator[FieldRow]:
     (_, components) = msgspec.json.schema_components([kind])
     schema: dict[str, Any] = components[kind.__name__]
     for name, of_field in schema["properties"].items():
-        default = msgspec.json.encode(of_field["default"]).decode() if "default" in of_field else ""
+        values = in_words(without_null(of_field))
+        default = as_json(of_field["default"]) if "default" in of_field else ""
         note = of_field.get("description", "")
         if note == "Hint.":
-            yield FieldRow(name, default, Support.HINT, "")
+            yield FieldRow(name, values, default, Support.HINT, "")
         elif name in _DIFFERS:
-            yield FieldRow(name, default, Support.DIFFERS, f"{note} Differs: {_DIFFERS[name]}.")
+            note = f"{note} Differs: {_DIFFERS[name]}."
+            yield FieldRow(name, values, default, Support.DIFFERS, note)
         else:
-            yield FieldRow(name, default, Support.SUPPORTED, note)
+            yield FieldRow(name, values, default, Support.SUPPORTED, note)
 
 
 def _refused(refused: Harmless) -> Iterator[FieldRow]:
+    note = "Any other value is a 400 that names it."
     for name, harmless in refused.items():
-        default = msgspec.json.encode(harmless[0] if harmless else None).decode()
-        yield FieldRow(name, default, Support.REFUSED, "Any other value is a 400 that names it.")
+        values = " or ".join(["null", *map(as_json, harmless)])
+        default = as_json(harmless[0] if harmless else None)
+        yield FieldRow(name, values, default, Support.REFUSED, note)

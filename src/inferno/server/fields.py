@@ -46,7 +46,7 @@ _PART_SCHEMA = {
     "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
     "required": ["type", "text"],
 }
-MESSAGE_SCHEMA = {
+_MESSAGE_SCHEMA = {
     "type": "object",
     "properties": {
         "role": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
@@ -60,6 +60,12 @@ MESSAGE_SCHEMA = {
     },
     "required": ["role"],
 }
+_TOKEN_IDS_SCHEMA = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0, "maximum": MAX_TOKEN_ID},
+    "minItems": 1,
+}
+Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 
 
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -194,14 +200,7 @@ class GenerateFields(Struct, kw_only=True):
 class ChatRequest(GenerateFields, kw_only=True):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[
-        list[dict[str, Any]],
-        Meta(
-            min_length=1,
-            description="The conversation so far.",
-            extra_json_schema={"items": MESSAGE_SCHEMA},
-        ),
-    ]
+    messages: Annotated[list[Message], Meta(min_length=1, description="The conversation so far.")]
     max_completion_tokens: Annotated[
         Positive | None, Meta(description="New tokens at most; the rest of the context.")
     ] = None
@@ -248,12 +247,8 @@ class CompletionRequest(GenerateFields, kw_only=True):
                 "anyOf": [
                     {"type": "string"},
                     {"type": "array", "items": {"type": "string"}, "minItems": 1},
-                    {"type": "array", "items": {"type": "integer"}, "minItems": 1},
-                    {
-                        "type": "array",
-                        "items": {"type": "array", "items": {"type": "integer"}},
-                        "minItems": 1,
-                    },
+                    _TOKEN_IDS_SCHEMA,
+                    {"type": "array", "items": _TOKEN_IDS_SCHEMA, "minItems": 1},
                 ]
             },
         ),
@@ -273,28 +268,35 @@ class CompletionRequest(GenerateFields, kw_only=True):
 class TokenizeRequest(Struct, kw_only=True):
     """POST /tokenize: a prompt or messages."""
 
-    model: Name | None = None
-    prompt: str | None = None
-    messages: (
-        Annotated[
-            list[dict[str, Any]],
-            Meta(min_length=1, extra_json_schema={"items": MESSAGE_SCHEMA}),
-        ]
-        | None
-    ) = None
+    model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
+    prompt: Annotated[str | None, Meta(description="A text; or give messages.")] = None
+    messages: Annotated[
+        Annotated[list[Message], Meta(min_length=1)] | None,
+        Meta(description="A conversation; or give a prompt."),
+    ] = None
     add_special_tokens: Annotated[
         bool | None, Meta(description="true for a prompt; messages take false alone.")
     ] = None
-    return_token_strs: bool = False
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    chat_template_kwargs: dict[str, Any] | None = None
-    documents: list[dict[str, Any]] | None = None
-    chat_template: Template | None = None
+    return_token_strs: Annotated[
+        bool, Meta(description="Tell the tokens in the vocabulary's own spelling too.")
+    ] = False
+    add_generation_prompt: Annotated[bool, Meta(description="Begin the assistant's turn.")] = True
+    continue_final_message: Annotated[
+        bool, Meta(description="End within the last message; not with add_generation_prompt.")
+    ] = False
+    chat_template_kwargs: Annotated[
+        dict[str, Any] | None, Meta(description="The chat template's own options.")
+    ] = None
+    documents: Annotated[
+        list[dict[str, Any]] | None, Meta(description="For chat templates that read them.")
+    ] = None
+    chat_template: Annotated[
+        Template | None, Meta(description="Needs --trust-request-chat-template.")
+    ] = None
 
 
 class DetokenizeRequest(Struct, kw_only=True):
     """POST /detokenize."""
 
-    model: Name | None = None
-    tokens: list[TokenId]
+    model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
+    tokens: Annotated[list[TokenId], Meta(description="Token ids.")]

@@ -47,7 +47,18 @@ def chat_jobs(
     """The one job of a chat."""
     params = chat_params(fields, served.text.defaults)
     ids = encode_chat(served, fields, template_args)
-    return [_job(served, fields, params, origin, 0, ids, dialect=served.text.dialect)]
+    return [
+        _job(
+            served,
+            fields,
+            params,
+            origin,
+            0,
+            ids,
+            dialect=served.text.dialect,
+            is_continuation=fields.continue_final_message,
+        )
+    ]
 
 
 def completion_jobs(served: Served, fields: CompletionRequest, origin: Origin) -> list[Job]:
@@ -68,6 +79,7 @@ def completion_jobs(served: Served, fields: CompletionRequest, origin: Origin) -
             index,
             encode(served, prompt, add_special_tokens=fields.add_special_tokens),
             prompt=prompt,
+            is_continuation=True,
         )
         for index, prompt in enumerate(prompts)
     ]
@@ -114,6 +126,7 @@ def _job(
     *,
     dialect: Dialect = Dialect.PLAIN,
     prompt: str | list[int] | None = None,
+    is_continuation: bool,
 ) -> Job:
     facts = served.facts
     room = facts.max_model_len - max(1, params.max_tokens or 1)
@@ -124,6 +137,7 @@ def _job(
         prompt=None,
         prompt_token_ids=tuple(_cut(token_ids, fields, max(1, room))),
         dialect=dialect,
+        is_continuation=is_continuation,
     )
     request = served.text.request(
         texts,

@@ -48,6 +48,12 @@ class TokenNames:
             return name
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self.bytes_of(token_id))
 
+    def num_dropped(self, token_id: int) -> int:
+        """How many spaces the token loses where a text begins, as SentencePiece has it."""
+        in_mid_sentence, alone = self.bytes_of(token_id), self._tokenizer.decode([token_id])
+        num_spaces = len(in_mid_sentence) - len(in_mid_sentence.lstrip(b" "))
+        return num_spaces - (len(alone) - len(alone.lstrip(" ")))
+
     def is_shown(self, token_id: int) -> bool:
         """Whether the token is part of a text without special tokens."""
         return token_id not in self._tokenizer.special_tokens
@@ -68,11 +74,15 @@ def prompt_logprobs(
 
 
 class CompletionLogprobsWriter:
-    """Of a completion's tokens, piece by piece: where each begins in the text depends on all."""
+    """Of a completion's tokens, piece by piece: where each begins in the text depends on all.
 
-    def __init__(self, names: TokenNames, num_top: int) -> None:
+    is_beginning    the text begins with them; else it goes on in mid-sentence.
+    """
+
+    def __init__(self, names: TokenNames, num_top: int, *, is_beginning: bool) -> None:
         self._names = names
         self._num_top = num_top
+        self._is_beginning = is_beginning
         self._offset = 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -91,6 +101,9 @@ class CompletionLogprobsWriter:
         offset = self._offset
         if self._names.is_shown(token_id):
             self._offset += len(self._utf8.decode(self._names.bytes_of(token_id)))
+            if self._is_beginning:
+                self._offset -= self._names.num_dropped(token_id)
+                self._is_beginning = False
         return offset
 
     def _top(self, entry: TokenLogprobs) -> dict[str, float]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
 from starlette.responses import Response
 
-from inferno.server.edge import record_of
+from inferno.server.edge import Refusal, record_of
 from inferno.server.edge.asgi import Receive, Scope, Send
 from inferno.server.errors import ClientLeft, refusal_of
 from inferno.server.running import while_connected
@@ -24,17 +24,29 @@ def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def error_event(refusal: Refusal) -> bytes:
+    """The event that ends a stream which failed."""
+    return event(refusal.body)
+
+
 class SseResponse(Response):
     """A stream of events. It begins with the first of them, so that what is refused before has
     the status of its refusal; later it ends with an error event, and without [DONE].
 
     silence         seconds after which a comment is sent.
+    done            what is written after the last event; write_error: what is, where they fail.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str], silence: float
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        headers: Mapping[str, str],
+        silence: float,
+        done: bytes = _DONE,
+        write_error: Callable[[Refusal], bytes] = error_event,
     ) -> None:
         super().__init__(
             headers={**headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -42,6 +54,8 @@ class SseResponse(Response):
         del self.headers["content-length"]
         self._events = events
         self._silence = silence
+        self._done = done
+        self._write_error = write_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream; a client that leaves ends its request."""
@@ -58,14 +72,14 @@ class SseResponse(Response):
             async with aclosing(self._events) as events:
                 async for each in events:
                     await output.write(each)
-            await output.write(_DONE)
+            await output.write(self._done)
         except Exception as problem:
             if not output.has_begun:
                 raise
             refusal = refusal_of(problem, request_id)
             if refusal.status == 500:
                 _logger.error("a stream failed: %s", request_id, exc_info=problem)
-            await output.write(event(refusal.body))
+            await output.write(self._write_error(refusal))
         finally:
             breathing.cancel()
         await output.end()

@@ -22,7 +22,10 @@ def start(options: EngineOptions, settings: ServerSettings, script: Path | None)
     Raises ModelError and what else keeps the engine from loading, InvalidRequest.
     """
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
-    engine: ServedEngine = (
-        ProcessClient(options) if script is None else ScriptedClient(load_script(script))
-    )
+    engine = make_engine(options, script)
     return serve(create_app(engine, text, settings), settings, engine)
+
+
+def make_engine(options: EngineOptions, script: Path | None) -> ServedEngine:
+    """An engine in a process of its own, or one that plays this script."""
+    return ProcessClient(options) if script is None else ScriptedClient(load_script(script))

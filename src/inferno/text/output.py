@@ -33,6 +33,8 @@ class OutputText:
                     where it ended for another reason.
     dialect         how the model sets its reasoning apart; plain: all is content.
     prompt_token_ids    what the text continues: reasoning may have begun there.
+    is_continuation     the text goes on in the prompt's last sentence, so that it keeps the leading
+                        space that SentencePiece drops where a text begins.
 
     Stop strings are sought in the content alone: a model that thinks about one has not said it.
     """
@@ -44,8 +46,13 @@ class OutputText:
         *,
         dialect: Dialect = Dialect.PLAIN,
         prompt_token_ids: Sequence[int] = (),
+        is_continuation: bool = False,
     ) -> None:
-        decoder = IncrementalDecoder(tokenizer, skip_special_tokens=params.skip_special_tokens)
+        decoder = IncrementalDecoder(
+            tokenizer,
+            skip_special_tokens=params.skip_special_tokens,
+            prompt_token_ids=prompt_token_ids if is_continuation else (),
+        )
         self._parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
         self._stops = StopStrings(params.stops, include=params.include_stop_in_output)
         self._include_stop = params.include_stop_in_output

@@ -17,6 +17,7 @@ from inferno.text.tokenizer import Tokenizer
 class SampleTexts:
     """The texts of a request's n samples, as they grow. The clock starts when it is built.
 
+    is_continuation     see OutputText.
     prompt_logprobs     where asked for, from the first event of the first sample on.
     """
 
@@ -29,6 +30,7 @@ class SampleTexts:
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
         dialect: Dialect = Dialect.PLAIN,
+        is_continuation: bool = False,
     ) -> None:
         self.params = params
         self.prompt_token_ids = prompt_token_ids
@@ -38,7 +40,13 @@ class SampleTexts:
         self._started = time.perf_counter()
         self._samples = [
             _Sample(
-                OutputText(tokenizer, params, dialect=dialect, prompt_token_ids=prompt_token_ids)
+                OutputText(
+                    tokenizer,
+                    params,
+                    dialect=dialect,
+                    prompt_token_ids=prompt_token_ids,
+                    is_continuation=is_continuation,
+                )
             )
             for _ in range(params.n)
         ]

@@ -31,7 +31,7 @@ class Bodies:
         """
         length = header(scope, b"content-length")
         has_body = length not in (None, b"0") or header(scope, b"transfer-encoding") is not None
-        if not has_body and scope["method"] in ("GET", "HEAD", "OPTIONS", "DELETE"):
+        if not has_body and scope["method"] not in ("POST", "PUT", "PATCH"):
             return receive
         _check_type(scope)
         if length is not None and len(length.lstrip(b"0")) <= 18 and int(length) > self._max_body:

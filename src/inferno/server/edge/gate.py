@@ -11,10 +11,13 @@ _GENERATING = frozenset(
         *("/v1/embeddings", "/execute"),
     }
 )
+_LESS_WORK = frozenset({"/cancel"})  # welcome at any time
 
 
 def check_gate(scope: Scope, admission: Admission) -> None:
     """Raise Unavailable while loading, restarting or draining, or with a full queue."""
+    if scope["path"] in _LESS_WORK:
+        return
     if scope["method"] == "POST" or scope["path"].startswith("/v1/"):
         admission.check_draining()
         admission.check_ready()

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from socket import AF_INET6, AF_UNIX, socket
 from typing import Any, cast
@@ -33,9 +33,15 @@ _LAST_WORDS_SECONDS = 1.0  # for streams that are cut to say so
 _CLOSE_SECONDS = 4.0
 _POLL_SECONDS = 0.02
 
+OnReady = Callable[[list[str]], Awaitable[None]]
 
-def serve(app: App, settings: ServerSettings, engine: ServedEngine) -> int:
+
+def serve(
+    app: App, settings: ServerSettings, engine: ServedEngine, on_ready: OnReady | None = None
+) -> int:
     """Serve `app`, guarded, until a signal ends it; returns the process's exit code.
+
+    on_ready        run beside the server once the engine is loaded, with the server's URLs.
 
     The port is bound before the engine is started, and answered on while it loads. Raises
     InvalidRequest where the port or the certificate can't be used, and what keeps the engine from
@@ -49,7 +55,7 @@ def serve(app: App, settings: ServerSettings, engine: ServedEngine) -> int:
         tracing(settings.otlp_endpoint) as tell,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(run(app, settings, engine, sockets, stop, tell))
+        return runner.run(run(app, settings, engine, sockets, stop, tell, on_ready))
 
 
 async def run(
@@ -59,6 +65,7 @@ async def run(
     sockets: list[socket],
     stop: Stop,
     tell: Tell | None = None,
+    on_ready: OnReady | None = None,
 ) -> int:
     """As `serve`, on these sockets and in this event loop, until `stop` is asked for."""
     guard = Guard(app, settings, engine, tell)
@@ -66,10 +73,12 @@ async def run(
     stop.attach()
     http = asyncio.create_task(server.serve(sockets=sockets))
     watchdog = asyncio.create_task(_watch(server, settings))
-    loading = asyncio.create_task(_load(engine))
-    _log.info("listening", extra={"fields": {"at": [_url(each, settings) for each in sockets]}})
+    urls = [_url(each, settings) for each in sockets]
+    loading = asyncio.create_task(_load(engine, urls, on_ready))
+    _log.info("listening", extra={"fields": {"at": urls}})
     try:
         await _until_asked_to_stop(stop, http, loading)
+        loading.cancel()
         await _drain(guard, settings, stop)
     finally:
         loading.cancel()
@@ -89,11 +98,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _load(engine: ServedEngine) -> None:
+async def _load(engine: ServedEngine, urls: list[str], on_ready: OnReady | None) -> None:
     started = time.monotonic()
     await engine.start()
     await engine.wait_ready()
     _log.info("ready", extra={"fields": {"seconds": round(time.monotonic() - started, 2)}})
+    if on_ready is not None:
+        await on_ready(urls)
 
 
 async def _until_asked_to_stop(
