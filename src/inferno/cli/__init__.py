@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 
 def main() -> None:
@@ -13,10 +14,37 @@ def main() -> None:
     signal.signal(signal.SIGINT, _leave_at_once)
     # Imported here so that an interrupt during the imports is met as well.
     from inferno.cli.app import app  # noqa: PLC0415
+
+    _run(app)
+
+
+def worker_cpu() -> None:
+    """The entry point of `inferno-worker-cpu`."""
+    _run_worker("cpu")
+
+
+def worker_cuda() -> None:
+    """The entry point of `inferno-worker-cuda`."""
+    _run_worker("cuda")
+
+
+def worker_metal() -> None:
+    """The entry point of `inferno-worker-metal`."""
+    _run_worker("metal")
+
+
+def _run_worker(device: str) -> None:
+    signal.signal(signal.SIGINT, _leave_at_once)
+    from inferno.cli.worker import run_bound  # noqa: PLC0415
+
+    _run(lambda: run_bound(device, sys.argv[1:]))
+
+
+def _run(command: Callable[[], object]) -> None:
     from inferno.cli.manners import describe, say  # noqa: PLC0415
 
     try:
-        app()
+        command()
     except OSError as problem:  # of --help and --version: commands have manners of their own
         if "--debug" in sys.argv:
             raise

@@ -13,6 +13,7 @@ from inferno.cli.generate import generate
 from inferno.cli.play import play
 from inferno.cli.serve import serve
 from inferno.cli.verify import verify
+from inferno.cli.worker import worker
 
 app = typer.Typer(
     name="inferno",
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(play)
 app.command()(serve)
+app.command()(worker)
 app.command()(doctor)
 app.command()(verify)
 app.add_typer(bench.app)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from inferno.bench.job import Job, Kind
 from inferno.bench.report import as_json as report_as_json
 from inferno.bench.report import as_table
 from inferno.bench.run import run
+from inferno.cli.bench_serve import serve
 from inferno.cli.manners import one_line_errors
 from inferno.cli.model_options import (
     AllowUnknownConfig,
@@ -29,7 +27,7 @@ from inferno.cli.model_options import (
     Revision,
     Threads,
 )
-from inferno.cli.terminal import print_text, terminal_size
+from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.hub.find import find_model_folder
 
 _MOST_TOKENS = 2**20
@@ -57,7 +55,7 @@ app = typer.Typer(name="bench", no_args_is_help=True, rich_markup_mode=None)
 
 @app.callback()
 def bench() -> None:
-    """Measure how fast a model runs on this machine's CPU."""
+    """Measure how fast a model runs on this machine's CPU, or how a server does under load."""
 
 
 @app.command()
@@ -149,8 +147,11 @@ def throughput(
         _measure(job, model, as_json=as_json, debug=debug)
 
 
+app.command()(serve)
+
+
 def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:
-    with _telling() as tell:
+    with telling() as tell:
         found = run(job, tell, debug=debug)
     if as_json:
         print_text(json.dumps(report_as_json(job, found, model), indent=2) + "\n")
@@ -158,14 +159,3 @@ def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     width = terminal_size().columns
     print_text(as_table(job, found, model, width=width, is_terminal=is_terminal))
-
-
-@contextlib.contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done, gone when done; none when piped."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("starting") as status:
-        yield status.update

@@ -37,6 +37,17 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
+@contextlib.contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is being done, gone when done; none when piped."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield status.update
+
+
 def safe_text(text: str, encoding: str | None) -> str:
     """The text with what the terminal's encoding lacks replaced, so that printing can't fail."""
     encoding = encoding or "utf-8"

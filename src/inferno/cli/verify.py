@@ -21,6 +21,8 @@ from inferno.cli.model_options import (
     Debug,
     Device,
     DType,
+    Quantization,
+    Quantize,
     Revision,
     Threads,
     device_name,
@@ -69,7 +71,7 @@ def verify(
     invariance: Annotated[
         int, typer.Option(help="Compare that many random schedules as well.")
     ] = 0,
-    quantize: Annotated[str | None, typer.Option(help="Refused.", hidden=True)] = None,
+    quantize: Quantize = Quantization.none,
     revision: Revision = None,
     device: Device = None,
     cuda: Cuda = False,
@@ -84,18 +86,13 @@ def verify(
     The exit code is 0 if every checkpoint passes, 1 if one fails.
     """
     with one_line_errors(debug=debug):
-        if quantize is not None:
-            raise InvalidRequest(
-                "--quantize is not for verify, which compares weights and maths with those of the "
-                "checkpoint's own files; leave it out",
-                param="quantize",
-            )
         options = VerifyOptions(
             model=find_model_folder(model, revision),
             name=model,
             against=against,
             device=device_name(device, cuda),
             dtype=dtype,
+            quantize=quantize,
             threads=threads,
             prompt=prompt,
             layers=_read_layers(layers),

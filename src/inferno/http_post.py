@@ -1,0 +1,168 @@
+"""POST over HTTP/1.1 to one address: no redirect, proxy or cookie, and an answer read in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import SplitResult, urlsplit
+
+from inferno.errors import InvalidRequest
+
+_MAX_HEAD = 64 << 10
+_PIECE = 64 << 10
+_URL = re.compile(r"https?://[!-\[\]-~]{1,2000}")  # no backslash: not every parser reads it alike
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})\b")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n")
+_LENGTH = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes; `authority` is what its Host header says."""
+
+    host: str
+    port: int
+    authority: str
+    path: str
+    is_tls: bool
+
+
+def parse_target(url: str, *, option: str) -> Target:
+    """The target that a person named by this option; raises InvalidRequest."""
+    parts = _split(url)
+    if parts is None or not parts.hostname or parts.username is not None or parts.fragment:
+        raise InvalidRequest(
+            f"{option} must be an http:// or https:// URL without a user name or a fragment, "
+            f"not {url[:200]!r}",
+            param=option.removeprefix("--").replace("-", "_"),
+        )
+    is_tls = parts.scheme == "https"
+    return Target(
+        host=parts.hostname,
+        port=parts.port or (443 if is_tls else 80),
+        authority=parts.netloc,
+        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        is_tls=is_tls,
+    )
+
+
+@asynccontextmanager
+async def post(target: Target, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
+    """The answer to a body, on a connection of its own that is closed when this is left.
+
+    Raises OSError where no answer comes. It waits for ever: asyncio.timeout bounds all of it.
+    """
+    context = _tls() if target.is_tls else None
+    reader, writer = await asyncio.open_connection(
+        target.host, target.port, ssl=context, limit=_MAX_HEAD
+    )
+    try:
+        writer.write(_head(target, len(body), headers) + body)
+        await writer.drain()
+        yield await _read_answer(reader)
+    finally:
+        writer.transport.abort()
+
+
+class Answer:
+    """A status, headers by their lower-case names, and a body that is read as it comes."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader):
+        self.status = status
+        self.headers = headers
+        self._reader = reader
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body, piece by piece; raises ConnectionError where it breaks off."""
+        length = self.headers.get("content-length")
+        if self.status == 204:
+            return
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            while size := await self._next_chunk():
+                async for piece in self._exactly(size):
+                    yield piece
+                await _until(self._reader, b"\n")
+        elif length is None:
+            while piece := await self._reader.read(_PIECE):
+                yield piece
+        elif _LENGTH.fullmatch(length):
+            async for piece in self._exactly(int(length)):
+                yield piece
+        else:
+            raise ConnectionError("the answer has a length that is no number")
+
+    async def read(self, at_most: int) -> bytes:
+        """The body's first bytes."""
+        body = b""
+        async with aclosing(self.pieces()) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) >= at_most:
+                    break
+        return body[:at_most]
+
+    async def _next_chunk(self) -> int:
+        size = _CHUNK_SIZE.fullmatch(await _until(self._reader, b"\n"))
+        if size is None:
+            raise ConnectionError("the answer's chunks have no size")
+        return int(size[1], 16)
+
+    async def _exactly(self, size: int) -> AsyncGenerator[bytes, None]:
+        while size:
+            piece = await self._reader.read(min(size, _PIECE))
+            if not piece:
+                raise ConnectionError("the answer broke off")
+            size -= len(piece)
+            yield piece
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")  # as looking it up will
+        return parts if _URL.fullmatch(url) and parts.port != 0 else None
+    except ValueError:  # a name or a port that is none, or brackets around no address
+        return None
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()  # it reads a file of certificates, once
+
+
+def _head(target: Target, num_bytes: int, headers: Mapping[str, str]) -> bytes:
+    lines = {
+        "Host": target.authority,
+        "Content-Type": "application/json",
+        "Content-Length": str(num_bytes),
+        "Connection": "close",
+        **headers,
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {target.path} HTTP/1.1\r\n{head}\r\n".encode("ascii")
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> Answer:
+    status = 0
+    while status < 200:  # what comes before only says that an answer will
+        first, *lines = (await _until(reader, b"\r\n\r\n")).rstrip().split(b"\r\n")
+        found = _STATUS.match(first)
+        if found is None:
+            raise ConnectionError("the answer is not HTTP")
+        status = int(found[1])
+    pairs = (line.decode("latin-1").partition(":") for line in lines)
+    return Answer(status, {name.lower(): value.strip() for name, _, value in pairs}, reader)
+
+
+async def _until(reader: asyncio.StreamReader, end: bytes) -> bytes:
+    try:
+        return await reader.readuntil(end)
+    except asyncio.IncompleteReadError:
+        raise ConnectionError("the answer broke off") from None
+    except asyncio.LimitOverrunError:
+        raise ConnectionError("the answer has a line that is too long") from None

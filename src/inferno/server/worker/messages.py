@@ -1,0 +1,150 @@
+"""What a worker says: its ready message, and the events of a job."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Milliseconds = Annotated[float, Meta(ge=0)]
+Bytes = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class DeviceKind(StrEnum):
+    """What a worker may compute on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    METAL = "metal"
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """What computes; the index is null for the CPU."""
+
+    kind: DeviceKind
+    index: Count | None
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """What is served; the fingerprint changes with the weights and with inferno's version."""
+
+    name: str
+    fingerprint: str
+    dtype: str
+    vocab_size: Count
+    max_model_len: Count
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """Bytes on the device by use, such as `weights`, and those of the engine's process."""
+
+    device_bytes: dict[str, Bytes]
+    rss_bytes: Bytes
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What a fleet may send: so many jobs run at once, and so many wait for a place.
+
+    chat            whether jobs may have messages: the model has a chat template.
+    kv_cache_tokens what the KV cache holds, of all jobs together.
+    """
+
+    routes: list[str]
+    chat: bool
+    max_running_jobs: Count
+    max_waiting_jobs: Count
+    kv_cache_tokens: Count
+
+
+class Ready(Struct, frozen=True, kw_only=True, tag="ready", tag_field="type"):
+    """Posted to the callback URL once jobs are taken.
+
+    message_id      the same in every attempt to deliver this message, and in no other message.
+    uri             where the routes are.
+    """
+
+    protocol: Literal[1] = 1
+    message_id: str
+    worker_id: str
+    uri: str
+    version: str
+    model: Model
+    device: Device
+    memory: Memory
+    capabilities: Capabilities
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The job has a place; it may wait for its first token."""
+
+    job_id: str
+    prompt_tokens: Count
+
+
+class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One token, in order; the texts of all put together are the whole text.
+
+    text            what it makes certain: nothing while a character or a stop string may go on.
+    id              null where text comes after the last token, which `index` then names again.
+    reasoning       what it adds to the model's reasoning, which `text` doesn't have.
+    """
+
+    text: str
+    id: Count | None
+    index: Annotated[int, Meta(ge=-1)]
+    reasoning: str | UnsetType = UNSET
+
+
+class Metrics(Struct, frozen=True, kw_only=True):
+    """How the job gets on, and the worker: now and then, and before the end.
+
+    running, waiting    jobs of the engine. device_bytes: as in the ready message.
+    """
+
+    completion_tokens: Count
+    time_to_first_token_ms: Milliseconds | None
+    tokens_per_second: float | None
+    running: Count
+    waiting: Count
+    blocks_used: Count
+    blocks_free: Count
+    device_bytes: dict[str, Bytes]
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """Tokens; those of reasoning are not known of a job that was cancelled."""
+
+    prompt_tokens: Count
+    cached_tokens: Count
+    completion_tokens: Count
+    reasoning_tokens: Count | None
+
+
+class Timings(Struct, frozen=True, kw_only=True):
+    """From the request's arrival; the rate is that of tokens after the first."""
+
+    time_to_first_token_ms: Milliseconds | None
+    total_ms: Milliseconds
+    tokens_per_second: float | None
+
+
+class End(Struct, frozen=True, kw_only=True):
+    """The last event of a job that did not fail.
+
+    stop            the stop string or the token that ended it, where one of the job did.
+    """
+
+    job_id: str
+    stop_reason: Literal["stop", "length", "cancelled"]
+    stop: str | int | None
+    counts: Counts
+    timings: Timings
+
+
+class Cancelled(Struct, frozen=True, kw_only=True):
+    """The answer of /cancel: the job was under way, and ends now."""
+
+    job_id: str
+    status: Literal["cancelling"] = "cancelling"

@@ -1,0 +1,92 @@
+"""POST /execute and /cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from inferno.server.body import ignored_header
+from inferno.server.call import Call, json_response, read_call, read_fields
+from inferno.server.chat import template_args
+from inferno.server.errors import CHAT_NAMES, renamed
+from inferno.server.jobs import Job, chat_jobs, completion_jobs
+from inferno.server.refused import NOTHING
+from inferno.server.running import run
+from inferno.server.sse import SseResponse
+from inferno.server.worker.fields import CHAT_JOB, PROMPT_JOB, CancelRequest, ChatJob, PromptJob
+from inferno.server.worker.messages import Cancelled
+from inferno.server.worker.stream import JobStream, error_event
+from inferno.server.worker.worker import worker_of
+
+_PROMPT_NAMES: Mapping[str, str] = {}
+_NULL = msgspec.Raw(b"null")
+
+
+class _Shape(msgspec.Struct):
+    """As much of a body as tells the two kinds of jobs apart."""
+
+    messages: msgspec.Raw = _NULL
+
+
+async def execute(http: HttpRequest) -> Response:
+    """A job's events, until it is done."""
+    if _has_messages(await http.body()):
+        return await _execute_chat(http)
+    return await _execute_prompt(http)
+
+
+async def cancel(http: HttpRequest) -> Response:
+    """End a job that is under way; its stream ends with what came of it."""
+    body = await read_fields(http, CancelRequest, NOTHING)
+    worker_of(http).cancel(body.fields.job_id)
+    return json_response(Cancelled(job_id=body.fields.job_id), body.ignored)
+
+
+def _has_messages(raw: bytes) -> bool:
+    try:
+        return msgspec.json.decode(raw, type=_Shape).messages != _NULL
+    except (msgspec.MsgspecError, RecursionError):
+        return False  # and whoever reads it next says what is wrong
+
+
+async def _execute_chat(http: HttpRequest) -> Response:
+    call = await read_call(http, ChatJob, CHAT_JOB)
+    args = template_args(call.served.text, call.fields.reasoning_effort)
+
+    def prepare() -> list[Job]:
+        return chat_jobs(call.served, call.fields, args, call.origin)
+
+    return await _stream(call, call.fields.job_id, prepare, CHAT_NAMES)
+
+
+async def _execute_prompt(http: HttpRequest) -> Response:
+    call = await read_call(http, PromptJob, PROMPT_JOB)
+
+    def prepare() -> list[Job]:
+        return completion_jobs(call.served, call.fields, call.origin)
+
+    return await _stream(call, call.fields.job_id, prepare, _PROMPT_NAMES)
+
+
+async def _stream(
+    call: Call[Any], job_id: str, prepare: Callable[[], list[Job]], names: Mapping[str, str]
+) -> Response:
+    """The events of the one job that `prepare` makes."""
+    served = call.served
+    under_way = worker_of(call.http).begin(job_id, call.record)
+    with renamed(names):
+        [job] = await served.in_thread(prepare)
+    slot = call.slot([job])
+    under_way.run_in(slot, lambda: served.engine.abort(job.request.request_id, 0))
+    stream = JobStream(job_id, call.fields, job, under_way, served.engine, call.record)
+    return SseResponse(
+        stream.events(slot, run([job], slot, names)),
+        headers=ignored_header(call.ignored),
+        silence=served.settings.sse_keep_alive,
+        done=b"",
+        write_error=error_event,
+    )

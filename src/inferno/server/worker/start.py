@@ -1,0 +1,43 @@
+"""A worker from its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from inferno.options import EngineOptions
+from inferno.server.app import create_bare_app
+from inferno.server.edge import serve
+from inferno.server.served import Served
+from inferno.server.settings import ServerSettings
+from inferno.server.start import make_engine
+from inferno.server.worker.routes import cancel, execute
+from inferno.server.worker.settings import WorkerSettings
+from inferno.server.worker.worker import Worker
+from inferno.text.model_text import ModelText
+
+
+def start_worker(
+    options: EngineOptions, settings: ServerSettings, about: WorkerSettings, script: Path | None
+) -> int:
+    """Take jobs until a signal ends it; returns the exit code.
+
+    script      a file of answers that take the model's place, its text aside.
+
+    Raises DeviceUnavailable and what else keeps the engine from loading, InvalidRequest.
+    """
+    text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
+    engine = make_engine(options, script)
+    served = Served(engine, text, settings)
+    worker = Worker(served, about)
+    return serve(create_worker_app(served, worker), settings, engine, worker.on_ready)
+
+
+def create_worker_app(served: Served, worker: Worker) -> FastAPI:
+    """The routes of a worker, for edge.guard to let requests through to."""
+    app = create_bare_app(served)
+    app.state.worker = worker
+    for path, endpoint in (("/execute", execute), ("/cancel", cancel)):
+        app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
+    return app

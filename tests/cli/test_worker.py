@@ -1,0 +1,122 @@
+"""`inferno worker` and its three commands: from the command line to a job, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from inferno.cli.app import app
+from tests.server.worker.hosting import answers, events_of, receiving
+
+URL = "http://127.0.0.1:9/"
+WHO = ["--worker-id", "w", "--model", "demo", "--port", "0"]
+GOOD = [*WHO, "--callback-url", URL, "--device", "cpu"]
+
+
+def bound(device: str, *arguments: str) -> list[str]:
+    """The command that is named for a device, as its entry point runs it."""
+    program = f"from inferno.cli import worker_{device} as main; main()"
+    return [sys.executable, "-c", program, *arguments]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--worker-id", "a b"], "error: --worker-id must be 1 to 128 letters"),
+        (["--worker-id", ""], "error: --worker-id must be"),
+        (["--callback-url", "a.b"], "error: --callback-url must be an http:// or https:// URL"),
+        (["--callback-url", "ftp://a"], "error: --callback-url must be"),
+        (["--callback-url", "http://u:p@a"], "error: --callback-url must be"),
+        (["--callback-attempts", "0"], "error: --callback-attempts must be from 1"),
+        (["--callback-timeout", "nan"], "error: --callback-timeout must be from"),
+        (["--cuda-device", "0"], "error: --cuda-device 0 goes with --device cuda, not with"),
+        (["--metal-device", "0"], "error: --metal-device 0 goes with --device metal, not with"),
+        (["--device", "metal", "--metal-device", "1"], "error: --metal-device must be 0"),
+        (["--device", "cuda", "--cuda-device", "-1"], "error: --cuda-device must be from 0"),
+        (["--host", "0.0.0.0"], "error: --host 0.0.0.0 doesn't say where others reach"),
+        (["--uri", "here"], "error: --uri must be an http:// or https:// URL"),
+        (["--port", "70000"], "error: --port must be an integer"),
+        ([], "error: there is no folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    given = ["worker", *GOOD, "--model", "/no/such/model", *arguments]
+    result = CliRunner().invoke(app, given)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(said)
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("missing", ["--worker-id", "--model", "--port", "--callback-url"])
+def test_nothing_is_guessed(missing: str) -> None:
+    place = GOOD.index(missing)
+    result = CliRunner().invoke(app, ["worker", *GOOD[:place], *GOOD[place + 2 :]])
+    assert result.exit_code == 2
+    assert missing in result.stderr
+
+
+@pytest.mark.parametrize("given", ["--device=cpu", "--device"])
+def test_a_bound_command_takes_no_device(given: str) -> None:
+    model = ["--model", "/no/such/model"]
+    device = [given] if "=" in given else [given, "cpu"]
+    command = bound("cuda", *WHO, "--callback-url", URL, *model, *device)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: inferno-worker-cuda has its device; leave --device out\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cuda", "metal"])
+def test_a_bound_command_refuses_to_start_without_its_device(device: str) -> None:
+    if torch.cuda.is_available() if device == "cuda" else torch.backends.mps.is_available():
+        pytest.skip(f"this machine has {device}")
+    with receiving(answers(200)) as receiver:
+        command = bound(device, *WHO, "--callback-url", receiver.url())
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert receiver.num_connections == 0
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert last.startswith(f"error: {'mps' if device == 'metal' else 'cuda:0'} was asked for, but")
+    assert last.endswith("Use --device cpu. That is `inferno-worker-cpu`.")
+
+
+def test_a_worker_announces_itself_works_and_stops(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('{"answers": [{"token_ids": [300, 301]}], "vocab_size": 2048}')
+    with receiving(answers(200)) as receiver:
+        command = bound("cpu", *WHO, "--callback-url", receiver.url(), "--fake-model", str(script))
+        environment = {**os.environ, "INFERNO_API_KEY": "secret"}
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            assert process.stderr is not None
+            try:
+                for line in process.stderr:
+                    if json.loads(line)["message"] == "callback taken":
+                        break
+                [ready] = receiver.posts
+                assert (ready["worker_id"], ready["model"]["name"]) == ("w", "demo")
+                job = {"job_id": "a", "prompt": "x"}
+                refused = httpx.post(ready["uri"] + "/execute", json=job)
+                assert refused.status_code == 401
+                key = {"authorization": "Bearer secret"}
+                told = httpx.post(ready["uri"] + "/execute", json=job, headers=key)
+                assert events_of(told.text)[-1][1]["counts"]["completion_tokens"] == 2
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 0
+            finally:
+                process.kill()
+
+
+def test_the_commands_bring_no_torch() -> None:
+    program = "import sys, inferno.server.worker.start; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
