@@ -51,6 +51,14 @@ def test_any_other_body_is_415(method: str, headers: list[tuple[bytes, bytes]]) 
     assert ask(guarded(), method, "/echo", [LOCAL, *headers], [b"{}"]).status == 415
 
 
+def test_an_answer_before_the_body_says_that_no_other_request_can_follow() -> None:
+    length = (b"content-length", b"2")
+    early = ask(guarded(), "POST", "/echo", [LOCAL, length, (b"content-type", b"text/plain")])
+    assert early.headers["connection"] == "close"
+    assert "connection" not in ask(guarded(), "POST", "/echo", [LOCAL, JSON, length]).headers
+    assert "connection" not in ask(guarded(), "GET", "/health", [LOCAL]).headers
+
+
 def test_all_bodies_together_are_bounded() -> None:
     async def crowd() -> list[int]:
         held = asyncio.Event()

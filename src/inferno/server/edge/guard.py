@@ -7,7 +7,7 @@ import logging
 from inferno.client import ServedEngine
 from inferno.server.edge import views
 from inferno.server.edge.admission import Admission
-from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send
+from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send, header
 from inferno.server.edge.body import Bodies, Disconnected
 from inferno.server.edge.gate import check_gate
 from inferno.server.edge.hosts import Hosts
@@ -22,6 +22,7 @@ from inferno.server.settings import ServerSettings
 _log = logging.getLogger("inferno.access")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_LEFT = 499
+_CLOSE = (b"connection", b"close")
 
 
 class Guard:
@@ -58,10 +59,10 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = Record(request_id=request_id(scope))
         scope.setdefault("state", {}).update(record=record, admission=self.admission)
-        answer = _Answer(send, record, self._headers(scope, record))
+        answer = _Answer(send, record, self._headers(scope, record), is_early=_has_body(scope))
         problem: Exception | None = None
         try:
-            await self._serve(scope, receive, answer.send, record)
+            await self._serve(scope, receive, answer, record)
         except Disconnected:
             pass
         except Refusal as refusal:
@@ -79,7 +80,8 @@ class Guard:
             if self._tell is not None and scope["path"] not in views.PATHS:
                 self._tell(scope, record, _route(scope))
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, record: Record) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, record: Record) -> None:
+        send = answer.send
         self._hosts.check(scope)
         preflight = self._hosts.preflight(scope)
         if preflight is not None:
@@ -90,7 +92,9 @@ class Guard:
         check_gate(scope, self.admission)
         self.ledger.num_open += 1
         record.on_end(self._close_one)
-        await self._app(scope, await self._bodies.read(scope, receive), send)
+        whole = await self._bodies.read(scope, receive)
+        answer.is_early = False
+        await self._app(scope, whole, send)
         return None
 
     def _close_one(self) -> None:
@@ -100,7 +104,7 @@ class Guard:
         """Those that every answer gets."""
         headers = [(b"x-request-id", record.request_id.encode("ascii"))]
         if self.admission.is_draining:
-            headers.append((b"connection", b"close"))
+            headers.append(_CLOSE)
         return headers + self._hosts.response_headers(scope)
 
     def _count(self, scope: Scope, record: Record) -> None:
@@ -113,12 +117,16 @@ class Guard:
 
 
 class _Answer:
-    """Adds our headers where an answer begins, and lets everything else pass."""
+    """Adds our headers where an answer begins, and lets everything else pass.
 
-    __slots__ = ("_headers", "_record", "_send", "has_begun")
+    is_early    it comes before the request's body was read, so no other request can follow.
+    """
 
-    def __init__(self, send: Send, record: Record, headers: Headers) -> None:
+    __slots__ = ("_headers", "_record", "_send", "has_begun", "is_early")
+
+    def __init__(self, send: Send, record: Record, headers: Headers, *, is_early: bool) -> None:
         self.has_begun = False
+        self.is_early = is_early
         self._send = send
         self._record = record
         self._headers = headers
@@ -127,8 +135,15 @@ class _Answer:
         if not self.has_begun and message["type"] == "http.response.start":
             self.has_begun = True
             self._record.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *self._headers]
+            closing = [_CLOSE] if self.is_early and _CLOSE not in self._headers else []
+            message["headers"] = [*message.get("headers", ()), *self._headers, *closing]
         await self._send(message)
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether the request's head announces a body."""
+    length = header(scope, b"content-length")
+    return length not in (None, b"0") or header(scope, b"transfer-encoding") is not None
 
 
 def _internal(record: Record) -> Refusal:
