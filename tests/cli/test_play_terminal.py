@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -118,12 +119,18 @@ def test_an_answer_that_the_context_cuts_says_so(
 
 @pytest.mark.slow
 def test_an_interrupt_while_it_loads_is_one_line(tmp_path: Path) -> None:
-    with play("demo", home=tmp_path) as terminal:
-        terminal.read(0.6)
-        terminal.type(CTRL_C)
-        assert terminal.wait_for_end() == 1
-        assert terminal.text.splitlines()[-1] == "interrupted"
-        assert terminal.is_echoing
+    for seconds in (0.6, 1.0, 1.6, 2.4):
+        with play("demo", home=tmp_path) as terminal:
+            terminal.read(seconds)
+            terminal.type(CTRL_C)
+            code = terminal.wait_for_end()
+            if code == -signal.SIGINT:  # Python itself was still starting, on a busy machine
+                continue
+            assert code == 1
+            assert terminal.text.splitlines()[-1] == "interrupted"
+            assert terminal.is_echoing
+            return
+    pytest.fail("it never came to loading")
 
 
 @pytest.mark.slow
