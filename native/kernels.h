@@ -111,6 +111,16 @@ struct AttentionArgs {
     Rows out;  // [T, H * D]
 };
 
+// How logits become weights: round(exp((logit - peak) * inverse_temperature) * unit).
+struct Scale {
+    float peak;  // the row's largest logit, which weighs `unit`
+    float inverse_temperature;
+    float unit;   // a power of two: all weights of a row add up to less than 2^53
+    float least;  // lighter tokens weigh nothing
+};
+
+constexpr std::int64_t kLogitBlock = 256;  // logits that have one peak and one mass
+
 struct Kernels {
     const char* level;
     void (*linear)(const LinearArgs&, Pool&);
@@ -128,6 +138,15 @@ struct Kernels {
     // Quantize rows of a weight into `target` (int8 or int4), from output `first` on, a multiple of
     // 16; their number is one too, but at the weight's end.
     void (*quantize)(const Rows& source, std::int64_t first, const Weight& target, Pool&);
+
+    // Of a row of logits, for draw.cpp: each block's largest, NaN if it holds one; each block's sum
+    // of weights, which is exact; and weights.
+    void (*find_peaks)(const float* logits, std::int64_t width, float* peaks);
+    void (*weigh_blocks)(const float* logits, std::int64_t width, const Scale&, double* masses);
+    void (*weigh_each)(const float* logits, std::int64_t width, const Scale&, float* weights);
+    // How many are at least so much, and their places, ascending.
+    std::int64_t (*find_at_least)(const float* logits, std::int64_t width, float least,
+                                  std::int32_t* places);
 };
 
 // Null where this build, or this processor, doesn't have the level.

@@ -14,6 +14,7 @@
 #include "arena.h"
 #include "checksum.h"
 #include "kernels.h"
+#include "module.h"
 #include "pack.h"
 #include "pool.h"
 #include "route.h"
@@ -26,6 +27,28 @@ namespace {
 // What the process has one of: the chosen level, the pool that owns the cores.
 const Kernels* kernels = best_kernels();
 std::unique_ptr<Pool> pool;
+
+}  // namespace
+
+namespace inferno {
+
+const Kernels& the_kernels() { return *kernels; }
+
+Pool& the_pool() {
+    if (!pool) pool = std::make_unique<Pool>(1);
+    return *pool;
+}
+
+Rows rows(nb::handle matrix) {
+    nb::tuple t = nb::borrow<nb::tuple>(matrix);
+    return {pointer(nb::cast<std::uintptr_t>(t[0])), static_cast<Type>(nb::cast<int>(t[1])),
+            nb::cast<std::int64_t>(t[2]), nb::cast<std::int64_t>(t[3]),
+            nb::cast<std::int64_t>(t[4])};
+}
+
+}  // namespace inferno
+
+namespace {
 
 using Call = std::function<void()>;
 
@@ -40,31 +63,11 @@ struct Program {
 
 Program* recorded = nullptr;  // the program that is being recorded, if any
 
-Pool& the_pool() {
-    if (!pool) pool = std::make_unique<Pool>(1);
-    return *pool;
-}
-
 template <class F>
 void submit(F&& call) {
     if (recorded) recorded->calls.emplace_back(call);
     nb::gil_scoped_release released;
     call();
-}
-
-void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
-
-template <class T>
-const T* array(std::uintptr_t address) {
-    return reinterpret_cast<const T*>(address);
-}
-
-// A matrix as Python names it: (address, type, rows, columns, stride).
-Rows rows(nb::handle matrix) {
-    nb::tuple t = nb::borrow<nb::tuple>(matrix);
-    return {pointer(nb::cast<std::uintptr_t>(t[0])), static_cast<Type>(nb::cast<int>(t[1])),
-            nb::cast<std::int64_t>(t[2]), nb::cast<std::int64_t>(t[3]),
-            nb::cast<std::int64_t>(t[4])};
 }
 
 // A vector that may be absent: None, or (address, type).
@@ -308,4 +311,5 @@ NB_MODULE(_native, m) {
     m.def("attention", &attention, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
           nb::arg(), nb::arg());
     m.def("gate", &gate);
+    bind_draw(m);
 }

@@ -15,6 +15,11 @@ void rotate_and_store(const RotateArgs&, Pool&);
 void attention(const AttentionArgs&, Pool&);
 void gate(const Rows& x, const Activation&, const Rows& out, Pool&);
 void quantize(const Rows& source, std::int64_t first, const Weight& target, Pool&);
+void find_peaks(const float* logits, std::int64_t width, float* peaks);
+void weigh_blocks(const float* logits, std::int64_t width, const Scale&, double* masses);
+void weigh_each(const float* logits, std::int64_t width, const Scale&, float* weights);
+std::int64_t find_at_least(const float* logits, std::int64_t width, float least,
+                           std::int32_t* places);
 
 const Kernels* table();
 

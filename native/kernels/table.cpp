@@ -16,7 +16,11 @@ const Kernels* table() {
                                     rotate_and_store,
                                     attention,
                                     gate,
-                                    quantize};
+                                    quantize,
+                                    find_peaks,
+                                    weigh_blocks,
+                                    weigh_each,
+                                    find_at_least};
     return &kernels;
 }
 

@@ -6,12 +6,13 @@
 namespace inferno {
 namespace {
 
-// e^x for x up to 88, to about 2 ulp; 0 below -87.3 (no denormals), for -inf too; NaN stays NaN.
-// Cephes' polynomial over [-ln2/2, ln2/2], and the exponent put in place.
-inline F exp(F x) {
-    const F least = splat(-87.33654f);
-    const F n = round(mul(max(x, least), splat(1.442695041f)));
-    F r = fma(n, splat(-0.693359375f), max(x, least));
+constexpr float kLeastExponent = -87.33654f;  // below, e^x is denormal
+
+// e^x from kLeastExponent to 88, to about 2 ulp: Cephes' polynomial over [-ln2/2, ln2/2], and the
+// exponent put in place.
+inline F exp_within(F x) {
+    const F n = round(mul(x, splat(1.442695041f)));
+    F r = fma(n, splat(-0.693359375f), x);
     r = fma(n, splat(2.12194440e-4f), r);
     F p = splat(1.9875691500e-4f);
     p = fma(p, r, splat(1.3981999507e-3f));
@@ -21,7 +22,13 @@ inline F exp(F x) {
     p = fma(p, r, splat(5.0000001201e-1f));
     p = fma(p, mul(r, r), add(r, splat(1.0f)));
     const I power = shift_left<23>(add_int(to_int(n), splat_int(127)));
-    const F result = mul(p, as_float(power));
+    return mul(p, as_float(power));
+}
+
+// The same for all x up to 88: 0 where e^x would be denormal, for -inf too; NaN stays NaN.
+inline F exp(F x) {
+    const F least = splat(kLeastExponent);
+    const F result = exp_within(max(x, least));
 #if defined(__AVX512F__)
     const __mmask16 is_below = _mm512_cmp_ps_mask(x.v, least.v, _CMP_LT_OQ);
     const __mmask16 is_nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 _LARGEST = torch.finfo(torch.float32).max
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRow:
+class SampleRow(NamedTuple):
     """What one row of logits is for: the token at `position` of one sample of a request.
+
+    A named tuple, for one is built for every token.
 
     seed            64 bits, signed, resolved at admission.
     token_ids       prompt and output so far, by reference: the list may only grow.

@@ -2,7 +2,7 @@
 
 Shape letters: T tokens of all requests in one row, E model width, I input and O output features,
 F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
-A experts that a token chooses.
+A experts that a token chooses. After the forward pass R rows, C tokens of interest.
 
 The ops stand where kernels want to be fused. `reference` is the specification, in plain torch.
 Where `out` is given the result is written there and returned.
@@ -10,6 +10,7 @@ Where `out` is given the result is written there and returned.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -19,8 +20,10 @@ from torch import Tensor
 from inferno.ops import reference
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
+from inferno.ops.draw_rule import DrawRule, DrawRules
 from inferno.ops.kernels import why_not
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
+from inferno.ops.philox import Purpose
 from inferno.ops.program import NotRecordable, Program, Recorder
 
 __all__ = [
@@ -30,6 +33,8 @@ __all__ = [
     "AttentionKind",
     "Batch",
     "ClampedSwiGLU",
+    "DrawRule",
+    "DrawRules",
     "Fillable",
     "GroupTables",
     "LayerKV",
@@ -39,6 +44,7 @@ __all__ = [
     "Prepared",
     "PreparedExperts",
     "Program",
+    "Purpose",
     "Recorder",
     "Stored",
     "add_rms_norm",
@@ -48,11 +54,15 @@ __all__ = [
     "can_quantize",
     "checksum",
     "cos_sin",
+    "draw",
+    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
+    "largest",
     "level",
     "linear",
+    "log_probabilities",
     "prepare",
     "prepare_experts",
     "recorder",
@@ -61,10 +71,12 @@ __all__ = [
     "rotate_and_store",
     "route",
     "silu_mul",
+    "top_tokens",
+    "uniform",
     "use_threads",
 ]
 
-# What a forward pass computes; the rest is about memory and how to run.
+# What a forward pass computes; the rest is about memory, how to run, and tokens from logits.
 OPS = (
     "embedding",
     "cos_sin",
@@ -316,6 +328,61 @@ def experts(
         down_bias_XE=down_bias_XE,
         out=out,
     )
+    return result
+
+
+def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest logit, NaN where it holds one, and its lowest id: ([R], [R] int64).
+
+    Here and below logits are float32, and a row's result depends on that row alone.
+    """
+    result: tuple[Tensor, Tensor] = _backend(logits_RV).largest(logits_RV)
+    return result
+
+
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    """A random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64."""
+    result: Tensor = BACKENDS[device.type].uniform(
+        seeds, sample_indices, positions, purpose, device
+    )
+    return result
+
+
+def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
+    """The rules of a batch's rows, for `draw`, as often as the batch stays the same."""
+    result: DrawRules = BACKENDS[device.type].draw_rules(rules, device)
+    return result
+
+
+def draw(
+    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+) -> Tensor:
+    """A token for each row, drawn as its rule says, into out [R] int64.
+
+    peak_R      what `largest` found. Where it isn't finite, the token means nothing.
+    uniform_R   the random number that decides.
+    A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
+    equals; top-p measures the mass that min-p and top-k leave.
+    """
+    result: Tensor = _backend(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
+    return result
+
+
+def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
+    """log softmax(logits) at some tokens of each row: [R, C] float64; NaN where a row has one."""
+    result: Tensor = _backend(logits_RV).log_probabilities(logits_RV, ids_RC)
+    return result
+
+
+def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
+    """The ids of each row's likeliest tokens, the lower id first among equals: [R, C], C <= V."""
+    result: Tensor = _backend(logits_RV).top_tokens(logits_RV, num_tokens)
     return result
 
 

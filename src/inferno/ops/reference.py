@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from inferno.ops import philox
 from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.draw_rule import draw, draw_rules
 from inferno.ops.moe import experts, route
 from inferno.ops.packed import MXFP4Weight, Prepared, unpacked
 from inferno.ops.paged_attention import attention
+from inferno.ops.philox import Purpose
+from inferno.ops.sampling import largest, log_probabilities, top_tokens
 
 __all__ = [
     "add_rms_norm",
     "attention",
     "begin",
     "cos_sin",
+    "draw",
+    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
+    "largest",
     "level",
     "linear",
+    "log_probabilities",
     "prepare",
     "prepare_experts",
     "recorder",
@@ -30,6 +40,8 @@ __all__ = [
     "route",
     "silu_mul",
     "store",
+    "top_tokens",
+    "uniform",
     "use_threads",
 ]
 
@@ -136,6 +148,17 @@ def store(k_TKD: Tensor, v_TKD: Tensor, batch: Batch, kv: LayerKV) -> None:
 def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
     gate_TF, up_TF = gate_up_TF.chunk(2, dim=-1)
     return _into(out, F.silu(gate_TF) * up_TF)
+
+
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    numbers_R = philox.uniform(seeds, sample_indices, positions, purpose)
+    return torch.from_numpy(numbers_R).to(device)
 
 
 def _into(out: Tensor | None, result: Tensor) -> Tensor:

@@ -25,6 +25,14 @@ from inferno.ops.cpu.panels import (
     restore,
 )
 from inferno.ops.cpu.program import recorder
+from inferno.ops.cpu.sampling import (
+    draw,
+    draw_rules,
+    largest,
+    log_probabilities,
+    top_tokens,
+    uniform,
+)
 
 __all__ = [
     "add_rms_norm",
@@ -33,11 +41,15 @@ __all__ = [
     "begin",
     "checksum",
     "cos_sin",
+    "draw",
+    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
+    "largest",
     "level",
     "linear",
+    "log_probabilities",
     "prepare",
     "prepare_experts",
     "recorder",
@@ -46,6 +58,8 @@ __all__ = [
     "rotate_and_store",
     "route",
     "silu_mul",
+    "top_tokens",
+    "uniform",
     "use_threads",
 ]
 

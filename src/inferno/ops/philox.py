@@ -2,8 +2,7 @@
 
 Philox4x32-10 is a keyed bijection on 128-bit counters: Salmon, Moraes, Dror and Shaw, "Parallel
 random numbers: as easy as 1, 2, 3", SC'11. There is no state: the same counter and key give the
-same words in any batch and on any day. It runs in numpy, for a step's few numbers cost more in
-torch's calls than in arithmetic, and what they depend on is the host's anyway.
+same words in any batch and on any day. It runs in numpy, for what it depends on is the host's.
 """
 
 from __future__ import annotations

@@ -27,24 +27,24 @@ class Scale:
     """How the logits of each row become weights.
 
     peak_R1         the row's largest logit, which weighs `unit`.
-    temperature_R1  float32, above 0.
+    inverse_temperature_R1  float32.
     least_R1        lighter tokens weigh nothing (min-p), float32; None where no row has a min-p.
     """
 
     peak_R1: Tensor
-    temperature_R1: Tensor
+    inverse_temperature_R1: Tensor
     least_R1: Tensor | None
     unit: float
 
     def rows(self, index: Tensor | slice) -> Scale:
         """The scale of some rows."""
-        least_R1 = None if self.least_R1 is None else self.least_R1[index]
-        return Scale(self.peak_R1[index], self.temperature_R1[index], least_R1, self.unit)
+        inverse_R1, least_R1 = self.inverse_temperature_R1[index], _some(self.least_R1, index)
+        return Scale(self.peak_R1[index], inverse_R1, least_R1, self.unit)
 
     def weigh(self, logits_RC: Tensor, out: Tensor | None = None) -> Tensor:
         """Return whole numbers in float32, in proportion to exp(logits / temperature)."""
         # The peak goes first, so that no temperature, however small, can overflow.
-        weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).div_(self.temperature_R1)
+        weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).mul_(self.inverse_temperature_R1)
         weight_RC.exp_().mul_(self.unit).round_()
         if self.least_R1 is not None:
             weight_RC.mul_(torch.ge(weight_RC, self.least_R1, out=torch.empty_like(weight_RC)))
@@ -53,27 +53,27 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which of a row's ranked tokens stay: the top k, and of these the top p. Each is [R, 1].
+    """Which of a row's ranked tokens stay: the top p of the top k, or of all. Each is [R, 1].
 
-    top_k_R1    int64, V when off.
     top_p_R1    float64: the share of the mass that must be reached.
-    total_R1    that mass, float64; None for the mass of the top k, where every row has a top-k.
+    top_k_R1    int64: of these tokens. None for all.
+    total_R1    float64: the mass of all tokens. None where there is a top-k.
     """
 
-    top_k_R1: Tensor
     top_p_R1: Tensor
-    total_R1: Tensor | None
+    top_k_R1: Tensor | None = None
+    total_R1: Tensor | None = None
 
     def rows(self, index: Tensor) -> Cut:
         """The cut of some rows."""
-        total_R1 = None if self.total_R1 is None else self.total_R1[index]
-        return Cut(self.top_k_R1[index], self.top_p_R1[index], total_R1)
+        return Cut(self.top_p_R1[index], _some(self.top_k_R1, index), _some(self.total_R1, index))
 
     def last_kept(self, end_RC: Tensor) -> Tensor:
         """Return the rank of the last token to stay, [R, 1], from the running sum of weights."""
         total_R1 = self.total_R1
-        if total_R1 is None:
+        if self.top_k_R1 is not None:
             total_R1 = end_RC.gather(1, self.top_k_R1.clamp(max=end_RC.shape[1]) - 1)
+        assert total_R1 is not None, "neither a top-k nor all"
         return _clip(torch.searchsorted(end_RC, self.top_p_R1 * total_R1), end_RC)
 
 
@@ -82,15 +82,11 @@ def unit_weight(vocab_size: int) -> float:
     return 2.0 ** (53 - vocab_size.bit_length())
 
 
-def block_maxima(logits_RV: Tensor) -> Tensor:
-    """Return the largest logit of each block, [R, B]: NaN where a block has one."""
-    num_rows, vocab_size = logits_RV.shape
-    num_whole = vocab_size // _BLOCK
-    whole_RV, rest_RV = logits_RV[:, : num_whole * _BLOCK], logits_RV[:, num_whole * _BLOCK :]
-    maxima_RB = whole_RV.view(num_rows, num_whole, _BLOCK).amax(-1)
-    if vocab_size % _BLOCK == 0:
-        return maxima_RB
-    return torch.cat((maxima_RB, rest_RV.amax(-1, keepdim=True)), dim=1)
+def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    maxima_RB = _block_maxima(logits_RV)
+    logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
+    token_R1 = ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True))
+    return maxima_RB.amax(-1), token_R1.squeeze(1)
 
 
 def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
@@ -98,13 +94,7 @@ def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
     return _block_masses(logits_RV, scale).sum(-1, keepdim=True)
 
 
-def draw_likeliest(logits_RV: Tensor, maxima_RB: Tensor) -> Tensor:
-    """Return each row's likeliest token, the lowest id among equals: [R]."""
-    logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
-    return ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True)).squeeze(1)
-
-
-def draw(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
+def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
     """Return a token for each row, drawn by weight: [R].
 
     Inverts the cumulative distribution in the order of token ids, over the blocks and then in one.
@@ -134,15 +124,13 @@ def draw_truncated(logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    """Return log softmax(logits) at some tokens of each row: [R, C], float64."""
-    peak_R1 = block_maxima(logits_RV).amax(-1, keepdim=True)
+    peak_R1 = _block_maxima(logits_RV).amax(-1, keepdim=True)
     scale = Scale(peak_R1, torch.ones_like(peak_R1), None, unit_weight(logits_RV.shape[1]))
     log_total_R1 = (total_mass(logits_RV, scale) / scale.unit).log()
     return logits_RV.gather(1, ids_RC).double() - peak_R1.double() - log_total_R1
 
 
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
-    """Return the ids of each row's likeliest tokens, the lower id first among equals: [R, C]."""
     num_tokens = min(num_tokens, logits_RV.shape[1])
     logits_RC, ids_RC = _rank(logits_RV, 2 * num_tokens)
     top_RC = ids_RC[:, :num_tokens]
@@ -151,6 +139,17 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
         _, ids_TV = _rank(logits_RV[is_tied_R], logits_RV.shape[1])
         top_RC[is_tied_R] = ids_TV[:, :num_tokens]
     return top_RC
+
+
+def _block_maxima(logits_RV: Tensor) -> Tensor:
+    """The largest logit of each block, [R, B]: NaN where a block has one."""
+    num_rows, vocab_size = logits_RV.shape
+    num_whole = vocab_size // _BLOCK
+    whole_RV, rest_RV = logits_RV[:, : num_whole * _BLOCK], logits_RV[:, num_whole * _BLOCK :]
+    maxima_RB = whole_RV.view(num_rows, num_whole, _BLOCK).amax(-1)
+    if vocab_size % _BLOCK == 0:
+        return maxima_RB
+    return torch.cat((maxima_RB, rest_RV.amax(-1, keepdim=True)), dim=1)
 
 
 def _block_masses(logits_RV: Tensor, scale: Scale) -> Tensor:
@@ -168,6 +167,10 @@ def _block_masses(logits_RV: Tensor, scale: Scale) -> Tensor:
         scale.rows(rows).weigh(logits_RV[rows], out=weight_CV[:, :vocab_size])
         torch.sum(weight_CV.view(-1, num_blocks, _BLOCK), -1, dtype=torch.float64, out=mass_CB)
     return mass_RB
+
+
+def _some(x_R1: Tensor | None, index: Tensor | slice) -> Tensor | None:
+    return None if x_R1 is None else x_R1[index]
 
 
 def _rows_per_chunk(logits_RV: Tensor) -> int:
@@ -207,9 +210,10 @@ def _draw_ranked(
     token_R = ids_RC.gather(1, _invert(end_RC, target_R1)).squeeze(1)
     # The ranks that are kept are right if they end above the last candidate, which may have equals
     # that were left out. And the mass of the top k needs all k of them.
-    is_above_R1 = logits_RC.gather(1, last_R1) > logits_RC[:, -1:]
-    has_top_k_R1 = (cut.top_k_R1 <= num_candidates) | (cut.top_k_R1 == logits_RV.shape[1])
-    return token_R, (is_above_R1 & has_top_k_R1).squeeze(1)
+    is_exact_R1 = logits_RC.gather(1, last_R1) > logits_RC[:, -1:]
+    if cut.top_k_R1 is not None:
+        is_exact_R1 &= cut.top_k_R1 <= num_candidates
+    return token_R, is_exact_R1.squeeze(1)
 
 
 def _rank(logits_RV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:

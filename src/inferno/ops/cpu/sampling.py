@@ -1,0 +1,69 @@
+"""Tokens from rows of logits by compiled kernels. Letters as in ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from inferno import _native
+from inferno.ops.cpu.native import matrix, rows
+from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.philox import Purpose
+
+
+def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    logits_RV = rows(logits_RV)
+    peak_R = torch.empty(len(logits_RV))
+    token_R = torch.empty(len(logits_RV), dtype=torch.int64)
+    _native.largest(_logits(logits_RV), peak_R.data_ptr(), token_R.data_ptr())
+    return peak_R, token_R
+
+
+def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
+    temperatures, top_ks, top_ps, min_ps = map(list, zip(*rules, strict=True))
+    return _native.draw_rules(temperatures, top_ks, top_ps, min_ps)
+
+
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    out_R = torch.empty(len(seeds), dtype=torch.float64)
+    _native.uniform(seeds, sample_indices, positions, purpose, 0, out_R.data_ptr())
+    return out_R
+
+
+def draw(
+    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+) -> Tensor:
+    assert isinstance(rules, _native.DrawRules), "rules of another device"
+    logits_RV, peak_R, uniform_R = rows(logits_RV), peak_R.contiguous(), uniform_R.contiguous()
+    _native.draw(_logits(logits_RV), peak_R.data_ptr(), rules, uniform_R.data_ptr(), out.data_ptr())
+    return out
+
+
+def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
+    logits_RV = rows(logits_RV)
+    peak_R, _ = largest(logits_RV)
+    log_total_R = torch.empty(len(logits_RV), dtype=torch.float64)
+    _native.log_totals(_logits(logits_RV), peak_R.data_ptr(), log_total_R.data_ptr())
+    above_RC = logits_RV.gather(1, ids_RC).double() - peak_R.double().unsqueeze(1)
+    return above_RC - log_total_R.unsqueeze(1)
+
+
+def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
+    logits_RV = rows(logits_RV)
+    num_tokens = min(num_tokens, logits_RV.shape[1])
+    ids_RC = torch.empty((len(logits_RV), num_tokens), dtype=torch.int64)
+    _native.top_tokens(_logits(logits_RV), num_tokens, ids_RC.data_ptr())
+    return ids_RC
+
+
+def _logits(logits_RV: Tensor) -> _native.Matrix:
+    assert logits_RV.dtype is torch.float32, "logits are float32"
+    return matrix(logits_RV)
