@@ -216,7 +216,7 @@ def test_a_worker_that_drains_tries_no_more() -> None:
         assert receiver.num_connections == num_before
 
 
-def test_delays_double_up_to_a_bound_and_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delays_double_up_to_a_bound_and_are_drawn() -> None:
     delays: list[float] = []
 
     async def note(seconds: float) -> None:
@@ -229,8 +229,7 @@ def test_delays_double_up_to_a_bound_and_are_drawn(monkeypatch: pytest.MonkeyPat
             first_delay=1.0,
             most_delay=10.0,
         )
-        monkeypatch.setattr("inferno.server.worker.callback.asyncio.sleep", note)
-        asyncio.run(deliver(wanted, b"{}"))
+        asyncio.run(deliver(wanted, b"{}", sleep=note))
     most = [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
     assert len(delays) == len(most)
     assert all(bound / 2 <= delay <= bound for delay, bound in zip(delays, most, strict=True))

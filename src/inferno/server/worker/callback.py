@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from inferno.http_post import Target, post
@@ -29,7 +30,12 @@ class Callback:
     most_delay: float = 30.0
 
 
-async def deliver(callback: Callback, message: bytes) -> bool:
+async def deliver(
+    callback: Callback,
+    message: bytes,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> bool:
     """Post the message until it is taken, which a status of 200 to 299 says; False if never."""
     for attempt in range(1, callback.num_attempts + 1):
         problem = await _attempt(callback, message)
@@ -38,7 +44,7 @@ async def deliver(callback: Callback, message: bytes) -> bool:
             return True
         _log.warning("callback failed", extra={"fields": {"attempt": attempt, "why": problem}})
         if attempt < callback.num_attempts:
-            await asyncio.sleep(_delay(callback, attempt))
+            await sleep(_delay(callback, attempt))
     _log.error("callback given up: the worker serves, but its receiver may not know of it")
     return False
 
