@@ -151,6 +151,7 @@ class Drawer {
             // What ranks lower weighs no more than what is ranked.
             const double least_times = least_mass / sums.mass();
             count *= std::max(kMoreCandidates, static_cast<std::int64_t>(least_times));
+            if (count > Ranker::kMostCandidates) count = width_;
         }
     }
 

@@ -11,7 +11,6 @@
 namespace inferno {
 namespace {
 
-constexpr std::int64_t kMostCandidates = 4096;  // beyond, sorting everything is faster
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::uint64_t key_of(float logit, std::int64_t id) {

@@ -21,6 +21,9 @@ struct Ranked {
 // Ranks the tokens of rows by logit, the highest first, equal logits by id.
 class Ranker {
    public:
+    // If more are asked for, all are ranked.
+    static constexpr std::int64_t kMostCandidates = 4096;
+
     // The memory that it works in, aligned to 8 bytes.
     static std::size_t bytes(std::int64_t width);
 

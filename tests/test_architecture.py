@@ -66,7 +66,7 @@ LAZY = {
     "server/edge/tracing.py",
     "hub/__init__.py",
     "models/__init__.py",
-    "ops/__init__.py",
+    "ops/backends.py",
     "verify/__init__.py",
     "verify/oracles.py",
 }

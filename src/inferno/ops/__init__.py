@@ -2,31 +2,29 @@
 
 Shape letters: T tokens of all requests in one row, E model width, I input and O output features,
 F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
-A experts that a token chooses. After the forward pass R rows, C tokens of interest.
+A experts that a token chooses.
 
 The ops stand where kernels want to be fused. `reference` is the specification, in plain torch.
-Where `out` is given the result is written there and returned.
+Where `out` is given the result is written there and returned. What makes tokens of logits stands in
+`tokens`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
-from inferno.ops import reference
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
+from inferno.ops.backends import BACKENDS, backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.draw_rule import DrawRule, DrawRules
-from inferno.ops.kernels import why_not
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
 from inferno.ops.philox import Purpose
 from inferno.ops.program import NotRecordable, Program, Recorder
+from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top_tokens, uniform
 
 __all__ = [
+    "BACKENDS",
     "FILL_ROWS",
     "OPS",
     "Activation",
@@ -76,7 +74,7 @@ __all__ = [
     "use_threads",
 ]
 
-# What a forward pass computes; the rest is about memory, how to run, and tokens from logits.
+# What a forward pass computes; the rest is about memory, how to run, and tokens.
 OPS = (
     "embedding",
     "cos_sin",
@@ -89,19 +87,6 @@ OPS = (
     "route",
     "experts",
 )
-
-
-def _find_cpu_backend() -> ModuleType:
-    if why_not():
-        return reference
-    return import_module("inferno.ops.cpu")
-
-
-BACKENDS: dict[str, ModuleType] = {
-    "cpu": _find_cpu_backend(),
-    "cuda": reference,
-    "mps": reference,
-}
 
 
 def begin(
@@ -142,13 +127,13 @@ def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared
     quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
     """
     result: Tensor | Prepared | PreparedExperts
-    result = _backend(values).prepare(values, quantize=quantize)
+    result = backend(values).prepare(values, quantize=quantize)
     return result
 
 
 def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
     """MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
-    result: MXFP4Weight | PreparedExperts = _backend(values.blocks).prepare_experts(values)
+    result: MXFP4Weight | PreparedExperts = backend(values.blocks).prepare_experts(values)
     return result
 
 
@@ -189,7 +174,7 @@ def empty_cache(
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
     """Rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
-    result: Tensor = _backend(ids_T).embedding(ids_T, weight_VE)
+    result: Tensor = backend(ids_T).embedding(ids_T, weight_VE)
     return result
 
 
@@ -201,7 +186,7 @@ def linear(
     out: Tensor | None = None,
 ) -> Tensor:
     """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
-    result: Tensor = _backend(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
+    result: Tensor = backend(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
     return result
 
 
@@ -210,7 +195,7 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 
     The normalized value is rounded to x's dtype before it meets the weight, as checkpoints expect.
     """
-    result: Tensor = _backend(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
+    result: Tensor = backend(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
     return result
 
 
@@ -221,7 +206,7 @@ def add_rms_norm(
 
     None is the empty stream before the first block: it gives (rms_norm(x), x).
     """
-    result: tuple[Tensor, Tensor] = _backend(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
+    result: tuple[Tensor, Tensor] = backend(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
     return result
 
 
@@ -230,7 +215,7 @@ def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor
 
     D/2 cosines, then D/2 sines.
     """
-    result: Tensor = _backend(positions_T).cos_sin(positions_T, frequencies_D, factor)
+    result: Tensor = backend(positions_T).cos_sin(positions_T, frequencies_D, factor)
     return result
 
 
@@ -252,7 +237,7 @@ def rotate_and_store(
                 Pair i of a head is (i, i + D/2), as Hugging Face checkpoints lay them out.
     Returns the rotated q_THD. Stages: rms_norm, rotate, store.
     """
-    result: Tensor = _backend(q_THD).rotate_and_store(
+    result: Tensor = backend(q_THD).rotate_and_store(
         q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, q_norm_D=q_norm_D, k_norm_D=k_norm_D, eps=eps
     )
     return result
@@ -273,7 +258,7 @@ def attention(
     the cache as stored. Query head h reads key/value head h // (H / K). softmax(scale * q k) in
     float32; a sink is one more logit per head that takes probability and gives no value.
     """
-    result: Tensor = _backend(q_THD).attention(
+    result: Tensor = backend(q_THD).attention(
         q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out
     )
     return result
@@ -281,7 +266,7 @@ def attention(
 
 def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
     """silu(first half) * second half: [T, 2F] -> [T, F] (SwiGLU, arXiv:2002.05202)."""
-    result: Tensor = _backend(gate_up_TF).silu_mul(gate_up_TF, out=out)
+    result: Tensor = backend(gate_up_TF).silu_mul(gate_up_TF, out=out)
     return result
 
 
@@ -291,7 +276,7 @@ def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Ten
     The highest logits are chosen; of equal ones, the expert of lower index. Weights are the softmax
     over the chosen logits where renormalized, else those of the softmax over all; in float32.
     """
-    result: tuple[Tensor, Tensor] = _backend(logits_TX).route(
+    result: tuple[Tensor, Tensor] = backend(logits_TX).route(
         logits_TX, num_chosen, renormalize=renormalize
     )
     return result
@@ -317,7 +302,7 @@ def experts(
     rounded to x's dtype. Each token's sum is made in float32, from rank 0 on. A packed weight is
     unpacked a tile at a time, never as a whole. Stages: multiply, activate, multiply, combine.
     """
-    result: Tensor = _backend(x_TE).experts(
+    result: Tensor = backend(x_TE).experts(
         x_TE,
         experts_TA,
         weights_TA,
@@ -329,62 +314,3 @@ def experts(
         out=out,
     )
     return result
-
-
-def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest logit, NaN where it holds one, and its lowest id: ([R], [R] int64).
-
-    Here and below logits are float32, and a row's result depends on that row alone.
-    """
-    result: tuple[Tensor, Tensor] = _backend(logits_RV).largest(logits_RV)
-    return result
-
-
-def uniform(
-    seeds: Sequence[int],
-    sample_indices: Sequence[int],
-    positions: Sequence[int],
-    purpose: Purpose,
-    device: torch.device,
-) -> Tensor:
-    """A random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64."""
-    result: Tensor = BACKENDS[device.type].uniform(
-        seeds, sample_indices, positions, purpose, device
-    )
-    return result
-
-
-def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
-    """The rules of a batch's rows, for `draw`, as often as the batch stays the same."""
-    result: DrawRules = BACKENDS[device.type].draw_rules(rules, device)
-    return result
-
-
-def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
-) -> Tensor:
-    """A token for each row, drawn as its rule says, into out [R] int64.
-
-    peak_R      what `largest` found. Where it isn't finite, the token means nothing.
-    uniform_R   the random number that decides.
-    A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
-    equals; top-p measures the mass that min-p and top-k leave.
-    """
-    result: Tensor = _backend(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
-    return result
-
-
-def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    """log softmax(logits) at some tokens of each row: [R, C] float64; NaN where a row has one."""
-    result: Tensor = _backend(logits_RV).log_probabilities(logits_RV, ids_RC)
-    return result
-
-
-def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
-    """The ids of each row's likeliest tokens, the lower id first among equals: [R, C], C <= V."""
-    result: Tensor = _backend(logits_RV).top_tokens(logits_RV, num_tokens)
-    return result
-
-
-def _backend(x: Tensor) -> ModuleType:
-    return BACKENDS[x.device.type]

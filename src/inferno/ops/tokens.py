@@ -1,0 +1,68 @@
+"""The contract's second part: what becomes of logits after a forward pass.
+
+Shape letters: R rows, V vocabulary, C tokens of interest. Logits are float32, and a row's result
+depends on that row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from inferno.ops.backends import BACKENDS, backend
+from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.philox import Purpose
+
+
+def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest logit, NaN where it holds one, and its lowest id: ([R], [R] int64)."""
+    result: tuple[Tensor, Tensor] = backend(logits_RV).largest(logits_RV)
+    return result
+
+
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    """A random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64."""
+    result: Tensor = BACKENDS[device.type].uniform(
+        seeds, sample_indices, positions, purpose, device
+    )
+    return result
+
+
+def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
+    """The rules of a batch's rows, for `draw`, as often as the batch stays the same."""
+    result: DrawRules = BACKENDS[device.type].draw_rules(rules, device)
+    return result
+
+
+def draw(
+    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+) -> Tensor:
+    """A token for each row, drawn as its rule says, into out [R] int64.
+
+    peak_R      what `largest` found. Where it isn't finite, the token means nothing.
+    uniform_R   the random number that decides.
+    A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
+    equals; top-p measures the mass that min-p and top-k leave.
+    """
+    result: Tensor = backend(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
+    return result
+
+
+def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
+    """log softmax(logits) at some tokens of each row: [R, C] float64; NaN where a row has one."""
+    result: Tensor = backend(logits_RV).log_probabilities(logits_RV, ids_RC)
+    return result
+
+
+def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
+    """The ids of each row's likeliest tokens, the lower id first among equals: [R, C], C <= V."""
+    result: Tensor = backend(logits_RV).top_tokens(logits_RV, num_tokens)
+    return result
