@@ -33,8 +33,9 @@ struct BatchView {
     const std::int64_t* token_ids;  // [num_tokens]
 };
 
-// One layer's cache. Keys lie as [blocks][kv_heads][head_dim][block_size], so that 16 positions of
-// one dimension fill a register; values as [blocks][kv_heads][block_size][head_dim].
+// One layer's cache. Values lie as [blocks][kv_heads][block_size][head_dim], and so do keys of
+// bfloat16, which attention arranges in pairs. Keys of other types lie as
+// [blocks][kv_heads][head_dim][block_size], so that 16 positions of one dimension fill a register.
 // With int8 each head's key or value of a token has one scale: [blocks][kv_heads][block_size] float.
 struct CacheView {
     void* keys;
@@ -46,6 +47,14 @@ struct CacheView {
     std::int64_t block_size;
     std::int64_t kv_heads;
     std::int64_t head_dim;
+
+    bool has_whole_keys() const { return type == Type::bf16; }
+    std::int64_t dimension_stride() const { return has_whole_keys() ? 1 : block_size; }
+    // Where the key of `row` begins; rows count positions of all blocks' heads.
+    std::int64_t key_start(std::int64_t row) const {
+        if (has_whole_keys()) return row * head_dim;
+        return row / block_size * head_dim * block_size + row % block_size;
+    }
 };
 
 enum class Gate : std::int32_t { silu = 0, clamped = 1 };

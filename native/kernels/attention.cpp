@@ -1,108 +1,14 @@
 // Causal attention over the paged cache, with windows and sinks.
 #include "families.h"
-#include "attention_plan.h"
+#include "attention_direct.h"
+#include "attention_job.h"
+#include "attention_pairs.h"
 
 namespace inferno::INFERNO_LEVEL {
 namespace {
 
 // From this many rows on it pays to widen a tile once instead of at each use.
 constexpr Index kCopyFromRows = 16;
-
-// One thread's memory for one task.
-struct Workspace {
-    float* queries;  // [rows][D], scaled
-    float* rows;     // [rows] softmaxes of one split
-    float* totals;   // [rows] softmaxes of all splits
-    float* scores;   // [kRows][64]
-    TileMemory tile;
-};
-
-Index workspace_floats(const Shape& shape) {
-    const Index rows = shape.block_tokens * shape.group;
-    const Index tile = kTile * (shape.head_dim + shape.layout.padded + 2);
-    return rows * (shape.layout.padded + 2 * shape.row_size()) + kRows * kTile + tile;
-}
-
-Workspace cut_workspace(const Shape& shape, void* memory) {
-    const Index rows = shape.block_tokens * shape.group;
-    float* next = static_cast<float*>(memory);
-    const auto take = [&next](Index count) {
-        float* taken = next;
-        next += count;
-        return taken;
-    };
-    Workspace w;
-    w.queries = take(rows * shape.layout.padded);
-    w.rows = take(rows * shape.row_size());
-    w.totals = take(rows * shape.row_size());
-    w.scores = take(kRows * kTile);
-    w.tile.keys = take(kTile * shape.head_dim);
-    w.tile.values = take(kTile * shape.layout.padded);
-    w.tile.key_scales = take(kTile);
-    w.tile.value_scales = take(kTile);
-    return w;
-}
-
-// One head's share of a task.
-struct Job {
-    const AttentionArgs& args;
-    const Shape& shape;
-    const Block& block;
-    Index kv_head;
-
-    Index num_rows() const { return block.num_tokens * shape.group; }
-    Index window() const { return args.batch->window; }
-    // Row r is head r % group of token r / group.
-    Span visible(Index row) const {
-        return visible_from(block.first_position + row / shape.group, window());
-    }
-    Index token(Index row) const {
-        return args.batch->query_starts[block.request] + block.first_token + row / shape.group;
-    }
-    Index head(Index row) const { return kv_head * shape.group + row % shape.group; }
-};
-
-void load_queries(const Job& job, float* queries) {
-    const Rows& q = job.args.q;
-    const Index head_dim = job.shape.head_dim;
-    with_activation_type(q.type, [&](auto e) {
-        using E = decltype(e);
-        for (Index row = 0; row < job.num_rows(); ++row) {
-            const auto* from = static_cast<const typename E::Raw*>(q.data) +
-                               job.token(row) * q.stride + job.head(row) * head_dim;
-            float* to = queries + row * job.shape.layout.padded;
-            for (Index d = 0; d < head_dim; d += kLanes) {
-                store(to + d, mul(load_part<E>(from, d, head_dim), splat(job.args.scale)));
-            }
-        }
-    });
-}
-
-void write_row(const Job& job, Index row, float* total) {
-    const Rows& out = job.args.out;
-    const Index head_dim = job.shape.head_dim;
-    const F sum = splat(job.shape.layout.total(total));
-    with_activation_type(out.type, [&](auto e) {
-        using E = decltype(e);
-        auto* to = static_cast<typename E::Raw*>(out.data) + job.token(row) * out.stride +
-                   job.head(row) * head_dim;
-        for (Index d = 0; d < head_dim; d += kLanes) {
-            store_part<E>(to, d, head_dim, div(load(total + d), sum));
-        }
-    });
-}
-
-// A row before its first position: empty, or a sink, which is a score without a value.
-void start_total(const Job& job, Index row, float* total) {
-    const RowLayout& layout = job.shape.layout;
-    open_row(layout, total);
-    const Optional& sinks = job.args.sinks;
-    if (!sinks.data) return;
-    float sink[kLanes];
-    store(sink, load_weights(sinks, job.head(row), job.head(row) + 1));
-    layout.maximum(total) = sink[0];
-    layout.total(total) = 1.0f;
-}
 
 // Up to kRows rows from `first` on, and what they see of the tile that begins at `start`.
 struct Group {
@@ -129,26 +35,26 @@ Group group_of(const Job& job, Index start, Index first, Index num_rows) {
 // even with the weight 0, for it may be infinite.
 template <class E>
 void add_visible_values(const RowLayout& layout, const Tile<E>& tile, const Group& g,
-                        const float* weights, float* rows) {
-    const auto add_alone = [&](Index r, Span span) {
-        if (is_empty(span)) return;
-        const ValueArgs<E> args = {tile, span, weights + r * kTile, rows + r * layout.size(),
-                                   layout.size()};
-        add_values(args, 1, layout.padded);
+                        const FactorOf<E>* weights, float* rows) {
+    const Span all = {round_up(g.by_all.begin, E::kCount), g.by_all.end / E::kCount * E::kCount};
+    const auto add_alone = [&](Index r, Index begin, Index end) {
+        const ValueArgs<E> args = {tile, {begin, end}, weights + r * kTile,
+                                   rows + r * layout.size(), layout.size()};
+        add_to_row(args, layout.padded);
     };
     for (Index r = 0; r < g.num_rows; ++r) {
-        add_alone(r, {g.visible[r].begin, min(g.visible[r].end, g.by_all.begin)});
+        add_alone(r, g.visible[r].begin, min(g.visible[r].end, all.begin));
     }
-    const ValueArgs<E> args = {tile, g.by_all, weights, rows, layout.size()};
-    if (!is_empty(g.by_all)) add_values(args, g.num_rows, layout.padded);
+    const ValueArgs<E> args = {tile, all, weights, rows, layout.size()};
+    if (!is_empty(all)) add_values(args, g.num_rows, layout.padded);
     for (Index r = 0; r < g.num_rows; ++r) {
-        add_alone(r, {max(g.visible[r].begin, g.by_all.end), g.visible[r].end});
+        add_alone(r, max(g.visible[r].begin, all.end), g.visible[r].end);
     }
 }
 
 template <class E>
-void add_tile_to_group(const Job& job, const Tile<E>& tile, const Group& g, const Workspace& w,
-                       float* rows) {
+void add_tile_to_group(const Job& job, const Tile<E>& tile, const Group& g,
+                       const Workspace<typename E::Factor>& w, float* rows) {
     if (is_empty(g.by_any)) return;
     const RowLayout& layout = job.shape.layout;
     const ScoreArgs<E> args = {tile, w.queries + g.first * layout.padded, layout.padded,
@@ -157,13 +63,16 @@ void add_tile_to_group(const Job& job, const Tile<E>& tile, const Group& g, cons
     rows += g.first * layout.size();
     for (Index r = 0; r < g.num_rows; ++r) {
         if (is_empty(g.visible[r])) continue;
-        weigh(layout, tile, g.visible[r], w.scores + r * kTile, rows + r * layout.size());
+        weigh<typename E::Factor>(layout, tile.scales, g.visible[r], job.args.scale,
+                                  w.scores + r * kTile, w.weights + r * kTile,
+                                  rows + r * layout.size());
     }
-    add_visible_values(layout, tile, g, w.scores, rows);
+    add_visible_values(layout, tile, g, w.weights, rows);
 }
 
 template <class E>
-void add_tile(const Job& job, const Tile<E>& tile, Index start, const Workspace& w, float* rows) {
+void add_tile(const Job& job, const Tile<E>& tile, Index start,
+              const Workspace<typename E::Factor>& w, float* rows) {
     const Index num_rows = job.num_rows();
     const Index num_groups = (num_rows + kRows - 1) / kRows;
     const Index step = (num_rows + num_groups - 1) / num_groups;  // 8 rows are 4 and 4, not 6 and 2
@@ -173,26 +82,87 @@ void add_tile(const Job& job, const Tile<E>& tile, Index start, const Workspace&
     }
 }
 
+// A part of a request's positions, and where they lie.
+struct Part {
+    HeadCache head;
+    Span here;
+    Span seen;  // goes on after it
+};
+
+// Adds the tiles of a cache of type C.
+template <class C>
+struct Tiles {
+    using Query = F32;
+
+    static void add(const Job& job, const Part& part, Index start, const Workspace<F32>& w,
+                    float* rows) {
+        const CacheView& cache = job.args.cache;
+        const bool is_worth_a_copy = cache.type != Type::f32 && job.num_rows() >= kCopyFromRows;
+        if (can_read_in_place(cache) && !is_worth_a_copy) {
+            add_tile(job, find_tile<C>(part.head, start, part.seen), start, w, rows);
+        } else {
+            const Span span = intersection(part.here, {start, start + kTile});
+            add_tile(job, copy_tile<C>(part.head, start, span, w.tile), start, w, rows);
+        }
+    }
+};
+
+template <>
+struct Tiles<BF16> {
+    using Query = BF16;
+
+    static void add(const Job& job, const Part& part, Index start, const Workspace<BF16>& w,
+                    float* rows) {
+        const CacheView& cache = job.args.cache;
+        TileRows found;
+        find_rows(part.head, start, intersection(part.here, {start, start + kTile}), found);
+        PanelRows next[kPanels];
+        for (Index panel = found.span.begin / kLanes; panel * kLanes < found.span.end; ++panel) {
+            job.ahead.find_next(next[panel]);
+        }
+        const Source keys = {static_cast<const std::uint16_t*>(cache.keys), found, next,
+                             cache.head_dim};
+        const Source values = {static_cast<const std::uint16_t*>(cache.values), found, next,
+                               cache.head_dim};
+        if (job.block.num_tokens == 1 && job.num_rows() <= kDirectRows) {
+            add_directly(job, keys, values, w, rows);
+        } else {
+            add_tile(job, copy_pairs(keys, values, w.tile), start, w, rows);
+        }
+    }
+
+   private:
+    static void add_directly(const Job& job, const Source& keys, const Source& values,
+                             const Workspace<BF16>& w, float* rows) {
+        const RowLayout& layout = job.shape.layout;
+        const DirectArgs scores = {keys, w.queries, layout.padded, w.scores, kTile};
+        const DirectArgs sums = {values, w.weights, kTile, rows, layout.size()};
+        with_rows(job.num_rows(), [&](auto count) {
+            constexpr int kCount = decltype(count)::value;
+            score_directly<kCount>(scores);
+            for (Index r = 0; r < kCount; ++r) {
+                weigh<BF16>(layout, {}, keys.rows.span, job.args.scale, w.scores + r * kTile,
+                            w.weights + r * kTile, rows + r * layout.size());
+            }
+            add_values_directly<kCount>(sums);
+        });
+    }
+};
+
 // The softmaxes of all rows over one split's positions.
 template <class C>
-void attend_split(const Job& job, Index split, const Workspace& w, float* rows) {
+void attend_split(const Job& job, Index split, const Workspace<typename Tiles<C>::Query>& w,
+                  float* rows) {
     const RowLayout& layout = job.shape.layout;
     const BatchView& batch = *job.args.batch;
-    const CacheView& cache = job.args.cache;
-    const HeadCache head = {cache, batch.block_tables + job.block.request * batch.table_width,
-                            job.kv_head};
-    const bool is_in_place = can_read_in_place(cache) &&
-                             (cache.type == Type::f32 || job.num_rows() < kCopyFromRows);
     const Span seen = seen_by(job.block, job.window());
-    const Span here = intersection(seen, {split * kSplit, (split + 1) * kSplit});
+    const Part part = {
+        {job.args.cache, batch.block_tables + job.block.request * batch.table_width, job.kv_head},
+        intersection(seen, {split * kSplit, (split + 1) * kSplit}),
+        seen};
     for (Index r = 0; r < job.num_rows(); ++r) open_row(layout, rows + r * layout.size());
-    for (Index start = here.begin / kTile * kTile; start < here.end; start += kTile) {
-        if (is_in_place) {
-            add_tile(job, find_tile<C>(head, start, seen), start, w, rows);
-        } else {
-            const Span span = intersection(here, {start, start + kTile});
-            add_tile(job, copy_tile<C>(head, start, span, w.tile), start, w, rows);
-        }
+    for (Index start = part.here.begin / kTile * kTile; start < part.here.end; start += kTile) {
+        Tiles<C>::add(job, part, start, w, rows);
     }
     for (Index r = 0; r < job.num_rows(); ++r) close_row(layout, rows + r * layout.size());
 }
@@ -223,9 +193,9 @@ void write_rows(const Job& job, float* totals) {
 }
 
 template <class C>
-void attend(const Job& job, const Task& task, const Plan& plan, float* partials,
-            const Workspace& w) {
-    load_queries(job, w.queries);
+void attend(const Job& job, const Task& task, const Plan& plan, float* partials, void* memory) {
+    const auto w = cut_workspace<typename Tiles<C>::Query>(job.shape, memory);
+    load_queries<typename Tiles<C>::Query>(job, w.queries);
     if (task.partials >= 0) {
         for (Index split = task.splits.begin; split < task.splits.end; ++split) {
             attend_split<C>(job, split, w, rows_of_split(job, task, plan, partials, split));
@@ -242,13 +212,14 @@ void attend(const Job& job, const Task& task, const Plan& plan, float* partials,
 
 // Once for each block that was cut: by the first of its tasks.
 void merge_block(const Job& job, const Task& task, const Plan& plan, float* partials,
-                 const Workspace& w) {
+                 void* memory) {
     if (task.partials < 0 || task.splits.begin != task.all_splits.begin) return;
-    start_totals(job, w.totals);
+    float* totals = static_cast<float*>(memory);
+    start_totals(job, totals);
     for (Index split = task.all_splits.begin; split < task.all_splits.end; ++split) {
-        merge_split(job, w.totals, rows_of_split(job, task, plan, partials, split));
+        merge_split(job, totals, rows_of_split(job, task, plan, partials, split));
     }
-    write_rows(job, w.totals);
+    write_rows(job, totals);
 }
 
 }  // namespace
@@ -268,24 +239,27 @@ void attention(const AttentionArgs& args, Pool& pool) {
     float* partials = reinterpret_cast<float*>(static_cast<char*>(shared) + task_bytes);
     plan_tasks(*args.batch, shape, fair_share, plan);
 
+    const Index num_jobs = plan.num_tasks * shape.kv_heads;
+    const Index grain = max(1, min(shape.kv_heads, num_jobs / (8 * pool.num_threads())));
+    const auto bytes = static_cast<std::size_t>(workspace_size(shape) * 4);
     const auto run = [&](auto&& f) {
-        pool.run(plan.num_tasks * shape.kv_heads, 1, [&](Index begin, Index end, int thread) {
-            const auto bytes = static_cast<std::size_t>(workspace_floats(shape) * 4);
-            const Workspace w = cut_workspace(shape, pool.scratch(thread, bytes));
+        pool.run(num_jobs, grain, [&](Index begin, Index end, int thread) {
+            void* memory = pool.scratch(thread, bytes);
+            Ahead ahead(args, plan, begin, end);
             for (Index i = begin; i < end; ++i) {
                 const Task& task = plan.tasks[i / shape.kv_heads];
-                f(Job{args, shape, task.block, i % shape.kv_heads}, task, w);
+                f(Job{args, shape, task.block, i % shape.kv_heads, ahead}, task, memory);
             }
         });
     };
     with_cache_type(args.cache.type, [&](auto c) {
-        run([&](const Job& job, const Task& task, const Workspace& w) {
-            attend<decltype(c)>(job, task, plan, partials, w);
+        run([&](const Job& job, const Task& task, void* memory) {
+            attend<decltype(c)>(job, task, plan, partials, memory);
         });
     });
     if (plan.num_partial_rows == 0) return;
-    run([&](const Job& job, const Task& task, const Workspace& w) {
-        merge_block(job, task, plan, partials, w);
+    run([&](const Job& job, const Task& task, void* memory) {
+        merge_block(job, task, plan, partials, memory);
     });
 }
 

@@ -1,8 +1,10 @@
-// Attention's two products in float32: queries with keys that lie transposed, weights with values.
-// Both add term by term in ascending order, however many rows and columns are computed at once.
+// Attention's two products: queries with keys that lie transposed, weights with values. Both add
+// term by term, or pair by pair, in ascending order, however many rows and columns are computed at
+// once.
 //
-// Each brings near what will be read next: the scores' product the tile's values, the values'
-// product the next tile's keys. Keys and values of a tile take equal shares of memory.
+// What is read in the cache is brought near before: during the scores' product the tile's values,
+// during the values' product the next tile's keys. Keys and values of a tile take equal shares of
+// memory.
 #pragma once
 
 #include "attention_tile.h"
@@ -20,13 +22,13 @@ constexpr int kRows = 2;
 constexpr int columns_for(int rows) { return rows == 1 ? 4 : 2; }
 #endif
 
-// Into the second level: the first holds little more than a tile, which it would push out.
-inline void bring_near(const char* p) { _mm_prefetch(p, _MM_HINT_T1); }
+template <class E>
+using FactorOf = typename E::Factor::Raw;
 
 template <class E>
 struct ScoreArgs {
     const Tile<E>& tile;
-    const float* queries;
+    const FactorOf<E>* queries;
     Index query_stride;
     Index head_dim;
     float* scores;  // [rows][64]
@@ -45,20 +47,20 @@ inline void score_panels(const ScoreArgs<E>& args, Index panel) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) sums[r][v] = zero();
     }
-    const float* q = args.queries;
-    const float* const end = q + args.head_dim;
+    const FactorOf<E>* q = args.queries;
+    const FactorOf<E>* const end = q + args.head_dim;
     const Index query_stride = args.query_stride, key_stride = args.tile.key_stride;
-    constexpr Index kStep = kLanes * size_in<E>();
-    for (Index at = 0, near_at = 0; q < end; ++q, at += key_stride, near_at += kStep) {
-        F factors[R];
+    constexpr Index kStep = kLanes * E::kCount * size_in<E>();
+    for (Index at = 0, near_at = 0; q < end; q += E::kCount, at += key_stride, near_at += kStep) {
+        decltype(E::splat(q)) factors[R];
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) factors[r] = splat(q[r * query_stride]);
+        for (int r = 0; r < R; ++r) factors[r] = E::splat(q + r * query_stride);
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) {
-            bring_near(values[v] + near_at);
-            const F key = E::load(keys[v] + at);
+            if (E::kIsInCache) bring_near(values[v] + near_at);
+            const auto key = E::load(keys[v] + at);
 #pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) sums[r][v] = fma(factors[r], key, sums[r][v]);
+            for (int r = 0; r < R; ++r) sums[r][v] = E::add_product(sums[r][v], factors[r], key);
         }
     }
     float* const scores = args.scores + panel * kLanes;
@@ -72,9 +74,9 @@ inline void score_panels(const ScoreArgs<E>& args, Index panel) {
 template <class E>
 struct ValueArgs {
     const Tile<E>& tile;
-    Span span;             // of the tile's positions
-    const float* weights;  // [rows][64]
-    float* rows;           // to which weighted values are added
+    Span span;                   // of the tile's positions: whole pairs, where operands are pairs
+    const FactorOf<E>* weights;  // [rows][64]
+    float* rows;                 // to which weighted values are added
     Index row_stride;
 };
 
@@ -88,25 +90,28 @@ inline void add_columns(const ValueArgs<E>& args, Index column) {
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) sums[r][v] = load(rows + r * args.row_stride + v * kLanes);
     }
+    constexpr Index kRegister = kLanes * E::kCount;
     const Index stride = args.tile.value_stride;
     for (Index i = args.span.begin; i < args.span.end;) {
         const Index panel = i / kLanes;
-        const Index first = i % kLanes * stride + column;
+        const Index first = i % kLanes / E::kCount * stride + column * E::kCount;
         const typename E::Raw* values = args.tile.values[panel] + first;
         const char* next = args.tile.next[panel] + first * size_in<E>();
         const Index end = min(args.span.end, (panel + 1) * kLanes);
-        for (; i < end; ++i, values += stride, next += stride * size_in<E>()) {
-            F factors[R];
+        for (; i < end; i += E::kCount, values += stride, next += stride * size_in<E>()) {
+            decltype(E::splat(args.weights)) factors[R];
 #pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) factors[r] = splat(args.weights[r * kTile + i]);
+            for (int r = 0; r < R; ++r) factors[r] = E::splat(args.weights + r * kTile + i);
 #pragma GCC unroll 8
             for (int v = 0; v < V; ++v) {
-                if (v * kLanes * size_in<E>() % 64 == 0) {  // a cache line
-                    bring_near(next + v * kLanes * size_in<E>());
+                if (E::kIsInCache && v * kRegister * size_in<E>() % 64 == 0) {  // a cache line
+                    bring_near(next + v * kRegister * size_in<E>());
                 }
-                const F value = E::load(values + v * kLanes);
+                const auto value = E::load(values + v * kRegister);
 #pragma GCC unroll 8
-                for (int r = 0; r < R; ++r) sums[r][v] = fma(factors[r], value, sums[r][v]);
+                for (int r = 0; r < R; ++r) {
+                    sums[r][v] = E::add_product(sums[r][v], factors[r], value);
+                }
             }
         }
     }
@@ -114,6 +119,20 @@ inline void add_columns(const ValueArgs<E>& args, Index column) {
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) store(rows + r * args.row_stride + v * kLanes, sums[r][v]);
+    }
+}
+
+// One pair of which one position is hidden: its value may be infinite, so that it counts as zero.
+// `position` is the visible one.
+inline void add_half_pair(const ValueArgs<Pair>& args, Index position, Index width) {
+    const Index first = position / 2 * 2, panel = first / kLanes;
+    const std::uint16_t* values =
+        args.tile.values[panel] + first % kLanes / 2 * args.tile.value_stride;
+    const I factors = Pair::splat(args.weights + first);
+    const I visible = splat_int(position % 2 == 0 ? 0x0000ffff : static_cast<int>(0xffff0000));
+    for (Index i = 0; i < width; i += kLanes) {
+        const I terms = bit_and(Pair::load(values + 2 * i), visible);
+        store(args.rows + i, Pair::add_product(load(args.rows + i), factors, terms));
     }
 }
 
@@ -164,6 +183,22 @@ inline void add_values(const ValueArgs<E>& args, Index num_rows, Index width) {
         case 2: return add_rows<E, 2>(args, width);
         default: return add_rows<E, 1>(args, width);
     }
+}
+
+// One row alone, with a span of any positions.
+template <class C>
+inline void add_to_row(const ValueArgs<Single<C>>& args, Index width) {
+    if (!is_empty(args.span)) add_values(args, 1, width);
+}
+
+inline void add_to_row(const ValueArgs<Pair>& args, Index width) {
+    const Span span = args.span;
+    if (is_empty(span)) return;
+    ValueArgs<Pair> pairs = args;
+    pairs.span = {round_up(span.begin, 2), span.end / 2 * 2};
+    if (span.begin < pairs.span.begin) add_half_pair(args, span.begin, width);
+    if (!is_empty(pairs.span)) add_values(pairs, 1, width);
+    if (span.end > pairs.span.end) add_half_pair(args, span.end - 1, width);
 }
 
 }  // namespace

@@ -25,9 +25,11 @@ struct Shape {
 };
 
 inline Shape shape_of(const AttentionArgs& args) {
-    const Index group = args.num_heads / args.cache.kv_heads;
-    return {group, args.cache.kv_heads, args.cache.head_dim,
-            {round_up(args.cache.head_dim, kLanes)}, max(1, kBlockRows / group)};
+    const CacheView& cache = args.cache;
+    const Index group = args.num_heads / cache.kv_heads;
+    const Index unit = cache.has_whole_keys() ? kWords : kLanes;  // a register's values
+    return {group, cache.kv_heads, cache.head_dim, {round_up(cache.head_dim, unit)},
+            max(1, kBlockRows / group)};
 }
 
 // Some of a request's tokens, that one task computes for one key/value head.

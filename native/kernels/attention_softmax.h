@@ -10,10 +10,11 @@ namespace {
 
 constexpr float kLowest = -3.402823466e38f;
 
-// A row's softmax: the weighted sums of D dimensions (rounded up to 16), then sixteen lanes of the
-// weights' total, then the maximum. A row that was closed has its total in the first lane.
+// A row's softmax: the weighted sums of D dimensions (rounded up to whole registers), then sixteen
+// lanes of the weights' total, then the maximum. A row that was closed has its total in the first
+// lane.
 struct RowLayout {
-    Index padded;  // D, rounded up to 16
+    Index padded;  // D, rounded up
 
     Index size() const { return padded + 2 * kLanes; }
     float& total(float* row) const { return row[padded]; }
@@ -38,16 +39,17 @@ inline void raise_maximum(const RowLayout& layout, float* row, float maximum) {
     layout.maximum(row) = maximum;
 }
 
-// Take a tile's scores into a row's softmax, of which those in `visible` count. They become the
-// weights of the tile's values; those of panels outside are left as they were.
-template <class E>
-void weigh(const RowLayout& layout, const Tile<E>& tile, Span visible, float* scores, float* row) {
+// Take a tile's scores into a row's softmax, of which those in `visible` count, times `scale`. They
+// become the weights of the tile's values; those of panels outside hold anything.
+template <class Weight>
+void weigh(const RowLayout& layout, const Scales& scales, Span visible, float scale, float* scores,
+           typename Weight::Raw* weights, float* row) {
     const Index first = visible.begin / kLanes, end = (visible.end + kLanes - 1) / kLanes;
     F most = splat(kLowest);
     for (Index panel = first; panel < end; ++panel) {
         const Index start = panel * kLanes;
-        F score = load(scores + start);
-        if (tile.key_scales[panel]) score = mul(score, load(tile.key_scales[panel]));
+        F score = mul(load(scores + start), splat(scale));
+        if (scales.keys[panel]) score = mul(score, load(scales.keys[panel]));
         score = between(score, visible.begin - start, visible.end - start, -__builtin_inff());
         store(scores + start, score);
         most = max(most, score);
@@ -58,10 +60,10 @@ void weigh(const RowLayout& layout, const Tile<E>& tile, Span visible, float* sc
     F total = load(&layout.total(row));
     for (Index panel = first; panel < end; ++panel) {
         const Index start = panel * kLanes;
-        F weight = exp(sub(load(scores + start), splat(layout.maximum(row))));
+        F weight = Weight::rounded(exp(sub(load(scores + start), splat(layout.maximum(row)))));
         total = add(total, weight);
-        if (tile.value_scales[panel]) weight = mul(weight, load(tile.value_scales[panel]));
-        store(scores + start, weight);
+        if (scales.values[panel]) weight = mul(weight, load(scales.values[panel]));
+        Weight::store(weights + start, weight);
     }
     store(&layout.total(row), total);
 }

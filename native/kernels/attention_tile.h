@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../kernels.h"
-#include "../simd/elements.h"
+#include "attention_operands.h"
 
 namespace inferno {
 namespace {
@@ -18,25 +18,37 @@ struct Span {
 inline bool is_empty(Span s) { return s.begin >= s.end; }
 inline Span intersection(Span a, Span b) { return {max(a.begin, b.begin), min(a.end, b.end)}; }
 
-// Sixteen positions are a panel. Only the panels that were opened have pointers.
+// One factor of each position's scores, and of its values; or null.
+struct Scales {
+    const float* keys[kPanels];
+    const float* values[kPanels];
+};
+
+// Sixteen positions are a panel. Only the panels that were opened have pointers. Where operands are
+// pairs, a stride leads from one pair of dimensions, or of positions, to the next.
 template <class E>
 struct Tile {
     const typename E::Raw* keys[kPanels];    // dimensions are key_stride apart, positions adjacent
     const typename E::Raw* values[kPanels];  // positions are value_stride apart
-    const float* key_scales[kPanels];        // one each position, or null
-    const float* value_scales[kPanels];
     Index key_stride;
     Index value_stride;
+    Scales scales;
     const char* next[kPanels];  // as many bytes of the next tile's keys as a panel of values has
 };
 
-// Room for a copied tile: keys [D][64], values [64][D rounded up to 16], scales [64] and [64].
+// Room for a copied tile: keys [D][64], values [64][D], D rounded up, scales [64] and [64].
 struct TileMemory {
     float* keys;
     float* values;
     float* key_scales;
     float* value_scales;
 };
+
+// Numbers of a tile's keys, or values, in its memory.
+inline Index tile_size(Index head_dim) { return kTile * round_up(head_dim, kWords); }
+
+// Into the second level: the first holds little more than a tile, which it would push out.
+inline void bring_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // One request's keys and values of one head.
 struct HeadCache {
@@ -102,20 +114,21 @@ void copy_values(const HeadCache& head, Index start, Span span, float* values) {
 
 // `span` of the tile that begins at `start`, copied. The rest of `memory` holds anything.
 template <class C>
-Tile<F32> copy_tile(const HeadCache& head, Index start, Span span, const TileMemory& memory) {
+Tile<Single<F32>> copy_tile(const HeadCache& head, Index start, Span span,
+                            const TileMemory& memory) {
     const bool has_scales = head.cache.type == Type::i8;
     copy_keys<C>(head, start, span, memory.keys);
     copy_values<C>(head, start, span, memory.values);
     if (has_scales) copy_scales(head, start, span, memory);
-    Tile<F32> tile;
+    Tile<Single<F32>> tile;
     tile.key_stride = kTile;
     tile.value_stride = round_up(head.cache.head_dim, kLanes);
     for (Index panel = 0; panel < kPanels; ++panel) {
         const Index first = panel * kLanes;
         tile.keys[panel] = memory.keys + first;
         tile.values[panel] = memory.values + first * tile.value_stride;
-        tile.key_scales[panel] = has_scales ? memory.key_scales + first : nullptr;
-        tile.value_scales[panel] = has_scales ? memory.value_scales + first : nullptr;
+        tile.scales.keys[panel] = has_scales ? memory.key_scales + first : nullptr;
+        tile.scales.values[panel] = has_scales ? memory.value_scales + first : nullptr;
         tile.next[panel] = reinterpret_cast<const char*>(tile.values[panel]);
     }
     return tile;
@@ -124,14 +137,14 @@ Tile<F32> copy_tile(const HeadCache& head, Index start, Span span, const TileMem
 // The same, read where it lies; `seen` goes on after the tile. Blocks must hold whole panels, and
 // heads whole registers.
 template <class C>
-Tile<C> find_tile(const HeadCache& head, Index start, Span seen) {
+Tile<Single<C>> find_tile(const HeadCache& head, Index start, Span seen) {
     using Raw = typename C::Raw;
     const CacheView& cache = head.cache;
     const Raw* keys = static_cast<const Raw*>(cache.keys);
     const Raw* values = static_cast<const Raw*>(cache.values);
     const bool has_scales = cache.type == Type::i8;
     const Index last_panel = (seen.end - 1) / kLanes * kLanes;
-    Tile<C> tile;
+    Tile<Single<C>> tile;
     tile.key_stride = cache.block_size;
     tile.value_stride = cache.head_dim;
     for (Index panel = max(0, seen.begin - start) / kLanes; panel < kPanels; ++panel) {
@@ -140,8 +153,8 @@ Tile<C> find_tile(const HeadCache& head, Index start, Span seen) {
         const Index offset = position % cache.block_size, row = block + offset;
         tile.keys[panel] = keys + block * cache.head_dim + offset;
         tile.values[panel] = values + row * cache.head_dim;
-        tile.key_scales[panel] = has_scales ? cache.key_scales + row : nullptr;
-        tile.value_scales[panel] = has_scales ? cache.value_scales + row : nullptr;
+        tile.scales.keys[panel] = has_scales ? cache.key_scales + row : nullptr;
+        tile.scales.values[panel] = has_scales ? cache.value_scales + row : nullptr;
         const Index next_row = head.row_at(min(position + kTile, last_panel));
         tile.next[panel] = reinterpret_cast<const char*>(keys + next_row * cache.head_dim);
     }

@@ -26,15 +26,27 @@ void load_head(const typename E::Raw* x, Index head_dim, const Optional& weight,
     }
 }
 
+// From the activations' type E to a cache's or a result's. What has been rounded to E would not be
+// changed by rounding to it again.
+template <class E, class O>
+struct Rounded {
+    static F to(F a) { return E::rounded(a); }
+};
+template <>
+struct Rounded<BF16, BF16> {
+    static F to(F a) { return a; }
+};
+
 // Pair i is (i, i + half). Products and differences round one by one, as plain float32 code does.
-template <class E>
-void rotate_head(float* head, Index half, const float* cosines) {
+template <class E, class O>
+void rotate_head(const float* head, Index half, const float* cosines, typename O::Raw* out) {
     const float* sines = cosines + half;
     for (Index i = 0; i < half; i += 16) {
         const F c = load_part<F32>(cosines, i, half), s = load_part<F32>(sines, i, half);
         const F low = load(head + i), high = load(head + half + i);
-        store_part<F32>(head, i, half, E::rounded(sub(mul(low, c), mul(high, s))));
-        store_part<F32>(head + half, i, half, E::rounded(add(mul(high, c), mul(low, s))));
+        const F turned = sub(mul(low, c), mul(high, s)), other = add(mul(high, c), mul(low, s));
+        store_part<O>(out, i, half, Rounded<E, O>::to(turned));
+        store_part<O>(out + half, i, half, Rounded<E, O>::to(other));
     }
 }
 
@@ -76,38 +88,69 @@ Index run_of_slots(const RotateArgs& args, Index t, Index end) {
 
 // Memory of one thread.
 struct Workspace {
-    float* head;  // one, with room for reading a register beyond it
-    void* raw;    // kTokens heads as the cache holds them, `padded` elements each
+    float* head;     // one, with room for reading a register beyond it
+    float* rotated;  // one
+    void* raw;       // kTokens heads as the cache holds them, `padded` elements each
 };
 
-template <class E, class C>
-void store_keys(const RotateArgs& args, Index t, Index n, Index kv_head, const Workspace& w) {
-    using Raw = typename C::Raw;
+// Rows count positions of all blocks' heads.
+Index row_at(const RotateArgs& args, Index t, Index kv_head) {
     const CacheView& cache = args.cache;
-    const Index head_dim = cache.head_dim, padded = round_up(head_dim, 16);
     const Index block = args.batch->slots[t] / cache.block_size * cache.kv_heads + kv_head;
-    const Index offset = args.batch->slots[t] % cache.block_size;
-    Raw* raw = static_cast<Raw*>(w.raw);
-    for (Index i = 0; i < n; ++i) {
-        const auto* k = static_cast<const typename E::Raw*>(args.k.data) + (t + i) * args.k.stride;
-        load_head<E>(k + kv_head * head_dim, head_dim, args.k_norm, args.eps, w.head);
-        rotate_head<E>(w.head, head_dim / 2, args.cos_sin + (t + i) * head_dim);
-        const float scale = encode<C>(w.head, head_dim, raw + i * padded);
-        if (cache.type == Type::i8) cache.key_scales[block * cache.block_size + offset + i] = scale;
-    }
-    Raw* keys = static_cast<Raw*>(cache.keys) + block * head_dim * cache.block_size + offset;
-    for (Index d = 0; d < head_dim; ++d) {
-        for (Index i = 0; i < n; ++i) keys[d * cache.block_size + i] = raw[i * padded + d];
-    }
+    return block * cache.block_size + args.batch->slots[t] % cache.block_size;
 }
+
+// One key of one token, normalized, rotated, and as type O.
+template <class E, class O>
+void rotate_key(const RotateArgs& args, Index t, Index kv_head, float* head,
+                typename O::Raw* out) {
+    const Index head_dim = args.cache.head_dim;
+    const auto* k = static_cast<const typename E::Raw*>(args.k.data) + t * args.k.stride;
+    load_head<E>(k + kv_head * head_dim, head_dim, args.k_norm, args.eps, head);
+    rotate_head<E, O>(head, head_dim / 2, args.cos_sin + t * head_dim, out);
+}
+
+// Keys of a cache of type C, in which they lie transposed.
+template <class E, class C>
+struct Keys {
+    static void store(const RotateArgs& args, Index t, Index n, Index kv_head,
+                      const Workspace& w) {
+        using Raw = typename C::Raw;
+        const CacheView& cache = args.cache;
+        const Index head_dim = cache.head_dim, padded = round_up(head_dim, 16);
+        const Index row = row_at(args, t, kv_head);
+        Raw* raw = static_cast<Raw*>(w.raw);
+        for (Index i = 0; i < n; ++i) {
+            rotate_key<E, F32>(args, t + i, kv_head, w.head, w.rotated);
+            const float scale = encode<C>(w.rotated, head_dim, raw + i * padded);
+            if (cache.type == Type::i8) cache.key_scales[row + i] = scale;
+        }
+        Raw* keys = static_cast<Raw*>(cache.keys) + cache.key_start(row);
+        for (Index d = 0; d < head_dim; ++d) {
+            for (Index i = 0; i < n; ++i) keys[d * cache.block_size + i] = raw[i * padded + d];
+        }
+    }
+};
+
+// Of bfloat16 keys are whole.
+template <class E>
+struct Keys<E, BF16> {
+    static void store(const RotateArgs& args, Index t, Index n, Index kv_head,
+                      const Workspace& w) {
+        const CacheView& cache = args.cache;
+        auto* keys = static_cast<std::uint16_t*>(cache.keys) +
+                     cache.key_start(row_at(args, t, kv_head));
+        for (Index i = 0; i < n; ++i) {
+            rotate_key<E, BF16>(args, t + i, kv_head, w.head, keys + i * cache.head_dim);
+        }
+    }
+};
 
 template <class E, class C>
 void store_values(const RotateArgs& args, Index t, Index n, Index kv_head, const Workspace& w) {
     using Raw = typename C::Raw;
     const CacheView& cache = args.cache;
-    const Index head_dim = cache.head_dim;
-    const Index block = args.batch->slots[t] / cache.block_size * cache.kv_heads + kv_head;
-    const Index row = block * cache.block_size + args.batch->slots[t] % cache.block_size;
+    const Index head_dim = cache.head_dim, row = row_at(args, t, kv_head);
     for (Index i = 0; i < n; ++i) {
         const auto* v = static_cast<const typename E::Raw*>(args.v.data) + (t + i) * args.v.stride;
         load_head<E>(v + kv_head * head_dim, head_dim, {nullptr, Type::f32}, 0.0f, w.head);
@@ -118,31 +161,27 @@ void store_values(const RotateArgs& args, Index t, Index n, Index kv_head, const
     }
 }
 
-template <class E>
+template <class E, class O>
 void rotate_queries(const RotateArgs& args, Index t, float* head) {
-    using Raw = typename E::Raw;
     const Index head_dim = args.cache.head_dim;
-    const Raw* q = static_cast<const Raw*>(args.q.data) + t * args.q.stride;
+    const auto* q = static_cast<const typename E::Raw*>(args.q.data) + t * args.q.stride;
+    auto* out = static_cast<typename O::Raw*>(args.out.data) + t * args.out.stride;
+    const float* cosines = args.cos_sin + t * head_dim;
     for (Index h = 0; h < args.num_heads; ++h) {
         load_head<E>(q + h * head_dim, head_dim, args.q_norm, args.eps, head);
-        rotate_head<E>(head, head_dim / 2, args.cos_sin + t * head_dim);
-        with_activation_type(args.out.type, [&](auto o) {
-            using O = decltype(o);
-            auto* out = static_cast<typename O::Raw*>(args.out.data) + t * args.out.stride;
-            for (Index i = 0; i < head_dim; i += 16) {
-                store_part<O>(out + h * head_dim, i, head_dim, load(head + i));
-            }
-        });
+        rotate_head<E, O>(head, head_dim / 2, cosines, out + h * head_dim);
     }
 }
 
 template <class E, class C>
 void rotate_tokens(const RotateArgs& args, Index begin, Index end, const Workspace& w) {
-    for (Index t = begin; t < end; ++t) rotate_queries<E>(args, t, w.head);
+    with_activation_type(args.out.type, [&](auto o) {
+        for (Index t = begin; t < end; ++t) rotate_queries<E, decltype(o)>(args, t, w.head);
+    });
     for (Index t = begin, n; t < end; t += n) {
         n = run_of_slots(args, t, end);
         for (Index kv_head = 0; kv_head < args.cache.kv_heads; ++kv_head) {
-            store_keys<E, C>(args, t, n, kv_head, w);
+            Keys<E, C>::store(args, t, n, kv_head, w);
             store_values<E, C>(args, t, n, kv_head, w);
         }
     }
@@ -152,14 +191,15 @@ void rotate_tokens(const RotateArgs& args, Index begin, Index end, const Workspa
 
 void rotate_and_store(const RotateArgs& args, Pool& pool) {
     const Index padded = round_up(args.cache.head_dim, 16);
-    const auto bytes = static_cast<std::size_t>((padded + 16 + kTokens * padded) * 4);
+    const auto bytes = static_cast<std::size_t>((2 * padded + 16 + kTokens * padded) * 4);
     const Index share = (args.q.count + pool.num_threads() - 1) / pool.num_threads();
     const Index grain = min(kTokens, max(1, share));
     with_activation_type(args.q.type, [&](auto e) {
         with_cache_type(args.cache.type, [&](auto c) {
             pool.run(args.q.count, grain, [&](Index begin, Index end, int thread) {
                 float* memory = static_cast<float*>(pool.scratch(thread, bytes));
-                const Workspace w = {memory, memory + padded + 16};
+                float* rotated = memory + padded + 16;
+                const Workspace w = {memory, rotated, rotated + padded};
                 rotate_tokens<decltype(e), decltype(c)>(args, begin, end, w);
             });
         });

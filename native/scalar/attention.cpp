@@ -17,27 +17,24 @@ struct Query {
     std::int64_t end;
 
     std::int64_t kv_head() const { return head / (args.num_heads / args.cache.kv_heads); }
-    // The cache's heads of whole blocks are counted; so are a head's positions.
-    std::int64_t place(std::int64_t position) const {
-        const BatchView& batch = *args.batch;
-        const std::int64_t block =
-            batch.block_tables[request * batch.table_width + position / args.cache.block_size];
-        return block * args.cache.kv_heads + kv_head();
-    }
     std::int64_t row(std::int64_t position) const {
-        return place(position) * args.cache.block_size + position % args.cache.block_size;
+        const BatchView& batch = *args.batch;
+        const CacheView& cache = args.cache;
+        const std::int64_t block =
+            batch.block_tables[request * batch.table_width + position / cache.block_size];
+        return (block * cache.kv_heads + kv_head()) * cache.block_size +
+               position % cache.block_size;
     }
 };
 
 float score_of(const Query& query, std::int64_t position) {
     const CacheView& cache = query.args.cache;
-    const std::int64_t head_dim = cache.head_dim;
-    const std::int64_t first = query.place(position) * head_dim * cache.block_size +
-                               position % cache.block_size;
+    const std::int64_t head_dim = cache.head_dim, stride = cache.dimension_stride();
+    const std::int64_t first = cache.key_start(query.row(position));
     float score = 0.0f;
     for (std::int64_t d = 0; d < head_dim; ++d) {
         const float q = read(query.args.q, query.token, query.head * head_dim + d);
-        score += q * query.args.scale * read(cache.keys, cache.type, first + d * cache.block_size);
+        score += q * query.args.scale * read(cache.keys, cache.type, first + d * stride);
     }
     return cache.type == Type::i8 ? score * cache.key_scales[query.row(position)] : score;
 }

@@ -62,13 +62,12 @@ void store_token(const RotateArgs& args, std::int64_t t, float* head) {
     const std::int64_t offset = args.batch->slots[t] % cache.block_size;
     const std::int64_t head_dim = cache.head_dim;
     for (std::int64_t kv_head = 0; kv_head < cache.kv_heads; ++kv_head) {
-        const std::int64_t place = block * cache.kv_heads + kv_head;
-        const std::int64_t row = place * cache.block_size + offset;
+        const std::int64_t row = (block * cache.kv_heads + kv_head) * cache.block_size + offset;
         load_head(args.k, t, kv_head * head_dim, head_dim, head);
         norm_head(args.k_norm, args.eps, args.k.type, head_dim, head);
         rotate_head(args.cos_sin + t * head_dim, args.k.type, head_dim, head);
-        store_head(head, cache, cache.keys, cache.key_scales, row,
-                   place * head_dim * cache.block_size + offset, cache.block_size);
+        store_head(head, cache, cache.keys, cache.key_scales, row, cache.key_start(row),
+                   cache.dimension_stride());
         load_head(args.v, t, kv_head * head_dim, head_dim, head);
         store_head(head, cache, cache.values, cache.value_scales, row, row * head_dim, 1);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../kernels.h"
+#include "bf16.h"
 #include "lanes.h"
 
 namespace inferno {
@@ -9,8 +10,8 @@ namespace {
 
 using Index = std::int64_t;
 
-inline Index min(Index a, Index b) { return a < b ? a : b; }
-inline Index max(Index a, Index b) { return a > b ? a : b; }
+constexpr Index min(Index a, Index b) { return a < b ? a : b; }
+constexpr Index max(Index a, Index b) { return a > b ? a : b; }
 
 struct F32 {
     using Raw = float;
@@ -25,9 +26,9 @@ struct BF16 {
     using Raw = std::uint16_t;
     static F load(const Raw* p) { return load_bf16(p); }
     static F load_first(const Raw* p, int n) { return load_bf16_first(p, n); }
-    static void store(Raw* p, F a) { store_bf16(p, a); }
-    static void store_first(Raw* p, F a, int n) { store_bf16_first(p, a, n); }
-    static F rounded(F a) { return round_bf16(a); }
+    static void store(Raw* p, F a) { store_activation(p, a); }
+    static void store_first(Raw* p, F a, int n) { store_activation_first(p, a, n); }
+    static F rounded(F a) { return round_activation(a); }
 };
 
 struct F16 {
@@ -39,6 +40,11 @@ struct F16 {
         return load_f16(whole);
     }
     static void store(Raw* p, F a) { store_f16(p, a); }
+    static void store_first(Raw* p, F a, int n) {
+        Raw whole[16];
+        store_f16(whole, a);
+        for (int i = 0; i < n; ++i) p[i] = whole[i];
+    }
 };
 
 struct I8 {

@@ -33,7 +33,8 @@ class EngineOptions:
     attention       the reference's attention algorithm: flash, naive, or auto by length.
     quantize        int8 or int4 packs the weights so while they are loaded; activations are then
                     float32 unless dtype says otherwise.
-    kv_dtype        what keys and values are kept in; auto is dtype, or float16 if quantized.
+    kv_dtype        what keys and values are kept in; auto is dtype. If quantized, it is bfloat16 on
+                    a CPU with bfloat16 arithmetic, else float16.
     load_format     safetensors, or dummy: random weights in the config's real shapes.
     prefix_cache    keep computed blocks of ended requests for those that begin alike.
     eager           run every op of every step from Python, for those who watch a model from

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from inferno.engine import device
 from inferno.errors import ConfigError, DeviceUnavailable
+from inferno.options import EngineOptions
 
 CPU = torch.device("cpu")
 
@@ -29,6 +32,18 @@ def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
     monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: False)
     assert device.choose_dtype("auto", {"dtype": "bfloat16"}, CPU) is torch.float32
     assert device.choose_dtype("auto", {"dtype": "float16"}, CPU) is torch.float32
+
+
+@pytest.mark.parametrize(("has_bfloat16", "kept"), [(True, "bfloat16"), (False, "float16")])
+def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
+    monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, kept: str
+) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    for quantize, dtype in (("none", torch.float32), ("int8", getattr(torch, kept))):
+        options = EngineOptions(model=Path("model"), quantize=quantize)
+        assert device.choose_kv_dtype(options, torch.float32, CPU) is dtype
+    named = EngineOptions(model=Path("model"), quantize="int4", kv_dtype="float32")
+    assert device.choose_kv_dtype(named, torch.float32, CPU) is torch.float32
 
 
 @pytest.mark.parametrize("declared", ["int8", 3, ["float32"], "torch.float32"])

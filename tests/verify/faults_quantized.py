@@ -88,8 +88,8 @@ def narrow_head(patch: Patch) -> None:
 
 
 def wrong_scale(_: Tensor, scales_PGL: Tensor) -> None:
-    """One output's scale of one group is half as much again."""
-    scales_PGL[0, -1, 3] *= 1.5
+    """One output's scale of one group is twice what it should be."""
+    scales_PGL[0, -1, 3] *= 2
 
 
 def swapped_nibbles(codes: Tensor, _: Tensor) -> None:

@@ -42,10 +42,12 @@ def find_device(name: str) -> torch.device:
 def choose_kv_dtype(
     options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> torch.dtype:
-    """What keys and values are kept in; `auto` is what is computed with, float16 if quantized."""
+    """What keys and values are kept in; `auto` is what is computed with, 16 bits if quantized."""
     name = options.kv_dtype
+    if name == "auto" and options.quantize == "none":
+        return dtype
     if name == "auto":
-        return dtype if options.quantize == "none" else torch.float16
+        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float16
     if name == "int8" and not (ops.can_quantize(device) and options.attention == "auto"):
         raise InvalidRequest(
             "kv_dtype=int8 needs inferno's compiled kernels, which do not run here or are left out "

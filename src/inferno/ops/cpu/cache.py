@@ -1,11 +1,17 @@
-"""The KV cache as the CPU's kernels read it: a head's keys by dimension, its values by position.
+"""The KV cache as the CPU's kernels read it, and the memory that it lies in.
 
 Shape letters: N blocks of the pool, S slots of a block, K key/value heads, D head size.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
+from contextlib import suppress
+
 import torch
+from torch import Tensor
 
 from inferno import _native
 from inferno.ops.batch import LayerKV
@@ -15,26 +21,32 @@ from inferno.ops.cpu.native import TYPES
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
     """Unfilled keys and values, both seen as [N, S, K, D]; in int8 their scales too.
 
-    Keys lie as [N, K, D, S], so that 16 positions of one dimension fill a vector register; values
-    as [N, K, S, D]. Untouched pages cost nothing.
+    Values lie as [N, K, S, D]. So do keys of bfloat16, of which attention makes pairs for dot
+    products; others lie as [N, K, D, S], so that 16 positions of one dimension fill a vector
+    register. Untouched pages cost nothing. MemoryError where there is no room.
     """
     blocks, slots, heads, size = shape_NSKD
-    keys_NKDS = torch.empty((blocks, heads, size, slots), dtype=dtype)
-    values_NKSD = torch.empty((blocks, heads, slots, size), dtype=dtype)
-    keys_NSKD, values_NSKD = keys_NKDS.permute(0, 3, 1, 2), values_NKSD.permute(0, 2, 1, 3)
+    values_NKSD = _memory((blocks, heads, slots, size), dtype)
+    if dtype is torch.bfloat16:
+        keys_NSKD = _memory((blocks, heads, slots, size), dtype).transpose(1, 2)
+    else:
+        keys_NSKD = _memory((blocks, heads, size, slots), dtype).permute(0, 3, 1, 2)
     if dtype is not torch.int8:
-        return LayerKV(keys_NSKD, values_NSKD)
+        return LayerKV(keys_NSKD, values_NKSD.transpose(1, 2))
     scales = torch.empty((2, blocks, heads, slots))
-    return LayerKV(keys_NSKD, values_NSKD, 0, scales[0], scales[1])
+    return LayerKV(keys_NSKD, values_NKSD.transpose(1, 2), 0, scales[0], scales[1])
 
 
 def is_laid_out(kv: LayerKV) -> bool:
     """Whether a layer's cache lies as the kernels want it."""
     _, slots, heads, size = kv.keys_NSKD.shape
+    whole = (heads * size * slots, size, slots * size, 1)
+    transposed = (heads * size * slots, 1, size * slots, slots)
+    dtype = kv.keys_NSKD.dtype
     return (
-        kv.keys_NSKD.dtype in TYPES
-        and kv.keys_NSKD.stride() == (heads * size * slots, 1, size * slots, slots)
-        and kv.values_NSKD.stride() == (heads * size * slots, size, slots * size, 1)
+        dtype in TYPES
+        and kv.keys_NSKD.stride() == (whole if dtype is torch.bfloat16 else transposed)
+        and kv.values_NSKD.stride() == whole
     )
 
 
@@ -49,3 +61,26 @@ def view(kv: LayerKV) -> _native.Cache:
         TYPES[kv.keys_NSKD.dtype],
         *(blocks, slots, heads, size),
     )
+
+
+def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Untouched memory, on huge pages where the system has them.
+
+    A long prompt's keys and values touch new pages in every layer; of 4 KiB each, they would take
+    longer than what is written.
+    """
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return torch.frombuffer(_map(num_bytes), dtype=dtype, count=math.prod(shape)).view(shape)
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    try:
+        if sys.platform != "linux":
+            return mmap.mmap(-1, num_bytes)
+        # Private: what is shared has huge pages only by another setting of the system.
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as problem:
+        raise MemoryError(f"no {num_bytes} bytes for keys and values: {problem}") from None
+    with suppress(OSError):  # a system without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

@@ -1,0 +1,57 @@
+// What a thread will read: it goes through the panels of its tasks ahead of their use.
+#pragma once
+
+#include "attention_plan.h"
+#include "attention_rows.h"
+
+namespace inferno {
+namespace {
+
+// Jobs are numbered task by task, head by head.
+class Ahead {
+   public:
+    Ahead(const AttentionArgs& args, const Plan& plan, Index first_job, Index end_job)
+        : args_(args), plan_(plan), job_(first_job), end_job_(end_job) {
+        open_job();
+        PanelRows skipped;
+        for (Index panel = 0; panel < kPanels; ++panel) find_next(skipped);
+    }
+
+    // The next panel, a tile's panels ahead of those that are read; it has no rows after the last.
+    void find_next(PanelRows& rows) {
+        rows.count = 0;
+        if (is_empty(positions_) && !open_next_job()) return;
+        const Index end = min(positions_.end, positions_.begin / kLanes * kLanes + kLanes);
+        const HeadCache head = {args_.cache, blocks_, job_ % args_.cache.kv_heads};
+        for (Index n; positions_.begin < end; positions_.begin += n) {
+            n = run_at(args_.cache, positions_.begin, end);
+            Index at = head.row_at(positions_.begin) * args_.cache.head_dim;
+            for (Index i = 0; i < n; ++i, at += args_.cache.head_dim) rows.at[rows.count++] = at;
+        }
+    }
+
+   private:
+    bool open_next_job() {
+        if (job_ + 1 >= end_job_) return false;
+        ++job_;
+        open_job();
+        return true;
+    }
+
+    void open_job() {
+        const Task& task = plan_.tasks[job_ / args_.cache.kv_heads];
+        const Span seen = seen_by(task.block, args_.batch->window);
+        positions_ = intersection(seen, {task.splits.begin * kSplit, task.splits.end * kSplit});
+        blocks_ = args_.batch->block_tables + task.block.request * args_.batch->table_width;
+    }
+
+    const AttentionArgs& args_;
+    const Plan& plan_;
+    Index job_;
+    Index end_job_;
+    Span positions_;  // of the job, that are still to be found
+    const Index* blocks_;
+};
+
+}  // namespace
+}  // namespace inferno
