@@ -1,6 +1,7 @@
 // The Python face: plain pointers and sizes in, kernels run, and a step's calls recorded for replay.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arena.h"
@@ -17,6 +19,7 @@
 #include "module.h"
 #include "pack.h"
 #include "pool.h"
+#include "prefault.h"
 #include "route.h"
 
 namespace nb = nanobind;
@@ -274,6 +277,20 @@ NB_MODULE(_native, m) {
         .def("stop", [](Program&) { recorded = nullptr; })
         .def("run", &Program::run, nb::call_guard<nb::gil_scoped_release>())
         .def("__len__", [](const Program& program) { return program.calls.size(); });
+
+    nb::class_<Prefault>(m, "Prefault")
+        .def(
+            "__init__",
+            [](Prefault* self, const std::vector<std::pair<std::uintptr_t, std::size_t>>& parts,
+               nb::handle /* owner */) {
+                std::vector<Memory> memory;
+                for (const auto& [begin, bytes] : parts) {
+                    memory.push_back({static_cast<char*>(pointer(begin)), bytes});
+                }
+                new (self) Prefault(std::move(memory));
+            },
+            nb::keep_alive<1, 3>())
+        .def_prop_ro("is_done", &Prefault::is_done);
 
     m.def("levels", &levels);
     m.def("level", [] { return kernels->level; });

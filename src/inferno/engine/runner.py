@@ -8,12 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from inferno import ops
 from inferno.engine.batcher import MOST_FIXED_TOKENS
 from inferno.engine.footprint import Footprint, measure
 from inferno.layers.decoder import CausalLM
 from inferno.ops import Batch, LayerKV, NotRecordable, Program, Recorder
 
 _logger = logging.getLogger("inferno")
+
+_MOST_PREFAULTED = 2**30  # bytes of the cache; nor more than the weights take
 
 
 class Runner:
@@ -30,6 +33,8 @@ class Runner:
         self._kv = kv
         self._recorder = recorder
         self._programs: dict[int, Program] = {}
+        most = min(self.footprint.weights_bytes, _MOST_PREFAULTED)
+        self._prefault = ops.prefault(kv, most)
 
     @property
     def footprint(self) -> Footprint:

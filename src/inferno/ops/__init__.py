@@ -11,6 +11,8 @@ Where `out` is given the result is written there and returned. What makes tokens
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -61,6 +63,7 @@ __all__ = [
     "level",
     "linear",
     "log_probabilities",
+    "prefault",
     "prepare",
     "prepare_experts",
     "recorder",
@@ -169,6 +172,16 @@ def empty_cache(
     """
     with device:
         result: LayerKV = BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
+    return result
+
+
+def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
+    """Make the beginnings of caches ready for their first writers, in the background.
+
+    num_bytes  at most, of all caches together.
+    It goes on until it is done or the returned object is gone.
+    """
+    result: object = BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
     return result
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "level",
     "linear",
     "log_probabilities",
+    "prefault",
     "prepare",
     "prepare_experts",
     "recorder",
@@ -71,6 +72,10 @@ def prepare_experts(values: MXFP4Weight) -> MXFP4Weight:
 
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
     return LayerKV(torch.empty(shape_NSKD, dtype=dtype), torch.empty(shape_NSKD, dtype=dtype))
+
+
+def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
+    """Nothing: pages are made when they are written."""
 
 
 def recorder() -> None:

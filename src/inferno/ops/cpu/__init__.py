@@ -13,7 +13,7 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops import reference
 from inferno.ops.cpu.attention import attention, rotate_and_store
-from inferno.ops.cpu.cache import empty_cache
+from inferno.ops.cpu.cache import empty_cache, prefault
 from inferno.ops.cpu.mixture import experts, route
 from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
 from inferno.ops.cpu.panels import (
@@ -50,6 +50,7 @@ __all__ = [
     "level",
     "linear",
     "log_probabilities",
+    "prefault",
     "prepare",
     "prepare_experts",
     "recorder",

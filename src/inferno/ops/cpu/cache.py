@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import mmap
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
@@ -48,6 +49,13 @@ def is_laid_out(kv: LayerKV) -> bool:
         and kv.keys_NSKD.stride() == (whole if dtype is torch.bfloat16 else transposed)
         and kv.values_NSKD.stride() == whole
     )
+
+
+def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
+    tensors = {t.data_ptr(): t for layer in kv for t in (layer.keys_NSKD, layer.values_NSKD)}
+    share = num_bytes // len(tensors)
+    parts = [(begin, min(tensor.nbytes, share)) for begin, tensor in tensors.items()]
+    return _native.Prefault(parts, list(tensors.values()))
 
 
 def view(kv: LayerKV) -> _native.Cache:

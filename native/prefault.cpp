@@ -1,0 +1,57 @@
+// Touching pages without changing them.
+#include "prefault.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
+
+namespace inferno {
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{2} << 20;  // a huge page
+constexpr std::size_t kPage = 4096;
+
+// The engine's threads go first. Not the lowest priority: a thread that holds a lock of the system
+// should not wait for long.
+void give_way() {
+#if defined(__linux__)
+    setpriority(PRIO_PROCESS, 0, 10);  // of this thread
+#endif
+}
+
+// Adding nothing is a write, and can't undo that of another thread.
+void touch(char* begin, std::size_t bytes) {
+    for (std::size_t at = 0; at < bytes; at += kPage) {
+        __atomic_fetch_add(reinterpret_cast<std::uint8_t*>(begin + at), 0, __ATOMIC_RELAXED);
+    }
+}
+
+}  // namespace
+
+Prefault::Prefault(std::vector<Memory> parts) : parts_(std::move(parts)) {
+    thread_ = std::thread([this] { run(); });
+}
+
+Prefault::~Prefault() {
+    is_closing_ = true;
+    thread_.join();
+}
+
+void Prefault::run() {
+    give_way();
+    std::size_t most = 0;
+    for (const Memory& part : parts_) most = std::max(most, part.bytes);
+    for (std::size_t at = 0; at < most; at += kPiece) {
+        for (const Memory& part : parts_) {
+            if (is_closing_) return;
+            if (at < part.bytes) touch(part.begin + at, std::min(kPiece, part.bytes - at));
+        }
+    }
+    is_done_ = true;
+}
+
+}  // namespace inferno

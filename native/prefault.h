@@ -1,0 +1,38 @@
+// Makes memory's pages ready before they are needed, in a thread of low priority.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+namespace inferno {
+
+// A part of memory that begins and ends with a page of its own.
+struct Memory {
+    char* begin;
+    std::size_t bytes;
+};
+
+// The system gives a page when it is first touched, which takes longer than writing it; where the
+// machine is a virtual one, ten times as long. What lies in the pages stays as it is, so that others
+// may use them meanwhile. All parts are touched side by side, from their beginnings on.
+class Prefault {
+   public:
+    explicit Prefault(std::vector<Memory> parts);
+    ~Prefault();  // stops, wherever it is
+    Prefault(const Prefault&) = delete;
+    Prefault& operator=(const Prefault&) = delete;
+
+    bool is_done() const { return is_done_; }
+
+   private:
+    void run();
+
+    const std::vector<Memory> parts_;
+    std::atomic<bool> is_closing_{false};
+    std::atomic<bool> is_done_{false};
+    std::thread thread_;
+};
+
+}  // namespace inferno
