@@ -224,6 +224,34 @@ def test_logits_refuse_what_they_cannot_answer(engine: Engine) -> None:
     assert engine.logits([1, 2, 3]).shape == (3, VOCAB_SIZE)
 
 
+def test_a_large_step_gives_what_small_ones_give(folder: Path) -> None:
+    """Of many tokens only those whose logits are asked for go through the last layer's end."""
+    rng = random.Random(5)
+    prompts = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (70, 33, 90, 41)]
+    wishes: list[dict[str, Any]] = [{}, {"prompt_logprobs": 2}, {"logprobs": 3}, {}]
+    wanted = list(zip("abcd", prompts, wishes, strict=True))
+    large, small = build(folder, max_num_batched_tokens=128), build(folder)
+    events = run(large, *(make_request(name, ids, **wish) for name, ids, wish in wanted))
+    for name, ids, wish in wanted:
+        alone = build(folder, max_num_batched_tokens=16)
+        expected = run(alone, make_request(name, ids, **wish))
+        assert tokens(events, name) == tokens(expected, name)
+        scored, truth = prompt_logprobs(events, name), prompt_logprobs(expected, name)
+        assert len(scored) == len(truth) == (len(ids) - 1 if "prompt_logprobs" in wish else 0)
+        assert scored == pytest.approx(truth, abs=1e-5)
+    torch.testing.assert_close(large.logits(prompts[2]), small.logits(prompts[2]))
+
+
+def prompt_logprobs(events: list[TokenEvent], request_id: str) -> list[float]:
+    return [
+        entry.logprob
+        for event in events
+        if event.request_id == request_id
+        for entry in event.prompt_logprobs or ()
+        if entry is not None
+    ]
+
+
 def test_logits_report_a_failed_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("no kernel")

@@ -26,7 +26,7 @@ def in_batch(change: Callable[[Batch], Batch]) -> Plant:
 
     def plant(patch: Patch) -> None:
         right = Batcher.build
-        patch.setattr(Batcher, "build", lambda self, plan: change(right(self, plan)))
+        patch.setattr(Batcher, "build", lambda self, *given: change(right(self, *given)))
 
     return plant
 

@@ -41,15 +41,20 @@ class Batcher:
         width = -(-max_model_len // block_size)
         self._fixed = _Memory(MOST_FIXED_TOKENS, MOST_FIXED_TOKENS, len(group_windows), width)
 
-    def build(self, plan: StepPlan) -> Batch:
-        """The step's tokens, positions, lengths and block tables as tensors."""
-        chunks = plan.chunks
+    def build(self, plan: StepPlan, wanted_rows: Sequence[int]) -> Batch:
+        """The step's tokens, positions, lengths and block tables as tensors.
+
+        wanted_rows  whose hidden states are asked for; small steps compute those of all.
+        """
+        chunks, rows = plan.chunks, None
         num_tokens = sum(chunk.num_tokens for chunk in chunks)
         if num_tokens <= MOST_FIXED_TOKENS:
             memory, num_requests = self._fixed, num_tokens
         else:
             width = max(len(table) for chunk in chunks for table in chunk.block_tables)
             num_requests = len(chunks)
+            if len(wanted_rows) < num_tokens:
+                rows = self._tensor(np.array(wanted_rows, np.int64))
             memory = _Memory(num_tokens, num_requests, len(self._group_windows), width)
         query_lens, context_lens = self._write(chunks, memory, num_requests)
         return Batch(
@@ -68,6 +73,7 @@ class Batcher:
                 for group, window in enumerate(self._group_windows)
             ),
             attention=self._attention,
+            rows_N=rows,
         )
 
     def _write(

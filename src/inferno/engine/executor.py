@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,17 @@ class StepHandle:
         return self.results
 
 
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """The hidden states of a step: of its row r in places[r], or of all rows in their order."""
+
+    states_NE: Tensor
+    places: Mapping[int, int] | None
+
+    def find(self, rows: Sequence[int]) -> Sequence[int]:
+        return rows if self.places is None else [self.places[row] for row in rows]
+
+
 class Executor:
     """Owns batcher, runner and sampler of one device."""
 
@@ -49,14 +60,18 @@ class Executor:
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:
         """Run a step on the device."""
-        hidden_TE = self._runner.forward(self._batcher.build(plan))
         starts = _first_rows(plan.chunks)
-        sampled = self._sample(plan.chunks, starts, hidden_TE)
+        wanted = self._wanted_rows(plan.chunks, starts)
+        batch = self._batcher.build(plan, wanted)
+        states_NE = self._runner.forward(batch)
+        places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
+        hidden = _Hidden(states_NE, places)
+        sampled = self._sample(plan.chunks, starts, hidden)
         results = []
         for chunk, start, token in zip(plan.chunks, starts, sampled, strict=True):
-            prompt_logprobs = self._prompt_logprobs(chunk, start, hidden_TE)
-            if self._captures and chunk.request.request_id in self._captures:
-                self._capture(chunk, start, hidden_TE)
+            prompt_logprobs = self._prompt_logprobs(chunk, start, hidden)
+            if self._is_captured(chunk):
+                self._capture(chunk, start, hidden)
             results.append(_result(token, prompt_logprobs))
         return StepHandle(results)
 
@@ -68,8 +83,25 @@ class Executor:
         """The kept logits [V], float32 on the CPU, in the order in which positions were asked."""
         return list(self._captures.pop(request_id, {}).values())
 
+    def _wanted_rows(self, chunks: Sequence[ScheduledChunk], starts: Sequence[int]) -> list[int]:
+        """Rows whose logits will be asked for."""
+        rows: list[int] = []
+        for chunk, start in zip(chunks, starts, strict=True):
+            end = start + chunk.num_tokens
+            if _is_scored(chunk) or self._is_captured(chunk):
+                rows += range(start, end)
+            elif chunk.wants_token:
+                rows.append(end - 1)
+        return rows
+
+    def _is_captured(self, chunk: ScheduledChunk) -> bool:
+        return bool(self._captures) and chunk.request.request_id in self._captures
+
+    def _logits(self, hidden: _Hidden, rows: Sequence[int]) -> Tensor:
+        return self._runner.logits(hidden.states_NE, hidden.find(rows))
+
     def _sample(
-        self, chunks: Sequence[ScheduledChunk], starts: Sequence[int], hidden_TE: Tensor
+        self, chunks: Sequence[ScheduledChunk], starts: Sequence[int], hidden: _Hidden
     ) -> list[Sampled | None]:
         """The token of each chunk that closes its gap, None for the others."""
         closing = [i for i, chunk in enumerate(chunks) if chunk.wants_token]
@@ -77,18 +109,18 @@ class Executor:
         if not closing:
             return tokens
         last_rows = [starts[i] + chunks[i].num_tokens - 1 for i in closing]
-        logits_RV = self._runner.logits(hidden_TE, last_rows)
+        logits_RV = self._logits(hidden, last_rows)
         sampled = self._sampler.sample(logits_RV, [_sample_row(chunks[i]) for i in closing])
         for i, token in zip(closing, sampled, strict=True):
             tokens[i] = token
         return tokens
 
     def _prompt_logprobs(
-        self, chunk: ScheduledChunk, start: int, hidden_TE: Tensor
+        self, chunk: ScheduledChunk, start: int, hidden: _Hidden
     ) -> tuple[TokenLogprobs | None, ...]:
         """Of the prompt tokens that this chunk predicts, and None for the first of all."""
         num_top = chunk.request.params.prompt_logprobs
-        if num_top is None or not chunk.wants_prompt_logprobs:
+        if num_top is None or not _is_scored(chunk):
             return ()
         stop = min(chunk.start + chunk.num_tokens, chunk.num_prompt_tokens - 1)
         found: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
@@ -96,17 +128,17 @@ class Executor:
             high = min(low + _LOGITS_ROWS, stop)
             rows = range(start + low - chunk.start, start + high - chunk.start)
             targets = chunk.token_ids[low + 1 : high + 1]
-            found += token_logprobs(self._runner.logits(hidden_TE, rows), targets, num_top)
+            found += token_logprobs(self._logits(hidden, rows), targets, num_top)
         return tuple(found)
 
-    def _capture(self, chunk: ScheduledChunk, start: int, hidden_TE: Tensor) -> None:
+    def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:
         kept = self._captures[chunk.request.request_id]
         for offset in range(0, chunk.num_tokens, _LOGITS_ROWS):
             stop = min(offset + _LOGITS_ROWS, chunk.num_tokens)
             wanted = [i for i in range(offset, stop) if chunk.start + i in kept]
             if not wanted:
                 continue
-            logits_NV = self._runner.logits(hidden_TE, [start + i for i in wanted]).cpu()
+            logits_NV = self._logits(hidden, [start + i for i in wanted]).cpu()
             for i, logits_V in zip(wanted, logits_NV, strict=True):
                 kept[chunk.start + i] = logits_V
 
@@ -117,6 +149,11 @@ def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:
         starts.append(row)
         row += chunk.num_tokens
     return starts
+
+
+def _is_scored(chunk: ScheduledChunk) -> bool:
+    """Whether its prompt tokens' logprobs are asked for."""
+    return chunk.wants_prompt_logprobs and chunk.request.params.prompt_logprobs is not None
 
 
 def _sample_row(chunk: ScheduledChunk) -> SampleRow:

@@ -42,7 +42,7 @@ class Runner:
         return measure(self._model, self._kv)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Hidden states [T, E]; the batch's keys and values go to the cache.
+        """Hidden states, [T, E] or [N, E] of batch.rows_N; keys and values go to the cache.
 
         They last until the next call.
         """

@@ -36,10 +36,16 @@ class DecoderLayer(nn.Module):
         cos_sin_TD: Tensor,
         batch: Batch,
         kv: LayerKV,
+        rows_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """x is the last block's output, not yet added to the residual; so is what comes back."""
+        """x is the last block's output, not yet added to the residual; so is what comes back.
+
+        rows_N  the tokens that go on after attention, where not all do.
+        """
         x_TE, residual_TE = self.input_layernorm.add(x_TE, residual_TE)
         x_TE = self.self_attn(x_TE, cos_sin_TD, batch, kv)
+        if rows_N is not None:
+            x_TE, residual_TE = x_TE[rows_N], residual_TE[rows_N]
         x_TE, residual_TE = self.post_attention_layernorm.add(x_TE, residual_TE)
         return self.mlp(x_TE), residual_TE
 
@@ -65,9 +71,10 @@ class Decoder(nn.Module):
     def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
         cos_sin_TD = self.rotary(batch.positions_T)
         x_TE = self.embed_tokens(batch.token_ids_T)
-        residual_TE = None
-        for layer, layer_kv in zip(self.layers, kv, strict=True):
-            x_TE, residual_TE = layer(x_TE, residual_TE, cos_sin_TD, batch, layer_kv)
+        residual_TE, last = None, len(self.layers) - 1
+        for i, (layer, layer_kv) in enumerate(zip(self.layers, kv, strict=True)):
+            rows_N = batch.rows_N if i == last else None
+            x_TE, residual_TE = layer(x_TE, residual_TE, cos_sin_TD, batch, layer_kv, rows_N)
         normed_TE, _ = self.norm.add(x_TE, residual_TE)
         return normed_TE
 
@@ -81,7 +88,10 @@ class CausalLM(nn.Module):
         self.lm_head = None if tied else Linear(size, vocab_size)
 
     def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
-        """Hidden states [T, E] of a step's tokens; their keys and values go to the cache."""
+        """Hidden states of a step's tokens, [T, E] or [N, E] of batch.rows_N.
+
+        Keys and values of all go to the cache.
+        """
         hidden_TE: Tensor = self.model(batch, kv)
         return hidden_TE
 

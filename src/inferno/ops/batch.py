@@ -47,6 +47,8 @@ class Batch:
                                 tokens, so that steps of different requests have equal shapes.
     groups                      a layer's `LayerKV.group` indexes it.
     attention                   which algorithm to run.
+    rows_N                      int64, ascending; the tokens whose hidden states are wanted, or None
+                                for all. The others end after the last keys and values.
     """
 
     token_ids_T: Tensor
@@ -57,6 +59,7 @@ class Batch:
     context_lens_R: Tensor
     groups: tuple[GroupTables, ...]
     attention: AttentionKind = AttentionKind.AUTO
+    rows_N: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

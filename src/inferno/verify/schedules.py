@@ -163,14 +163,17 @@ class _Watcher:
         self._chunks = plan.chunks
         self._num_steps += 1
 
-    def see_states(self, hidden: Tensor) -> None:
-        """What leaves the model has a row for each token of each chunk."""
-        states, row = hidden.detach().to("cpu", copy=True), 0
+    def see_states(self, rows_N: Tensor | None, hidden: Tensor) -> None:
+        """What leaves the model has a row for each token of each chunk, or for those in rows_N."""
+        states = iter(hidden.detach().to("cpu", copy=True))
+        wanted = None if rows_N is None else set(rows_N.tolist())
+        row = 0
         for chunk in self._chunks:
             seen = self._outcome[chunk.request_id]
-            for offset in range(chunk.num_tokens):
-                seen.states.setdefault(chunk.start + offset, []).append(states[row + offset])
-            row += chunk.num_tokens
+            for position in range(chunk.start, chunk.start + chunk.num_tokens):
+                if wanted is None or row in wanted:
+                    seen.states.setdefault(position, []).append(next(states))
+                row += 1
 
     def see_sampling(self, logits: Tensor) -> None:
         """The sampler is given a row for each chunk that ends in a new token."""
@@ -196,7 +199,7 @@ def _watching(outcome: Outcome) -> Iterator[None]:
 
     def forward_watched(self: Runner, batch: Batch) -> Tensor:
         hidden = forward(self, batch)
-        watcher.see_states(hidden)
+        watcher.see_states(batch.rows_N, hidden)
         return hidden
 
     def sample_watched(
