@@ -22,13 +22,13 @@ from inferno.errors import CheckpointError, ModelNotFound
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.header import LENGTH_BYTES, TensorInfo, parse_header, parse_length
 from inferno.weights.index import MAX_INDEX_BYTES, parse_index
+from inferno.weights.staging import CHUNK_BYTES, Staging
 
 __all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}  # converted to each other
-CHUNK_BYTES = 16 << 20  # Ctrl+C is served between chunks; conversion needs one of them
 
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
@@ -65,6 +65,7 @@ class Checkpoint:
         self.tensors = MappingProxyType(tensors)
         self._files = {file.path: file for file in files}
         self._stack = stack
+        self._staging = Staging()
 
     def read_into(self, name: str, out: Tensor) -> None:
         """Fill `out`, a contiguous CPU tensor of the stored shape, converting between floats.
@@ -90,7 +91,7 @@ class Checkpoint:
         if out.dtype == info.dtype:
             file.read_into(_bytes_of(out), info.start + skipped * out.dtype.itemsize)
         elif info.dtype in FLOATS and out.dtype in FLOATS:
-            _read_converted(file, info, out, skipped)
+            _read_converted(file, info, out, skipped, self._staging)
         else:
             raise CheckpointError(
                 f"{info.file}: tensor {quoted(info.name)} is {info.dtype}, which can't be read as "
@@ -259,13 +260,15 @@ def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
     )
 
 
-def _read_converted(file: _WeightsFile, info: TensorInfo, out: Tensor, skipped: int) -> None:
+def _read_converted(
+    file: _WeightsFile, info: TensorInfo, out: Tensor, skipped: int, staging: Staging
+) -> None:
     """Read through a buffer of at most CHUNK_BYTES."""
     assert isinstance(info.dtype, torch.dtype)
     itemsize = info.dtype.itemsize
     length = CHUNK_BYTES // itemsize
     flat = out.detach().view(-1)
-    chunk = torch.empty(min(length, flat.numel()), dtype=info.dtype)
+    chunk = staging.take((min(length, flat.numel()),), info.dtype)
     for first in range(0, flat.numel(), length):
         piece = flat[first : first + length]
         raw = chunk[: piece.numel()]

@@ -15,8 +15,9 @@ from inferno.ops import FILL_ROWS, Fillable
 from inferno.untrusted_json import quoted
 from inferno.weights.allocate import allocate, check_fits, kept_dtype, num_bytes, owners
 from inferno.weights.allocate import replace as replace_parameter
-from inferno.weights.checkpoint import CHUNK_BYTES, FLOATS, Checkpoint
+from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces
+from inferno.weights.staging import CHUNK_BYTES, Staging
 
 # Buffers that old versions of transformers saved and that are computed, not loaded.
 HARMLESS = re.compile(r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.masked_bias)")
@@ -54,6 +55,7 @@ def load_weights(
     """
     plan = _plan(model, checkpoint, fused, tied or {})
     done, total = 0, num_bytes(model, dtype)
+    reader = _Reader(checkpoint, Staging())
     check_fits(kept_bytes or total, device, dtype)
     for owner, names in owners(model):
         for name in names:
@@ -65,9 +67,9 @@ def load_weights(
                 parameter = allocate(model, name, device, dtype)
             for source in plan[name]:
                 if fillable is not None:
-                    _fill_rows(fillable, _first_row(unfilled, source), checkpoint, source, dtype)
+                    reader.fill_rows(fillable, _first_row(unfilled, source), source, dtype)
                 else:
-                    _fill(source.part(parameter), checkpoint, source)
+                    reader.fill(source.part(parameter), source)
                 done += math.prod(source.shape) * kept_dtype(unfilled, dtype).itemsize
                 if progress:
                     progress(done, total)
@@ -208,26 +210,31 @@ def _first_row(parameter: Tensor, source: _Source) -> int:
     return source.part(parameter).storage_offset() // max(1, math.prod(parameter.shape[1:]))
 
 
-def _fill_rows(
-    weight: Fillable, row: int, checkpoint: Checkpoint, source: _Source, dtype: torch.dtype
-) -> None:
-    num_rows, width = source.shape
-    step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
-    for first in range(0, num_rows, step):
-        staging = torch.empty((min(step, num_rows - first), width), dtype=dtype)
-        checkpoint.read_rows_into(source.name, first, staging)
-        weight.fill(row + first, staging)
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Brings what a checkpoint holds to where it is computed with."""
 
+    checkpoint: Checkpoint
+    staging: Staging
 
-def _fill(part: Tensor, checkpoint: Checkpoint, source: _Source) -> None:
-    """Read straight into place where the part lies there as it is stored, else some rows a time."""
-    if part.is_cpu and part.is_contiguous():
-        checkpoint.read_into(source.name, part.view(source.shape))
-        return
-    row_bytes = part[:1].numel() * part.element_size()
-    num_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-    for first in range(0, len(part), num_rows):
-        rows = part[first : first + num_rows]
-        staging = torch.empty((len(rows), *source.shape[1:]), dtype=part.dtype)
-        checkpoint.read_rows_into(source.name, first, staging)
-        rows.copy_(staging.view(rows.shape))
+    def fill_rows(self, weight: Fillable, row: int, source: _Source, dtype: torch.dtype) -> None:
+        """The weight's rows from `row` on, some at a time."""
+        num_rows, width = source.shape
+        step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
+        for first in range(0, num_rows, step):
+            rows = self.staging.take((min(step, num_rows - first), width), dtype)
+            self.checkpoint.read_rows_into(source.name, first, rows)
+            weight.fill(row + first, rows)
+
+    def fill(self, part: Tensor, source: _Source) -> None:
+        """Straight into place where the part lies there as it is stored, else some rows a time."""
+        if part.is_cpu and part.is_contiguous():
+            self.checkpoint.read_into(source.name, part.view(source.shape))
+            return
+        row_bytes = part[:1].numel() * part.element_size()
+        num_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
+        for first in range(0, len(part), num_rows):
+            rows = part[first : first + num_rows]
+            staged = self.staging.take((len(rows), *source.shape[1:]), part.dtype)
+            self.checkpoint.read_rows_into(source.name, first, staged)
+            rows.copy_(staged.view(rows.shape))

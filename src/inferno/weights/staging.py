@@ -1,0 +1,28 @@
+"""Memory through which weights pass from files to where they are computed with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+CHUNK_BYTES = 16 << 20  # Ctrl+C is served between chunks
+
+
+class Staging:
+    """One piece of memory, lent again and again for as long as weights are loaded.
+
+    Pieces that come and go between lasting ones would leave holes in the heap.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor on the CPU that holds anything, valid until the next one is taken."""
+        num_bytes = math.prod(shape) * dtype.itemsize
+        if num_bytes > len(self._bytes):
+            self._bytes = torch.empty(max(num_bytes, CHUNK_BYTES), dtype=torch.uint8)
+        return self._bytes[:num_bytes].view(dtype).view(tuple(shape))
