@@ -80,15 +80,20 @@ class Batcher:
         self, chunks: Sequence[ScheduledChunk], memory: _Memory, num_requests: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Query and context lengths; everything else goes to `memory`."""
-        row = 0
+        token_ids: list[int] = []  # numpy takes one long list sooner than many short ones
+        positions: list[int] = []
+        slots: list[list[int]] = [[] for _ in self._group_windows]
         for request, chunk in enumerate(chunks):
             stop = chunk.start + chunk.num_tokens
-            rows = slice(row, row := row + chunk.num_tokens)
-            memory.token_ids[rows] = chunk.token_ids[chunk.start : stop]
-            memory.positions[rows] = range(chunk.start, stop)
+            token_ids += chunk.token_ids[chunk.start : stop]
+            positions += range(chunk.start, stop)
             for group, table in enumerate(chunk.block_tables):
                 memory.tables[group, request, : len(table)] = table
-                memory.slots[group, rows] = self._slots(table, chunk.start, stop)
+                slots[group] += self._slots(table, chunk.start, stop)
+        row = len(token_ids)
+        memory.token_ids[:row] = token_ids
+        memory.positions[:row] = positions
+        memory.slots[:, :row] = slots
         query_lens = tuple(chunk.num_tokens for chunk in chunks)
         context_lens = tuple(chunk.start + chunk.num_tokens for chunk in chunks)
         num_absent = num_requests - len(chunks)
