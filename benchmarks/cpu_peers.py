@@ -38,6 +38,8 @@ STEPS = 16  # of decoding, in a round
 COLD_TOKENS = 16
 PAUSE = 0.1  # seconds, in which the other engine's threads stop spinning
 Samples = dict[str, list[float]]
+# Our option for each precision. In the last, llama.cpp runs the file as it is.
+QUANTIZE = {"bf16": "none", "int8": "int8", "int4": "int4", "mxfp4": "none", "mxfp4+int8": "int8"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,7 @@ class Case:
 
 
 CASES = (
+    Case(name="prefill 128", requests=1, prompt=128),
     Case(name="prefill 512", requests=1, prompt=512),
     Case(name="decode, batch 1", requests=1, prompt=128, decode=True),
     Case(name="decode, batch 8", requests=8, prompt=128, decode=True),
@@ -69,6 +72,7 @@ class Subject:
     folder: Path
     threads: int
     rounds: int
+    cases: tuple[Case, ...]
     peer_python: str
 
     def start(self, engine: str) -> Worker:
@@ -84,12 +88,12 @@ class Subject:
                     "load",
                     path=str(self.folder),
                     threads=self.threads,
-                    quantize=self.weights if self.weights.startswith("int") else "none",
+                    quantize=QUANTIZE[self.weights],
                     load_format="dummy" if is_mixture(CONFIGS[self.model]) else "safetensors",
                     context=most_tokens(self.rounds),
                 )
             )
-        path = str(self.folder / f"{self.weights}.gguf")
+        path = str(self.folder / f"{_file_of(self.weights)}.gguf")
         return str(worker.ask("load", path=path, threads=self.threads))
 
 
@@ -99,11 +103,12 @@ def main() -> None:
     rows: list[Row] = []
     notes: list[str] = []
     for model in arguments.model or ["TinyLlama-1.1B", "Qwen3-0.6B"]:
-        precisions = ["mxfp4"] if is_mixture(CONFIGS[model]) else arguments.weights
+        precisions = _precisions(model, arguments.weights)
         folder = arguments.work_dir / model
         _say(f"{model}: files in {folder}")
         script = Path(__file__).with_name("peer_files.py")
-        subprocess.run([arguments.peer_python, script, model, folder, *precisions], check=True)
+        files = dict.fromkeys(map(_file_of, precisions))
+        subprocess.run([arguments.peer_python, script, model, folder, *files], check=True)
         for weights in precisions:
             subject = Subject(
                 model=model,
@@ -111,6 +116,7 @@ def main() -> None:
                 folder=folder,
                 threads=arguments.threads,
                 rounds=arguments.rounds,
+                cases=tuple(case for case in CASES if case.name in arguments.case),
                 peer_python=arguments.peer_python,
             )
             found, said = measure(subject)
@@ -122,6 +128,16 @@ def main() -> None:
     if arguments.json:
         found_json = {"machine": machine, "rows": as_json(rows), "notes": notes}
         arguments.json.write_text(json.dumps(found_json, indent=2) + "\n")
+
+
+def _precisions(model: str, asked: list[str]) -> list[str]:
+    """Those that were asked for and that the model has; all of those if none was asked for."""
+    known = [name for name in QUANTIZE if name.startswith("mxfp4") == is_mixture(CONFIGS[model])]
+    return [name for name in known if name in asked] or known
+
+
+def _file_of(weights: str) -> str:
+    return weights.partition("+")[0]
 
 
 def most_tokens(rounds: int) -> int:
@@ -196,7 +212,7 @@ def _first_token(subject: Subject, engine: str, worker: Worker) -> str:
 def _run_cases(
     subject: Subject, workers: dict[str, Worker], rounds: int, samples: dict[str, Samples]
 ) -> None:
-    for case in CASES:
+    for case in subject.cases:
         for engine, worker in workers.items():
             _say(f"{subject.model} {subject.weights}: {case.name}, warming {engine}")
             if case.decode:
@@ -231,10 +247,10 @@ def _limits(
             "output": case.output,
             "steps": (rounds + 1) * STEPS if case.decode else 0,
         }
-        for case in CASES
+        for case in subject.cases
     ]
     least = {}
-    for case, work in zip(CASES, worker.ask("works", cases=cases), strict=True):
+    for case, work in zip(subject.cases, worker.ask("works", cases=cases), strict=True):
         prefill = work["prefill_operations"] / limits["peak"]
         reading = work["decode_bytes"] / limits["bandwidth"]
         decode = max(reading, work["decode_operations"] / limits["peak"])
@@ -251,7 +267,7 @@ def _agreement(workers: dict[str, Worker]) -> float:
 
 def _rows(subject: Subject, samples: dict[str, Samples], least: dict[str, float]) -> Iterator[Row]:
     tokens = {case.name: case.requests * STEPS for case in CASES if case.decode}
-    tokens["prefill 512"] = 512
+    tokens |= {case.name: case.prompt for case in CASES if case.output == 1 and not case.decode}
     for case, found in samples.items():
         yield Row(
             model=subject.model,
@@ -278,9 +294,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--peer-python", default=sys.executable, help="has llama_cpp and gguf")
     parser.add_argument("--model", action="append", choices=CONFIGS, help="may be repeated")
-    parser.add_argument(
-        "--weights", nargs="+", choices=("bf16", "int8", "int4"), default=["bf16", "int8", "int4"]
-    )
+    parser.add_argument("--weights", nargs="+", choices=QUANTIZE, default=[])
+    names = [case.name for case in CASES]
+    parser.add_argument("--case", nargs="+", choices=names, default=names)
     parser.add_argument("--threads", type=int, default=num_usable_cores())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write every sample to this file")
