@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import signal
 import socket
@@ -16,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from inferno.client import wire
+from inferno.client.process import ProcessClient
+from inferno.client.spawned import Spawned, spawned
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
-from tests.client.test_process import is_running
+from tests.client.test_process import OPTIONS, is_running
 
 PARENT = """
 import asyncio
@@ -124,3 +127,33 @@ def test_nonsense_ends_the_process_and_runs_nothing(kind: str, tmp_path: Path) -
         assert process.stderr is not None
         assert b"nonsense" in process.stderr.read()
     assert not target.exists()
+
+
+def test_a_process_that_was_started_early_becomes_the_engines() -> None:
+    async def main(first: Spawned) -> None:
+        client = ProcessClient(OPTIONS, first=first)
+        await client.wait_ready()
+        assert client.pid == first.process.pid
+        await client.close()
+
+    with spawned() as first:
+        asyncio.run(main(first))
+        assert first.process.returncode == 0  # by itself, as it was told to
+    with spawned() as first:
+        first.process.kill()  # before anybody needed it
+        with asyncio.Runner() as runner:
+            client = runner.run(ready(first))
+            assert client.pid not in (None, first.process.pid)
+            runner.run(client.close())
+
+
+async def ready(first: Spawned) -> ProcessClient:
+    client = ProcessClient(OPTIONS, first=first)
+    await client.wait_ready()
+    return client
+
+
+def test_a_process_that_was_started_early_and_not_needed_is_killed() -> None:
+    with pytest.raises(KeyError), spawned() as first:
+        raise KeyError
+    assert first.process.returncode == -signal.SIGKILL

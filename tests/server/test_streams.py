@@ -78,6 +78,45 @@ def test_a_chat_is_the_same_streamed_or_whole(
     }
 
 
+@SETTINGS
+@given(
+    ids=st.lists(st.integers(0, 2047), min_size=1, max_size=30),
+    stop=st.lists(st.sampled_from(["a", "e", " t", "th"]), max_size=2),
+    is_echoed=st.booleans(),
+)
+def test_events_that_repeat_all_but_their_text_are_like_any_others(
+    echo: Host, ids: list[int], stop: list[str], is_echoed: bool
+) -> None:
+    # Usage in each event keeps the server from making an event of the one before.
+    fields = {"prompt": ids, "stop": stop, "n": 2, "echo": is_echoed, "ignore_eos": True}
+    fields |= {"max_tokens": len(ids) + 1, "stream": True}
+    plain = events_of(echo.complete(**fields))
+    counted = events_of(echo.complete(**fields, stream_options={"continuous_usage_stats": True}))
+    for index in range(2):
+        mine = [told(event) for event in plain if is_of(event, index)]
+        assert mine == [told(event) for event in counted if is_of(event, index)]
+
+
+def test_a_chats_events_that_repeat_all_but_their_text_are_like_any_others(echo: Host) -> None:
+    fields = {"stream": True, "max_tokens": 30, "n": 2, "ignore_eos": True}
+    plain = events_of(echo.chat('Say "so", please: é and ü.', **fields))
+    options = {"continuous_usage_stats": True}
+    counted = events_of(echo.chat('Say "so", please: é and ü.', **fields, stream_options=options))
+    for index in range(2):
+        mine = [told(event) for event in plain if is_of(event, index)]
+        assert mine == [told(event) for event in counted if is_of(event, index)]
+        assert len(mine) > 8
+
+
+def told(event: Any) -> Any:
+    """An event without what differs from stream to stream."""
+    return event if event == "[DONE]" else {**event, "id": "", "created": 0, "usage": None}
+
+
+def is_of(event: Any, index: int) -> bool:
+    return event != "[DONE]" and bool(event["choices"][0]["index"] == index)
+
+
 def test_usage_is_told_at_the_end_or_all_along(demo: Host) -> None:
     fields = {"stream": True, "max_tokens": 5, "temperature": 0}
     silent = events_of(demo.chat(**fields))

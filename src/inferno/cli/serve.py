@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +67,7 @@ from inferno.cli.server_options import (
     WriteTimeout,
     model_name,
 )
+from inferno.client.spawned import spawned
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 
@@ -135,7 +137,6 @@ def serve(
         # Imported now: together they take longer than `inferno --help` may.
         from inferno.server.api_keys import read_keys  # noqa: PLC0415
         from inferno.server.settings import ServerSettings  # noqa: PLC0415
-        from inferno.server.start import start  # noqa: PLC0415
 
         settings = ServerSettings(
             host=host,
@@ -184,5 +185,9 @@ def serve(
             prefix_cache=not no_prefix_cache,
             allow_unknown_config=allow_unknown_config,
         )
-        code = start(options, settings, fake_model)
+        with spawned() if fake_model is None else nullcontext() as first:
+            # Half a second of imports, while the engine's process has its own to do.
+            from inferno.server.start import start  # noqa: PLC0415
+
+            code = start(options, settings, fake_model, first)
     raise typer.Exit(code)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self, cast
 
+from inferno.client.spawned import Spawned
 from inferno.client.wire import (
     BrokenWire,
     FrameReader,
@@ -23,7 +22,6 @@ from inferno.client.wire import (
 
 _POLL_SECONDS = 0.01
 _REAP_SECONDS = 10.0  # a killed process can be held up only by the kernel
-_STDERR = 2
 
 
 class Child:
@@ -34,21 +32,17 @@ class Child:
         self._connection = connection
 
     @classmethod
-    async def start(cls, take: Callable[[FromEngine], None]) -> Self:
-        """Start a process; `take` gets its messages. Call it from a thread that stays.
-
-        Linux ends the process with the thread that started it.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            loop = asyncio.get_running_loop()
-            _, connection = await loop.create_unix_connection(lambda: _Connection(take), sock=ours)
-            # From here on nothing is awaited: a process that nobody knows would stay.
-            try:
-                return cls(_spawn(theirs.fileno()), connection)
-            except OSError:
-                connection.close()
-                raise
+    async def start(cls, spawned: Spawned, take: Callable[[FromEngine], None]) -> Self:
+        """Talk to a process that was started; `take` gets its messages."""
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_unix_connection(
+                lambda: _Connection(take), sock=spawned.connection
+            )
+        except BaseException:  # even a cancellation: a process that nobody knows would stay
+            spawned.process.kill()
+            raise
+        return cls(spawned.process, connection)
 
     @property
     def pid(self) -> int:
@@ -82,17 +76,6 @@ class Child:
                 return False
             await asyncio.sleep(_POLL_SECONDS)
         return True
-
-
-def _spawn(fd: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        # -P: the folder we are in doesn't pass for a place of modules.
-        [sys.executable, "-P", "-m", "inferno.engine.serve_child", str(fd)],
-        pass_fds=[fd],
-        stdin=subprocess.DEVNULL,
-        stdout=_STDERR,
-        process_group=0,  # Ctrl+C in the terminal is the parent's business
-    )
 
 
 class _Connection(asyncio.Protocol):

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from inferno.client import EngineFacts, EngineState, EngineStats
+from inferno.client.spawned import Spawned
 from inferno.client.stream import EventStream
 from inferno.client.supervisor import Patience, Supervisor
 from inferno.client.wire import Abort, Add, Events, FromEngine, Refused, Stats
@@ -20,14 +21,23 @@ _COUNTERS = (
 
 
 class ProcessClient:
-    """A ServedEngine: make and use it in one event loop, in a thread that stays."""
+    """A ServedEngine: make and use it in one event loop, in a thread that stays.
 
-    def __init__(self, options: EngineOptions, *, patience: Patience | None = None) -> None:
+    first           a process that was started already, to be the first engine's.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        patience: Patience | None = None,
+        first: Spawned | None = None,
+    ) -> None:
         self._supervisor = Supervisor(
-            options, patience or Patience(), take=self._take, mourn=self._mourn
+            options, patience or Patience(), first, take=self._take, mourn=self._mourn
         )
         self._streams: dict[str, EventStream] = {}
-        self._stats = EngineStats()
+        self._stats = EngineStats()  # of the engine that runs
         self._past = EngineStats()  # the counters of engines that are gone
 
     @property
@@ -60,7 +70,8 @@ class ProcessClient:
         return self._supervisor.pid
 
     def stats(self) -> EngineStats:
-        return replace(self._stats, restarts=self._supervisor.num_restarts)
+        stats = _added(self._stats, self._past)
+        return replace(stats, restarts=self._supervisor.num_restarts)
 
     async def start(self) -> None:
         self._supervisor.start()
@@ -83,8 +94,11 @@ class ProcessClient:
             raise InvalidRequest(f"the request can't be handed to the engine: {problem}") from None
         stream = self._streams[request.request_id] = EventStream(request)
         try:
-            async for event in stream.read():
-                yield event
+            # As stream.read, without a generator more for each token to pass.
+            while (news := stream.news()) is not None:
+                await news
+                for event in stream.take():
+                    yield event
         finally:
             del self._streams[request.request_id]
             if not stream.has_ended:
@@ -108,13 +122,14 @@ class ProcessClient:
         return self.facts
 
     def _take(self, message: FromEngine) -> None:
+        if isinstance(message, Events):
+            for event in message.events:
+                if (stream := self._streams.get(event.request_id)) is not None:
+                    stream.put(event)
+            return
         match message:
-            case Events(events):
-                for event in events:
-                    if (stream := self._streams.get(event.request_id)) is not None:
-                        stream.put(event)
             case Stats(stats):
-                self._stats = _added(stats, self._past)
+                self._stats = stats
             case Refused(request_id, problem):
                 if (stream := self._streams.get(request_id)) is not None:
                     stream.fail(problem.error())
@@ -122,8 +137,8 @@ class ProcessClient:
     def _mourn(self, death: EngineDied) -> None:
         for stream in self._streams.values():
             stream.fail(death)
-        self._past = _added(EngineStats(), self._stats)
-        self._stats = self._past
+        self._past = _added(EngineStats(), _added(self._stats, self._past))
+        self._stats = EngineStats()
 
 
 def _added(stats: EngineStats, past: EngineStats) -> EngineStats:

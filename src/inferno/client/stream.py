@@ -30,17 +30,18 @@ class EventStream:
 
     def put(self, event: TokenEvent) -> None:
         """Add an event; what follows a sample's last one is dropped."""
-        if self.has_ended or event.sample_index not in self._open:
+        index = event.sample_index
+        if index not in self._open or self._problem is not None:
             return
         if event.finish_reason is not None:
-            self._open.remove(event.sample_index)
-        waiting = self._waiting.get(event.sample_index)
+            self._open.remove(index)
+        waiting = self._waiting.get(index)
         if waiting is None:
-            self._waiting[event.sample_index] = event
+            self._waiting[index] = event
         elif isinstance(waiting, _Merged):
             waiting.add(event)
         else:
-            self._waiting[event.sample_index] = merged = _Merged(waiting)
+            self._waiting[index] = merged = _Merged(waiting)
             merged.add(event)
         self._wake()
 
@@ -57,17 +58,29 @@ class EventStream:
 
     async def read(self) -> AsyncGenerator[TokenEvent, None]:
         """The events; there is one reader."""
-        while True:
-            while self._waiting:
-                events, self._waiting = self._waiting, {}
-                for event in events.values():
-                    yield event.event() if isinstance(event, _Merged) else event
-            if self._problem is not None:
-                raise self._problem
-            if not self._open:
-                return
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
+        while (news := self.news()) is not None:
+            await news
+            for event in self.take():
+                yield event
+
+    def news(self) -> asyncio.Future[None] | None:
+        """What is done once there are events to take; None where none will come any more.
+
+        Raises the error that ended the stream when all that was put before has been taken.
+        """
+        self._reader = reader = asyncio.get_running_loop().create_future()
+        if self._waiting:
+            reader.set_result(None)
+        elif self._problem is not None:
+            raise self._problem
+        elif not self._open:
+            return None
+        return reader
+
+    def take(self) -> list[TokenEvent]:
+        """What waits."""
+        events, self._waiting = self._waiting, {}
+        return [event.event() if isinstance(event, _Merged) else event for event in events.values()]
 
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():

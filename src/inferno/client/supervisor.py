@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from inferno.client import EngineFacts, EngineState
 from inferno.client.child import Child
+from inferno.client.spawned import Spawned, spawn
 from inferno.client.wire import (
     Dying,
     Events,
@@ -61,6 +62,7 @@ class Patience:
 class Supervisor:
     """One engine at a time, for as long as engines can be started.
 
+    first           a process that was started already, to be the first engine's.
     take            gets the messages of an engine that is loaded.
     mourn           is told at once when an engine died.
     """
@@ -69,12 +71,14 @@ class Supervisor:
         self,
         options: EngineOptions,
         patience: Patience,
+        first: Spawned | None,
         *,
         take: Callable[[FromEngine], None],
         mourn: Callable[[EngineDied], None],
     ) -> None:
         self._options = options
         self._patience = patience
+        self._first = first
         self._take_message = take
         self._mourn = mourn
         self.state = EngineState.LOADING
@@ -171,7 +175,8 @@ class Supervisor:
         """One engine's life; afterwards the state says what comes next."""
         self._watch = watch = _Watch(self._patience)
         try:
-            self._child = child = await Child.start(self._take)
+            spawned, self._first = self._first or spawn(), None
+            self._child = child = await Child.start(spawned, self._take)
         except OSError as problem:
             self._note_death()
             self._judge(f"its process can't be started: {problem}")
@@ -215,6 +220,10 @@ class Supervisor:
         self._settled.set()
 
     def _take(self, message: FromEngine) -> None:
+        if isinstance(message, Events):  # as nearly all are
+            self._watch.note_step()
+            self._take_message(message)
+            return
         self._watch.note(message)
         match message:
             case Loading(done, total):
@@ -253,6 +262,11 @@ class _Watch:
             return True
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick
 
+    def note_step(self) -> None:
+        """What a step brought."""
+        self._has_stepped = True
+        self._num_quiet = 0
+
     def note(self, message: FromEngine) -> None:
         """A message: all but a pong come from the engine's own loop, and so show progress."""
         match message:
@@ -263,8 +277,6 @@ class _Watch:
                 return
             case Loaded():
                 self._loaded_at = time.monotonic()
-            case Events():
-                self._has_stepped = True
             case NotLoaded(problem):
                 self.verdict = problem.message
             case Dying(reason):

@@ -182,7 +182,8 @@ class FrameReader:
         bodies, start = [], 0
         while (body := start + _HEADER.size) <= len(self._buffer):
             length, serial = _HEADER.unpack_from(self._buffer, start)
-            self._check(length, serial)
+            if length > MAX_FRAME_BYTES or serial != self._serial % _SERIALS:
+                raise self._broken(length, serial)
             if body + length > len(self._buffer):
                 break
             start = body + length
@@ -191,11 +192,11 @@ class FrameReader:
         del self._buffer[:start]
         return bodies
 
-    def _check(self, length: int, serial: int) -> None:
+    def _broken(self, length: int, serial: int) -> BrokenWire:
         if length > MAX_FRAME_BYTES:
-            raise BrokenWire(f"a frame of {length:,} bytes, at most {MAX_FRAME_BYTES:,} are taken")
-        if serial != self._serial % _SERIALS:
-            raise BrokenWire(f"frame {serial} where number {self._serial} was due")
+            most = f"at most {MAX_FRAME_BYTES:,} are taken"
+            return BrokenWire(f"a frame of {length:,} bytes, {most}")
+        return BrokenWire(f"frame {serial} where number {self._serial} was due")
 
 
 def decode_to_engine(body: bytes) -> ToEngine:

@@ -52,7 +52,8 @@ from inferno.options import EngineOptions
 from inferno.requests import Request, TokenEvent
 
 IDLE_STATS_SECONDS = 1.0
-BUSY_STATS_SECONDS = 0.1
+BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
+_PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
 # What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
@@ -104,12 +105,13 @@ class Link:
         self._sending = threading.Lock()
         threading.Thread(target=self._read, name="inferno-link", daemon=True).start()
 
-    def send(self, message: FromEngine) -> None:
-        """Send a message; it waits while the parent doesn't read."""
+    def send(self, *messages: FromEngine) -> None:
+        """Send messages, which wake the parent once; it waits while the parent doesn't read."""
         with self._sending:
-            frame = self._writer.frame(message)
-            if not self.faults.visit("ipc.send"):
-                self._connection.sendall(frame)
+            frames = [self._writer.frame(message) for message in messages]
+            self._connection.sendall(
+                b"".join([frame for frame in frames if not self.faults.visit("ipc.send")])
+            )
 
     def _read(self) -> None:
         frames = FrameReader()
@@ -141,7 +143,7 @@ class LoadProgress:
     def __call__(self, done: int, total: int) -> None:
         if (now := time.monotonic()) >= self._next or done == total:
             self._link.send(Loading(done, total))
-            self._next = now + BUSY_STATS_SECONDS
+            self._next = now + _PROGRESS_SECONDS
 
 
 class Service:
@@ -175,7 +177,7 @@ class Service:
         message = None
         self._link.is_idle = True
         while message is None:
-            self._send_stats()
+            self._link.send(self._next_snapshot())
             with suppress(Empty):
                 message = self._link.messages.get(timeout=IDLE_STATS_SECONDS)
         self._link.is_idle = False
@@ -206,23 +208,26 @@ class Service:
         self._step_seconds += time.perf_counter() - began
         self._num_steps += 1
         self._tell(events)
-        if time.monotonic() >= self._next_stats:
-            self._send_stats()
 
     def _tell(self, events: list[TokenEvent]) -> None:
         for event in events:
             self._num_generated_tokens += len(event.token_ids)
             if event.finish_reason is not None and event.sample_index == 0:
                 self._num_cached_tokens += event.num_cached_tokens
-        large = [event for event in events if event.prompt_logprobs is not None]
-        for event in large:  # one alone fits into a frame
-            self._link.send(Events([event]))
+        for event in events:
+            if event.prompt_logprobs is not None:  # one alone fits into a frame
+                self._link.send(Events([event]))
+        messages: list[FromEngine] = []
         if small := [event for event in events if event.prompt_logprobs is None]:
-            self._link.send(Events(small))
+            messages.append(Events(small))
+        if time.monotonic() >= self._next_stats:
+            messages.append(self._next_snapshot())
+        if messages:
+            self._link.send(*messages)
 
-    def _send_stats(self) -> None:
-        self._link.send(Stats(self._stats()))
+    def _next_snapshot(self) -> Stats:
         self._next_stats = time.monotonic() + BUSY_STATS_SECONDS
+        return Stats(self._stats())
 
     def _stats(self) -> EngineStats:
         now = self._engine.occupancy

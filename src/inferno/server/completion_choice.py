@@ -50,6 +50,12 @@ class ChoiceWriter:
             prompt_logprobs=self._prompt_logprobs() or UNSET,
         )
 
+    def plain(self, text: str) -> CompletionChoice:
+        """What it grows by in the midst of it, where nothing but text is told."""
+        return CompletionChoice(
+            index=self._index, text=text, logprobs=None, finish_reason=None, stop_reason=None
+        )
+
     def _echo(self) -> str:
         if self._job.prompt is not None:
             return self._job.prompt

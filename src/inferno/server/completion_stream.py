@@ -16,6 +16,7 @@ from inferno.server.fields import CompletionRequest
 from inferno.server.jobs import Job
 from inferno.server.sse import event
 from inferno.server.tally import Pace, Tally
+from inferno.server.template import TextTemplate
 from inferno.text.completion import Chunk
 
 PREFIX = "cmpl-"
@@ -38,6 +39,9 @@ class CompletionStream:
             for index in range(fields.n)
         }
         self._waiting: list[Chunk] = []
+        self._templates: dict[tuple[int, int], TextTemplate] = {}  # of choices that have begun
+        tells_tokens = fields.logprobs is not None or fields.return_token_ids
+        self._is_plain = not (tells_tokens or fields.repeats_usage or fields.stream_interval > 1)
 
     async def events(
         self, slot: Slot, chunks: AsyncGenerator[Chunk, None]
@@ -46,10 +50,28 @@ class CompletionStream:
         async with slot, aclosing(chunks):
             async for chunk in chunks:
                 self._tally.add(chunk)
+                if (plain := self._plain_event(chunk)) is not None:
+                    yield plain
+                    continue
                 for ready in self._ready(chunk):
-                    yield self._event([self._writer(ready).write(ready)], self._tally.of_event)
+                    yield self._event_of(ready)
         if self._fields.includes_usage:
             yield self._event([], self._tally.usage, self._call.metrics)
+
+    def _plain_event(self, chunk: Chunk) -> bytes | None:
+        """The event of a chunk in the midst of a choice that tells nothing but text."""
+        template = self._templates.get((chunk.prompt_index, chunk.sample_index))
+        if template is None or chunk.completion is not None:
+            return None
+        return template.fill(chunk.text)
+
+    def _event_of(self, chunk: Chunk) -> bytes:
+        writer = self._writer(chunk)
+        if self._is_plain:
+            self._templates[chunk.prompt_index, chunk.sample_index] = TextTemplate(
+                lambda text: self._event([writer.plain(text)], self._tally.of_event)
+            )
+        return self._event([writer.write(chunk)], self._tally.of_event)
 
     def _ready(self, chunk: Chunk) -> Iterator[Chunk]:
         """What can be told: the chunk, and those that waited for their prompt."""

@@ -14,27 +14,19 @@ from inferno.server.edge.asgi import Receive
 from inferno.server.errors import ClientLeft, renamed
 from inferno.server.jobs import Job
 from inferno.text.completion import Chunk, Completion
-from inferno.text.model_text import chunks_of
 
 T = TypeVar("T")
 
 
-async def run(
-    jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]
-) -> AsyncGenerator[Chunk, None]:
+def run(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> AsyncGenerator[Chunk, None]:
     """The chunks of all jobs, in the order they come.
 
     names       what parameters are called in this route, for InvalidRequest.
 
     Leaving it aborts what is under way. Raises InvalidRequest, Refusal, EngineError.
     """
-    runs = [chunks_of(job.texts, slot.generate(job.request), slot.stop) for job in jobs]
-    with renamed(names):
-        async with aclosing(runs[0] if len(runs) == 1 else _merged(runs)) as chunks:
-            async for chunk in chunks:
-                if chunk.completion is not None:
-                    _check(chunk.completion)
-                yield chunk
+    runs = [_run_one(job, slot, names) for job in jobs]
+    return runs[0] if len(runs) == 1 else _merged(runs)
 
 
 async def run_all(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> list[Completion]:
@@ -56,6 +48,19 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         return working.result()
     finally:
         await _end(working, leaving)
+
+
+async def _run_one(job: Job, slot: Slot, names: Mapping[str, str]) -> AsyncGenerator[Chunk, None]:
+    # As text.model_text.chunks_of, without a generator more for each token to pass.
+    with renamed(names):
+        async with aclosing(slot.generate(job.request)) as events:
+            async for event in events:
+                for chunk in job.texts.feed(event):
+                    if chunk.completion is not None:
+                        _check(chunk.completion)
+                    yield chunk
+                    if chunk.completion is not None and event.finish_reason is None:
+                        slot.stop(event.request_id, chunk.sample_index)  # at a stop string
 
 
 def _check(completion: Completion) -> None:

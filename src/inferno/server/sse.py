@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from starlette.responses import Response
 
-from inferno.server.edge import Refusal, record_of
+from inferno.server.edge import Pieces, Refusal, pieces_of, record_of
 from inferno.server.edge.asgi import Receive, Scope, Send
 from inferno.server.errors import ClientLeft, refusal_of
 from inferno.server.running import while_connected
@@ -59,7 +59,7 @@ class SseResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the stream; a client that leaves ends its request."""
-        output = _Output(send, self.raw_headers)
+        output = _Output(send, self.raw_headers, pieces_of(scope))
         try:
             await while_connected(receive, self._write(output, record_of(scope).request_id))
         except ClientLeft:
@@ -86,24 +86,37 @@ class SseResponse(Response):
 
 
 class _Output:
-    """The answer's bytes on their way to the client."""
+    """The answer's bytes on their way to the client.
 
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    pieces      a shorter way than `send`, if there is one.
+    """
+
+    def __init__(
+        self, send: Send, headers: list[tuple[bytes, bytes]], pieces: Pieces | None
+    ) -> None:
         self.has_begun = False
         self._send = send
         self._headers = headers
+        self._pieces = pieces
         self._is_writing = False
         self._now = asyncio.get_running_loop().time
         self._written_at = self._now()
 
     async def write(self, data: bytes) -> None:
         """Send it, after the headers; returns when the client takes more."""
+        if not data:
+            return
         self._is_writing = True
         if not self.has_begun:
             self.has_begun = True
             start = {"type": "http.response.start", "status": 200, "headers": self._headers}
             await self._send(start)
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if self._pieces is not None:
+            if self._pieces.are_unread:
+                await self._pieces.drain()
+            self._pieces.write(data)
+        else:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self._written_at = self._now()
         self._is_writing = False
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from inferno.client import ServedEngine
 from inferno.client.process import ProcessClient
 from inferno.client.scripted import ScriptedClient, load_script
+from inferno.client.spawned import Spawned
 from inferno.options import EngineOptions
 from inferno.server.app import create_app
 from inferno.server.edge import serve
@@ -14,18 +15,28 @@ from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 
 
-def start(options: EngineOptions, settings: ServerSettings, script: Path | None) -> int:
+def start(
+    options: EngineOptions,
+    settings: ServerSettings,
+    script: Path | None,
+    first: Spawned | None = None,
+) -> int:
     """Serve until a signal ends it; returns the exit code.
 
     script      a file of answers that take the model's place, its text aside.
+    first       a process that was started already, to be the first engine's.
 
     Raises ModelError and what else keeps the engine from loading, InvalidRequest.
     """
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
-    engine = make_engine(options, script)
+    engine = make_engine(options, script, first)
     return serve(create_app(engine, text, settings), settings, engine)
 
 
-def make_engine(options: EngineOptions, script: Path | None) -> ServedEngine:
+def make_engine(
+    options: EngineOptions, script: Path | None, first: Spawned | None = None
+) -> ServedEngine:
     """An engine in a process of its own, or one that plays this script."""
-    return ProcessClient(options) if script is None else ScriptedClient(load_script(script))
+    if script is not None:
+        return ScriptedClient(load_script(script))
+    return ProcessClient(options, first=first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from msgspec import UNSET, UnsetType
 
@@ -70,8 +69,7 @@ class Pace:
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
-    return replace(
-        chunks[-1],
+    return chunks[-1]._replace(
         pieces=tuple(piece for chunk in chunks for piece in chunk.pieces),
         token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
         logprobs=tuple(entry for chunk in chunks for entry in chunk.logprobs),

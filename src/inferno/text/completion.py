@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inferno.requests import FinishReason, TokenLogprobs
 from inferno.text.parsers.answer import ToolCall
@@ -64,11 +65,12 @@ class Completion:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(NamedTuple):
     """New text of one sample, and the tokens since the last chunk; the last has it all.
 
     logprobs    of these tokens, where asked for.
+
+    (A NamedTuple for the reason of TokenEvent: there is one per token.)
     """
 
     sample_index: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from inferno.requests import SamplingParams, TokenEvent
 from inferno.text.detokenize import IncrementalDecoder
@@ -13,8 +13,7 @@ from inferno.text.stops import StopStrings
 from inferno.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """New text, and the stop string that ends it, if one does: the request should be aborted."""
 
     pieces: tuple[Piece, ...]
@@ -82,6 +81,8 @@ class OutputText:
         return Delta(tuple(shown), stop)
 
     def _up_to_stop(self, pieces: Sequence[Piece]) -> tuple[list[Piece], str | None]:
+        if self._stops.is_empty:
+            return [each for each in pieces if each.text or each.part is not Part.CONTENT], None
         shown: list[Piece] = []
         for piece in pieces:
             if piece.part is not Part.CONTENT:

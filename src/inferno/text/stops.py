@@ -25,6 +25,11 @@ class StopStrings:
         self._held = ""
         self._is_stopped = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to stop at, so that all text passes at once."""
+        return not self._root.children
+
     def feed(self, text: str) -> tuple[str, str | None]:
         """The text that is safe to show, and the stop string that has just been completed.
 

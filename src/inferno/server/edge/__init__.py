@@ -2,6 +2,7 @@
 
 from inferno.server.edge.admission import Admission, admission_of
 from inferno.server.edge.guard import Guard
+from inferno.server.edge.pieces import Pieces, pieces_of
 from inferno.server.edge.record import Record, record_of
 from inferno.server.edge.refusal import DeadlineExceeded, Refusal, Unavailable
 from inferno.server.edge.run import serve
@@ -11,11 +12,13 @@ __all__ = [
     "Admission",
     "DeadlineExceeded",
     "Guard",
+    "Pieces",
     "Record",
     "Refusal",
     "Slot",
     "Unavailable",
     "admission_of",
+    "pieces_of",
     "record_of",
     "serve",
 ]

@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from inferno.server.edge.pieces import offer_pieces
 from inferno.server.edge.refusal import Refusal
 
 MAX_HEAD = 32 << 10
@@ -127,6 +128,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._active = cycle
+        offer_pieces(cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:

@@ -72,7 +72,6 @@ async def run(
     server = _uvicorn(guard, settings)
     stop.attach()
     http = asyncio.create_task(server.serve(sockets=sockets))
-    watchdog = asyncio.create_task(_watch(server, settings))
     urls = [_url(each, settings) for each in sockets]
     loading = asyncio.create_task(_load(engine, urls, on_ready))
     _log.info("listening", extra={"fields": {"at": urls}})
@@ -82,16 +81,38 @@ async def run(
         await _drain(guard, settings, stop)
     finally:
         loading.cancel()
-        server.should_exit = True
+        server.exit()
         await asyncio.wait({http})
-        watchdog.cancel()
         await _close(engine)
     _log.info("stopped")
     return 128 + stop.signals[-1] if stop.is_urged else 0
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for signals, which are ours."""
+    """uvicorn's, but for signals, which are ours, and for its clock.
+
+    One clock sees to all connections, as a timer for each message would cost more than messages.
+    Every time that it wakes takes some of an engine's core, hence not uvicorn's ten times a second.
+    """
+
+    def __init__(self, config: uvicorn.Config, settings: ServerSettings) -> None:
+        super().__init__(config)
+        shortest = min(settings.header_timeout, settings.body_timeout, settings.write_timeout)
+        self._tick = min(1.0, shortest / 4)
+        self._exit = asyncio.Event()
+
+    def exit(self) -> None:
+        """Take no more connections, and end."""
+        self.should_exit = True
+        self._exit.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exit.wait(), self._tick)
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                cast(Connection, connection).watch(now)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -152,16 +173,6 @@ async def _close(engine: ServedEngine) -> None:
         _log.error("the engine did not stop in time and is left to end by itself")
 
 
-async def _watch(server: _Server, settings: ServerSettings) -> None:
-    """One clock for all connections, as a timer for each message would cost more than messages."""
-    shortest = min(settings.header_timeout, settings.body_timeout, settings.write_timeout)
-    while True:
-        await asyncio.sleep(min(1.0, shortest / 4))
-        now = time.monotonic()
-        for connection in list(server.server_state.connections):
-            cast(Connection, connection).watch(now)
-
-
 def _uvicorn(guard: Guard, settings: ServerSettings) -> _Server:
     config = uvicorn.Config(
         guard,
@@ -185,7 +196,7 @@ def _uvicorn(guard: Guard, settings: ServerSettings) -> _Server:
         raise InvalidRequest(
             f"{given}: {reason}; see --ssl-keyfile", param="ssl_certfile"
         ) from None
-    return _Server(config)
+    return _Server(config, settings)
 
 
 def _connection_factory(settings: ServerSettings, ledger: Ledger) -> Any:

@@ -92,9 +92,23 @@ class Slot:
         """
         meter = self._meters[request.request_id] = Meter(request, self.record, self._ledger)
         why: str | None = "disconnect"
+        task = asyncio.current_task()
+        assert task is not None
         try:
             async with self._first_batch.place(), aclosing(self._engine.generate(request)) as run:
-                while (event := await self._next(run)) is not None:
+                while True:
+                    self._raise_ending()
+                    self._waiting.add(task)
+                    try:
+                        event = await anext(run, None)
+                    except asyncio.CancelledError:
+                        if self.is_ended and task.uncancel() == 0:
+                            self._raise_ending()  # it was `end` that cancelled us
+                        raise
+                    finally:
+                        self._waiting.discard(task)
+                    if event is None:
+                        break
                     if not self.has_started:
                         self.has_started = True
                         self._on_start(self)
@@ -113,21 +127,6 @@ class Slot:
         finally:
             del self._meters[request.request_id]
             meter.close(why)
-
-    async def _next(self, events: AsyncGenerator[TokenEvent, None]) -> TokenEvent | None:
-        """The next event, or None after the last; a cancellation by `end` becomes its reason."""
-        self._raise_ending()
-        task = asyncio.current_task()
-        assert task is not None
-        self._waiting.add(task)
-        try:
-            return await anext(events, None)
-        except asyncio.CancelledError:
-            if self.is_ended and task.uncancel() == 0:
-                self._raise_ending()
-            raise
-        finally:
-            self._waiting.discard(task)
 
     def _raise_ending(self) -> None:
         if self._ending is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Part(StrEnum):
@@ -24,8 +24,7 @@ class Call:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """New text of one part; for a tool call also which one: its first piece announces it."""
 
     part: Part

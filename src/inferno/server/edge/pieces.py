@@ -1,0 +1,50 @@
+"""The shortest way to the client for an answer that has begun and comes in many pieces.
+
+Layers of an application look at the beginning of an answer and let the rest pass, at the price of a
+call each. A server may offer more than ASGI asks for, as `extensions` of the scope: ours is this.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from inferno.server.edge.asgi import Scope
+
+_NAME = "inferno.pieces"
+
+
+class Pieces:
+    """Writes pieces of one answer, once its start was sent; its end is sent as usual."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def are_unread(self) -> bool:
+        """Whether so much waits for the client that no more should be written: see drain."""
+        return self._cycle.flow.write_paused and not self._cycle.disconnected
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough, or left."""
+        await self._cycle.flow.drain()
+
+    def write(self, data: bytes) -> None:
+        """Write a piece, which must not be empty, unless the client has left."""
+        if not self._cycle.disconnected:
+            self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+def offer_pieces(cycle: RequestResponseCycle) -> None:
+    """Let the application write to this request's client."""
+    scope = cast(Scope, cycle.scope)
+    scope["extensions"] = {**scope.get("extensions", {}), _NAME: Pieces(cycle)}
+
+
+def pieces_of(scope: Scope) -> Pieces | None:
+    """What the server offers, if it does; only for answers whose length isn't told."""
+    pieces = scope.get("extensions", {}).get(_NAME)
+    return pieces if isinstance(pieces, Pieces) else None
