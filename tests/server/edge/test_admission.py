@@ -62,7 +62,7 @@ def test_requests_beyond_the_queue_are_sent_away_at_once() -> None:
         began = time.perf_counter()
         with pytest.raises(Unavailable) as refused:
             desk.slot()
-        assert time.perf_counter() - began < 0.05
+        assert time.perf_counter() - began < 1  # where the queue would take longer
         assert (refused.value.status, refused.value.code) == (503, "queue_full")
         assert refused.value.retry_after == 1
         slots[0].release()
@@ -267,12 +267,12 @@ def test_what_the_engine_refuses_is_not_counted_as_aborted() -> None:
     asyncio.run(refuse())
 
 
-@pytest.mark.parametrize(("num_requests", "least", "most"), [(1, 0.1, 0.5), (2, 0.0, 0.09)])
+@pytest.mark.parametrize(("num_requests", "least", "most"), [(1, 1.0, 3.0), (2, 0.0, 0.9)])
 def test_an_idle_engine_waits_for_its_first_batch(
     num_requests: int, least: float, most: float
 ) -> None:
     async def gather() -> float:
-        desk = await _ready(Script(max_num_seqs=2), max_wait_ms=100)
+        desk = await _ready(Script(max_num_seqs=2), max_wait_ms=1000)
         began = time.perf_counter()
         uses = (_use(desk.slot(), _request(max_tokens=1)) for _ in range(num_requests))
         await asyncio.gather(*uses)
@@ -283,13 +283,13 @@ def test_an_idle_engine_waits_for_its_first_batch(
 
 def test_a_busy_engine_is_not_waited_for() -> None:
     async def join() -> None:
-        desk = await _ready(max_wait_ms=100)
+        desk = await _ready(max_wait_ms=1500)
         slot = desk.slot()
         async with slot, aclosing(slot.generate(_request())) as events:
             await anext(events)
             began = time.perf_counter()
             await _use(desk.slot(), _request(max_tokens=1))
-            assert time.perf_counter() - began < 0.08
+            assert time.perf_counter() - began < 1.2
 
     asyncio.run(join())
 

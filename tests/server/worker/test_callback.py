@@ -170,7 +170,7 @@ def test_an_endless_body_is_left_at_its_beginning(framing: str) -> None:
         tracemalloc.start()
         begun = time.monotonic()
         assert asyncio.run(deliver(callback(receiver, timeout=5.0), b"{}"))
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < 4.0
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 4 << 20
