@@ -58,7 +58,7 @@ class SampleTexts:
             return  # tokens that were under way when a stop string ended it
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
-        delta = sample.feed(event, time.perf_counter())
+        delta = self._add(event, sample)
         reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
         completion = None
         if reason is not None:
@@ -73,6 +73,22 @@ class SampleTexts:
                 logprobs=logprobs,
                 completion=completion,
             )
+
+    def _add(self, event: TokenEvent, sample: _Sample) -> Delta:
+        """What the event's tokens add; those after a stop string are dropped, wherever they came.
+
+        How many tokens an event holds depends on timing, and nothing that is told may.
+        """
+        now = time.perf_counter()
+        if not self.params.stops or len(event.token_ids) < 2:
+            return sample.feed(event, now)
+        pieces: tuple[Piece, ...] = ()
+        for each in _one_by_one(event):
+            delta = sample.feed(each, now)
+            pieces += delta.pieces
+            if delta.stop is not None:
+                return Delta(pieces, delta.stop)
+        return Delta(pieces)
 
     def _complete(
         self, event: TokenEvent, sample: _Sample, reason: FinishReason, stop: str | None
@@ -110,6 +126,19 @@ class SampleTexts:
         later_tokens = len(sample.token_ids) - 1
         rate = later_tokens / (now - sample.first_token_at) if later_tokens > 0 else None
         return Timings(sample.first_token_at - self._started, now - self._started, rate)
+
+
+def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
+    """The same news, token by token."""
+    last = len(event.token_ids) - 1
+    for i in range(last):
+        yield event._replace(
+            token_ids=event.token_ids[i : i + 1],
+            logprobs=event.logprobs[i : i + 1],
+            finish_reason=None,
+            stop_token_id=None,
+        )
+    yield event._replace(token_ids=event.token_ids[last:], logprobs=event.logprobs[last:])
 
 
 class _Sample:
