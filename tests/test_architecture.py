@@ -38,7 +38,7 @@ MAY_IMPORT = {
 }
 PLAIN_DATA = {
     *("requests", "errors", "options", "machine"),
-    *("json_file", "untrusted_json", "http_post"),
+    *("json_file", "untrusted_json", "http_post", "log_format"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from contextlib import suppress
 
 import pytest
 
-from inferno.untrusted_json import Malformed, parse_object, quoted
+from inferno.untrusted_json import Malformed, TooWide, parse_object, quoted
 
 WIDE = "\U0001f600"  # makes Python keep the whole string in four bytes a character
 LONG = "a" * 4_194_000
@@ -34,9 +35,34 @@ def peak_of_parsing(raw: bytes) -> int:
     return peak
 
 
-def test_a_large_document_must_be_plain() -> None:
-    with pytest.raises(Malformed, match="plain ASCII"):
-        parse_object(('{"é":"' + "a" * (4 << 20) + '"}').encode())
+# What keeps a character in one byte, in two, and in four.
+NARROW = ["\\n", '\\"', "\\\\"]
+TWO_BYTES = ["\\u00e9", "\\u4e2d", "é", "中"]
+FOUR_BYTES = [WIDE, "\\ud83d\\ude00", "\\uD83D\\uDE00"]
+
+
+@pytest.mark.parametrize(
+    ("unusual", "mib"),
+    [*((each, 20) for each in NARROW), *((each, 8) for each in TWO_BYTES)],
+)
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_large_document_may_hold_escapes(unusual: str, mib: int, is_full: bool) -> None:
+    once = len(unusual.encode())
+    num = (mib << 20) // once - 100 if is_full else 1
+    body = unusual * num + "a" * ((mib << 20) - 100 - num * once)
+    text = json.loads(f'"{body}"')
+    assert parse_object(f'{{"a":"{body}"}}'.encode()) == {"a": text}
+    assert peak_of_parsing(f'{{"a":"{body}"}}'.encode()) < max(64, 4 * mib) << 20
+
+
+@pytest.mark.parametrize(
+    ("unusual", "mib"), [*((each, 8) for each in TWO_BYTES), *((each, 4) for each in FOUR_BYTES)]
+)
+def test_what_would_be_wide_in_memory_is_refused_with_its_limit(unusual: str, mib: int) -> None:
+    raw = ('{"a":"' + "a" * (mib << 20) + unusual + '"}').encode()
+    with pytest.raises(TooWide, match=f"{mib << 20} bytes"):
+        parse_object(raw)
+    assert peak_of_parsing(raw) < 1 << 20
 
 
 def test_nan_and_infinity_are_not_json() -> None:

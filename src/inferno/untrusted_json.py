@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
-# Beyond this size a single wide character would cost too much: it makes Python keep a whole
-# string in four bytes a character. Larger documents must be plain ASCII without escapes.
-MAX_WIDE_BYTES = 4 << 20
+# A single character beyond U+FFFF, such as an emoji, makes Python keep its whole string in four
+# bytes a character, and others in two. So much a string of the whole document may take; where all
+# is ASCII none is longer than the document.
+_MAX_WIDE_BYTES = 16 << 20
+_ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_FOUR_BYTES = tuple(bytes([first]) for first in range(0xF0, 0xF5))  # UTF-8's beyond U+FFFF
 
 # Every JSON value follows one of these characters, so counting them bounds the objects that the
 # parser can make (some 150 bytes each at most) before it makes any. A checkpoint spends 12 on a
@@ -20,6 +24,10 @@ MAX_SEPARATORS = 300_000
 
 class Malformed(Exception):
     """The bytes are not what the format says; whoever knows the file's name adds it."""
+
+
+class TooWide(Malformed):
+    """The bytes may be JSON, but too many for the characters that are among them."""
 
 
 def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
@@ -53,17 +61,28 @@ def quoted(text: str, limit: int = 100) -> str:
 
 
 def _check_cost(raw: bytes) -> None:
-    if len(raw) > MAX_WIDE_BYTES and (not raw.isascii() or b"\\" in raw):
-        raise Malformed(
-            f"its JSON has {len(raw)} bytes and is not plain ASCII without escapes, "
-            f"which is expected beyond {MAX_WIDE_BYTES} bytes"
-        )
+    if len(raw) > _MAX_WIDE_BYTES // 4 and (width := _width(raw)) > 1:
+        _check_width(len(raw), width)
     num_separators = sum(raw.count(separator) for separator in _SEPARATORS)
     if num_separators > MAX_SEPARATORS:
         raise Malformed(
             f"its JSON has too many values ({num_separators} separators, "
             f"at most {MAX_SEPARATORS} are read)"
         )
+
+
+def _width(raw: bytes) -> int:
+    """How many bytes Python may need for a character of this."""
+    if any(first in raw for first in _FOUR_BYTES) or _ESCAPED_SURROGATE.search(raw):
+        return 4
+    return 1 if raw.isascii() and rb"\u" not in raw else 2
+
+
+def _check_width(num_bytes: int, width: int) -> None:
+    most = _MAX_WIDE_BYTES // width
+    if num_bytes > most:
+        kind = "characters beyond U+FFFF, as emoji are" if width == 4 else "non-ASCII characters"
+        raise TooWide(f"its JSON has {num_bytes} bytes; with {kind}, at most {most} bytes are read")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

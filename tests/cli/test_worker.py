@@ -120,3 +120,32 @@ def test_a_worker_announces_itself_works_and_stops(tmp_path: Path) -> None:
 def test_the_commands_bring_no_torch() -> None:
     program = "import sys, inferno.server.worker.start; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_the_engines_process_starts_before_the_servers_imports() -> None:
+    program = (
+        "import sys, inferno.client.spawned as spawned; start = spawned.spawn\n"
+        "def told(log):\n"
+        "    print('fastapi' in sys.modules, file=sys.stdout, flush=True)\n"
+        "    return start(log)\n"
+        "spawned.spawn = told\n"
+        "from inferno.cli import worker_cpu as main; main()"
+    )
+    command = [sys.executable, "-c", program, *WHO, "--callback-url", URL, "--threads", "1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        try:
+            lines = []
+            for line in process.stderr:
+                lines.append(json.loads(line))
+                if lines[-1]["message"] == "ready":
+                    break
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            assert process.stdout.read() == "False\n"
+            assert {line["process"] for line in lines} == {"server", "engine"}
+        finally:
+            process.kill()

@@ -20,6 +20,7 @@ from inferno.cli.serve import serve
 from inferno.server.schema import ERRORS
 from tests.docs.pages import PAGES, blocks, dialogues, rows, section
 from tests.docs.serving import Server, serving
+from tests.server.edge.serving import wait_until
 
 PAGE = "docs/server.md"
 SECTIONS = [
@@ -120,9 +121,12 @@ def test_every_key_of_the_log_is_named(demo: Server) -> None:
     httpx.get(url + "/nowhere")
     httpx.post(url + "/v1/completions", content=b"x")
     httpx.post(url + "/v1/completions", json={"prompt": "The sun", "max_tokens": 1})
-    seen = {key for line in demo.lines() if line["message"] == "request" for key in line}
-    assert {"path", "rejected", "ttft_ms", "finish_reasons"} <= seen
-    assert seen <= set(re.findall(r"`(\w+)`", section(PAGE, "## Metrics and logs")))
+    wait_until(lambda: {"path", "rejected", "ttft_ms", "finish_reasons"} <= keys_of_log(demo))
+    assert keys_of_log(demo) <= set(re.findall(r"`(\w+)`", section(PAGE, "## Metrics and logs")))
+
+
+def keys_of_log(demo: Server) -> set[str]:
+    return {key for line in demo.lines() if line["message"] == "request" for key in line}
 
 
 def test_options_exist_and_have_these_defaults() -> None:

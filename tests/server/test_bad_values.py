@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -199,3 +200,18 @@ def test_what_changes_nothing_is_taken(demo: Host) -> None:
     }
     assert demo.chat(max_tokens=1, **harmless).status_code == 200
     assert demo.complete(prompt="a", max_tokens=1, best_of=1, suffix=None).status_code == 200
+
+
+def test_refusals_are_counted_by_their_code(demo: Host) -> None:
+    def num_refused(code: str) -> float:
+        metrics = demo.http.get("/metrics").text
+        found = re.search(rf'^inferno_rejected_total{{reason="{code}"}} (.*)$', metrics, re.M)
+        return float(found[1]) if found else 0.0
+
+    before = num_refused("invalid_value"), num_refused("model_not_found")
+    assert demo.complete(prompt="a", temperature=-1).status_code == 400
+    assert demo.complete(prompt="a", model="other").status_code == 404
+    assert (num_refused("invalid_value"), num_refused("model_not_found")) == (
+        before[0] + 1,
+        before[1] + 1,
+    )

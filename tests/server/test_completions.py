@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -81,6 +82,21 @@ def test_a_prompt_is_cut_where_asked(demo: Host, llm: LLM) -> None:
     assert demo.complete(**long).json()["error"]["code"] == "context_length_exceeded"
     fits = demo.complete(**long, truncate_prompt_tokens=-1).json()["choices"][0]
     assert (len(fits["prompt_token_ids"]), len(fits["token_ids"])) == (1014, 10)
+    greedy = {**long, "max_tokens": 5000, "truncate_prompt_tokens": -1, "stream": True}
+    with demo.http.stream("POST", "/v1/completions", json=greedy) as answer:
+        first = next(line for line in answer.iter_lines() if line)
+    assert len(json.loads(first.removeprefix("data: "))["choices"][0]["prompt_token_ids"]) == 512
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_was_cut_off_a_prompt_is_not_echoed(demo: Host, llm: LLM, side: str) -> None:
+    ids = llm.tokenizer.encode(TEXT)
+    kept = ids[-4:] if side == "left" else ids[:4]
+    cut = {"truncate_prompt_tokens": 4, "truncation_side": side}
+    fields: dict[str, Any] = {"prompt": TEXT, "echo": True, "max_tokens": 0, "logprobs": 0}
+    [choice] = demo.complete(**fields, **cut).json()["choices"]
+    assert choice["text"] == llm.tokenizer.decode(kept, skip_special_tokens=True)
+    assert len(choice["logprobs"]["tokens"]) == len(kept)
 
 
 def test_special_tokens_begin_a_text_unless_declined(demo: Host, llm: LLM) -> None:

@@ -117,6 +117,16 @@ def is_of(event: Any, index: int) -> bool:
     return event != "[DONE]" and bool(event["choices"][0]["index"] == index)
 
 
+def test_a_null_within_stream_options_counts_as_absent(demo: Host) -> None:
+    nulls = {"include_usage": True, "continuous_usage_stats": None, "include_obfuscation": None}
+    answer = demo.complete(prompt="a", max_tokens=1, stream=True, stream_options=nulls)
+    assert events_of(answer)[-2]["usage"]["completion_tokens"] == 1
+    answer = demo.complete(
+        prompt="a", max_tokens=1, stream=True, stream_options={"include_usage": None}
+    )
+    assert not any("usage" in event for event in events_of(answer)[:-1])
+
+
 def test_usage_is_told_at_the_end_or_all_along(demo: Host) -> None:
     fields = {"stream": True, "max_tokens": 5, "temperature": 0}
     silent = events_of(demo.chat(**fields))
@@ -142,6 +152,20 @@ def scripted(**answer: Any) -> ScriptedClient:
         restart_seconds=60,
     )
     return ScriptedClient(script)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_log_has_what_a_client_is_not_told(
+    caplog: pytest.LogCaptureFixture, stream: bool
+) -> None:
+    with hosting(lambda: scripted(error_after=3)) as host:
+        answer = host.complete(prompt="a", max_tokens=50, stream=stream)
+    assert "internal_error" in answer.text
+    [failed] = [each for each in caplog.records if each.getMessage() == "a request failed"]
+    told = getattr(failed, "fields", {})
+    assert told["request_id"] == answer.headers["x-request-id"]
+    assert told["said"]
+    assert told["said"] not in answer.text
 
 
 @pytest.mark.parametrize(

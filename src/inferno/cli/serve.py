@@ -185,7 +185,7 @@ def serve(
             prefix_cache=not no_prefix_cache,
             allow_unknown_config=allow_unknown_config,
         )
-        with spawned() if fake_model is None else nullcontext() as first:
+        with spawned(settings.engine_log) if fake_model is None else nullcontext() as first:
             # Half a second of imports, while the engine's process has its own to do.
             from inferno.server.start import start  # noqa: PLC0415
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import Annotated
 
@@ -65,6 +66,7 @@ from inferno.cli.server_options import (
     WriteTimeout,
     model_name,
 )
+from inferno.client.spawned import spawned
 from inferno.errors import DeviceUnavailable
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -149,7 +151,6 @@ def worker(
         from inferno.server.api_keys import read_keys  # noqa: PLC0415
         from inferno.server.settings import ServerSettings  # noqa: PLC0415
         from inferno.server.worker.settings import worker_settings  # noqa: PLC0415
-        from inferno.server.worker.start import start_worker  # noqa: PLC0415
 
         settings = ServerSettings(
             host=host,
@@ -206,10 +207,14 @@ def worker(
             prefix_cache=not no_prefix_cache,
             allow_unknown_config=allow_unknown_config,
         )
-        try:
-            code = start_worker(options, settings, about, fake_model)
-        except DeviceUnavailable as problem:
-            raise DeviceUnavailable(f"{problem} That is `inferno-worker-cpu`.") from None
+        with spawned(settings.engine_log) if fake_model is None else nullcontext() as first:
+            # Half a second of imports, while the engine's process has its own to do.
+            from inferno.server.worker.start import start_worker  # noqa: PLC0415
+
+            try:
+                code = start_worker(options, settings, about, fake_model, first)
+            except DeviceUnavailable as problem:
+                raise DeviceUnavailable(f"{problem} That is `inferno-worker-cpu`.") from None
     raise typer.Exit(code)
 
 

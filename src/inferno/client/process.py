@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from inferno.client import EngineFacts, EngineState, EngineStats
-from inferno.client.spawned import Spawned
+from inferno.client.spawned import EngineLog, Spawned
 from inferno.client.stream import EventStream
 from inferno.client.supervisor import Patience, Supervisor
 from inferno.client.wire import Abort, Add, Events, FromEngine, Refused, Stats
@@ -24,6 +24,7 @@ class ProcessClient:
     """A ServedEngine: make and use it in one event loop, in a thread that stays.
 
     first           a process that was started already, to be the first engine's.
+    log             how engines write their log; None is as Python does by itself.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class ProcessClient:
         *,
         patience: Patience | None = None,
         first: Spawned | None = None,
+        log: EngineLog | None = None,
     ) -> None:
         self._supervisor = Supervisor(
-            options, patience or Patience(), first, take=self._take, mourn=self._mourn
+            options, patience or Patience(), first, log, take=self._take, mourn=self._mourn
         )
         self._streams: dict[str, EventStream] = {}
         self._stats = EngineStats()  # of the engine that runs

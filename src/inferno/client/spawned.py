@@ -9,8 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+_ENGINE = "inferno.engine.serve_child"
+_LOGGED = "inferno.client.logged_child"
 _STDERR = 2
 _REAP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLog:
+    """How an engine's process writes its log to standard error, which it shares with ours."""
+
+    format: str
+    level: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +31,21 @@ class Spawned:
     connection: socket.socket
 
 
-def spawn() -> Spawned:
+def spawn(log: EngineLog | None = None) -> Spawned:
     """Start a process, from a thread that stays: Linux ends the process with that thread."""
     ours, theirs = socket.socketpair()
     with theirs:
         try:
-            return Spawned(_popen(theirs.fileno()), ours)
+            return Spawned(_popen(theirs.fileno(), log), ours)
         except OSError:
             ours.close()
             raise
 
 
 @contextmanager
-def spawned() -> Iterator[Spawned]:
+def spawned(log: EngineLog | None = None) -> Iterator[Spawned]:
     """A process, to be given to whom needs one; it is killed in the end if it still runs."""
-    started = spawn()
+    started = spawn(log)
     try:
         yield started
     finally:
@@ -45,10 +55,11 @@ def spawned() -> Iterator[Spawned]:
             started.process.wait(_REAP_SECONDS)
 
 
-def _popen(fd: int) -> subprocess.Popen[bytes]:
+def _popen(fd: int, log: EngineLog | None) -> subprocess.Popen[bytes]:
+    modules = [_ENGINE] if log is None else [_LOGGED, log.format, log.level, _ENGINE]
     return subprocess.Popen(
         # -P: the folder we are in doesn't pass for a place of modules.
-        [sys.executable, "-P", "-m", "inferno.engine.serve_child", str(fd)],
+        [sys.executable, "-P", "-m", *modules, str(fd)],
         pass_fds=[fd],
         stdin=subprocess.DEVNULL,
         stdout=_STDERR,

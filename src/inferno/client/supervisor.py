@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from inferno.client import EngineFacts, EngineState
 from inferno.client.child import Child
-from inferno.client.spawned import Spawned, spawn
+from inferno.client.spawned import EngineLog, Spawned, spawn
 from inferno.client.wire import (
     Dying,
     Events,
@@ -63,6 +63,7 @@ class Supervisor:
     """One engine at a time, for as long as engines can be started.
 
     first           a process that was started already, to be the first engine's.
+    log             how the other engines' processes write theirs.
     take            gets the messages of an engine that is loaded.
     mourn           is told at once when an engine died.
     """
@@ -72,6 +73,7 @@ class Supervisor:
         options: EngineOptions,
         patience: Patience,
         first: Spawned | None,
+        log: EngineLog | None,
         *,
         take: Callable[[FromEngine], None],
         mourn: Callable[[EngineDied], None],
@@ -79,6 +81,7 @@ class Supervisor:
         self._options = options
         self._patience = patience
         self._first = first
+        self._log = log
         self._take_message = take
         self._mourn = mourn
         self.state = EngineState.LOADING
@@ -175,7 +178,7 @@ class Supervisor:
         """One engine's life; afterwards the state says what comes next."""
         self._watch = watch = _Watch(self._patience)
         try:
-            spawned, self._first = self._first or spawn(), None
+            spawned, self._first = self._first or spawn(self._log), None
             self._child = child = await Child.start(spawned, self._take)
         except OSError as problem:
             self._note_death()

@@ -44,6 +44,9 @@ class ApiKey:
         return scope in self.scopes or KeyScope.ADMIN in self.scopes
 
 
+_NOBODY = ApiKey(key_id="", digest=bytes(32), scopes=frozenset())  # no key has this digest
+
+
 def read_keys(
     given: Sequence[str], file: Path | None, environment: Mapping[str, str]
 ) -> tuple[ApiKey, ...]:
@@ -69,10 +72,10 @@ def read_keys(
 def find_key(keys: Iterable[ApiKey], given: bytes) -> ApiKey | None:
     """The key that `given` is, in a time that tells nothing about any of them."""
     digest = hashlib.sha256(given).digest()
-    found = None
-    for key in keys:
-        if hmac.compare_digest(key.digest, digest):
-            found = key  # and go on, so that its place doesn't show
+    found: ApiKey | None = None
+    for key in (_NOBODY, *keys):  # as a loop's first turn has a time of its own
+        # Neither an early end nor a branch, whose time depends on where in the list it is taken.
+        found = (found, key)[hmac.compare_digest(key.digest, digest)]
     return found
 
 

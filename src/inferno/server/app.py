@@ -18,7 +18,7 @@ from inferno.server import answers, fields
 from inferno.server.chat import create_chat_completion
 from inferno.server.completions import create_completion
 from inferno.server.edge import Refusal, record_of
-from inferno.server.errors import ClientLeft, refusal_of
+from inferno.server.errors import ClientLeft, log_failure, refusal_of
 from inferno.server.models import get_model, get_version, list_models
 from inferno.server.page import add_page
 from inferno.server.reference_page import add_reference
@@ -94,13 +94,18 @@ def create_bare_app(served: Served, *, openapi_url: str | None = None) -> FastAP
 
 async def _tell(http: HttpRequest, problem: Exception) -> Response:
     """The answer to a request that went wrong before an answer began."""
+    record = record_of(http.scope)
     match problem:
         case ClientLeft():
             return Response(status_code=_CLIENT_LEFT)
         case HTTPException():
             refusal = _of_router(http, problem)
         case _:
-            refusal = refusal_of(problem, record_of(http.scope).request_id)
+            refusal = refusal_of(problem, record.request_id)
+    if refusal.status != 500:
+        record.rejected = record.rejected or refusal.code
+    elif isinstance(problem, InfernoError):  # the edge tells the log of all others
+        log_failure(problem, record.request_id)
     headers = {key.decode(): value.decode() for key, value in refusal.all_headers}
     return Response(refusal.body, status_code=refusal.status, headers=headers)
 

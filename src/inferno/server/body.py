@@ -11,7 +11,7 @@ import msgspec
 
 from inferno.server.edge import Refusal
 from inferno.server.refused import Harmless, take_harmless
-from inferno.untrusted_json import Malformed, parse_object, quoted
+from inferno.untrusted_json import Malformed, TooWide, parse_object, quoted
 
 Fields = TypeVar("Fields", bound=msgspec.Struct)
 
@@ -35,7 +35,7 @@ class Body(Generic[Fields]):
 def read_body(
     raw: bytes, kind: type[Fields], refused: Harmless, *, is_lenient: bool
 ) -> Body[Fields]:
-    """The fields of a JSON object; Refusal (400) names what is wrong.
+    """The fields of a JSON object; Refusal (400, or 413) names what is wrong.
 
     A null counts as absent. Unknown fields are refused, or with `is_lenient` ignored.
     """
@@ -45,6 +45,8 @@ def read_body(
         bad = _BAD_NUMBER.search(raw)
         param = bad[1].decode() if bad else None
         message = f"The body can't be read: {problem}."
+        if isinstance(problem, TooWide):
+            raise Refusal(413, "body_too_large", message) from None
         raise Refusal(400, "invalid_json", message, param=param) from None
     if _ESCAPED_SURROGATE.search(raw):
         _check_surrogates(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -58,6 +58,10 @@ class Call(Generic[Fields]):
     def origin(self) -> Origin:
         """Who asks."""
         return Origin(self.request_id, self.record.cache_salt)
+
+    async def prepared(self, prepare: Callable[[], list[Job]]) -> list[Job]:
+        """Its jobs, made beside the event loop; DeadlineExceeded when that takes too long."""
+        return await self.served.in_thread(prepare, self.record, self.fields.timeout)
 
     def slot(self, jobs: Sequence[Job]) -> Slot:
         """A place in the engine's queue; Refusal where there is none."""
@@ -132,7 +136,9 @@ async def read_fields(
     def read() -> Body[AnyFields]:
         return read_body(raw, kind, refused, is_lenient=served.settings.lenient)
 
-    return await served.in_thread(read) if len(raw) > _LARGE_BODY else read()
+    if len(raw) <= _LARGE_BODY:
+        return read()
+    return await served.in_thread(read, record_of(http.scope))
 
 
 def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Response:

@@ -43,7 +43,7 @@ async def create_chat_completion(http: HttpRequest) -> Response:
         return chat_jobs(call.served, call.fields, args, call.origin)
 
     with renamed(CHAT_NAMES):
-        jobs = await call.served.in_thread(prepare)
+        jobs = await call.prepared(prepare)
     slot = call.slot(jobs)
     if call.fields.stream:
         stream = ChatStream(call, jobs[0])

@@ -8,7 +8,12 @@ from inferno.server.answers import CompletionChoice, CompletionLogprobs, PromptL
 from inferno.server.call import finish_reason, stop_reason
 from inferno.server.fields import CompletionRequest
 from inferno.server.jobs import Job
-from inferno.server.logprobs import CompletionLogprobsWriter, TokenNames, prompt_logprobs
+from inferno.server.logprobs import (
+    CompletionLogprobsWriter,
+    TokenNames,
+    joined,
+    prompt_logprobs,
+)
 from inferno.text.completion import Chunk
 
 
@@ -23,7 +28,10 @@ class ChoiceWriter:
         self._index = job.texts.prompt_index * fields.n + sample_index
         self._names = names
         self._logprobs = CompletionLogprobsWriter(
-            names, fields.logprobs or 0, is_beginning=fields.echo
+            names,
+            fields.logprobs or 0,
+            skip_special_tokens=fields.skip_special_tokens,
+            is_beginning=fields.echo,
         )
         self._is_first = True
 
@@ -70,10 +78,10 @@ class ChoiceWriter:
         if not (is_first and self._fields.echo):
             return self._logprobs.write(chunk.token_ids, chunk.logprobs)
         texts = self._job.texts
-        return self._logprobs.write(
-            [*texts.prompt_token_ids, *chunk.token_ids],
-            [*(texts.prompt_logprobs or ()), *chunk.logprobs],
+        echoed = self._logprobs.write(
+            texts.prompt_token_ids, texts.prompt_logprobs or (), spelled=self._job.prompt
         )
+        return joined(echoed, self._logprobs.write(chunk.token_ids, chunk.logprobs))
 
     def _prompt_logprobs(self) -> PromptLogprobs | None:
         entries = self._job.texts.prompt_logprobs

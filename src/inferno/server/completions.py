@@ -31,7 +31,7 @@ async def create_completion(http: HttpRequest) -> Response:
     def prepare() -> list[Job]:
         return completion_jobs(call.served, call.fields, call.origin)
 
-    jobs = await call.served.in_thread(prepare)
+    jobs = await call.prepared(prepare)
     slot = call.slot(jobs)
     if call.fields.stream:
         stream = CompletionStream(call, jobs)

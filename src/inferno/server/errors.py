@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from inferno.errors import (
     EngineDied,
+    EngineError,
     InvalidRequest,
     NeverFits,
     TemplateError,
     TokenizerError,
 )
 from inferno.server.edge import Refusal, Unavailable
+
+_logger = logging.getLogger("inferno.server")
 
 # What a parameter is called in a request, where that is not its name within inferno.
 _NAMES = {
@@ -59,6 +63,14 @@ def refusal_of(problem: Exception, request_id: str) -> Refusal:
             return Unavailable("engine_died", message, retry_after=1)
     message = f"The server made a mistake; its log tells more under {request_id}."
     return Refusal(500, "internal_error", message)
+
+
+def log_failure(problem: Exception, request_id: str) -> None:
+    """Tell the log what a client was not told of a 500."""
+    # An engine knows token ids only, so that what it says quotes nobody.
+    said = {"said": str(problem)} if isinstance(problem, EngineError) else {}
+    fields = {"request_id": request_id, **said}
+    _logger.error("a request failed", exc_info=problem, extra={"fields": fields})
 
 
 def unknown_model(name: str) -> Refusal:

@@ -71,9 +71,9 @@ Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     """What a stream tells besides the text."""
 
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
-    include_obfuscation: bool = False
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+    include_obfuscation: bool | None = False
 
 
 class GenerateFields(Struct, kw_only=True):
@@ -189,12 +189,12 @@ class GenerateFields(Struct, kw_only=True):
     @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with its usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
     def repeats_usage(self) -> bool:
         """Whether each event of a stream tells the usage so far."""
-        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
 
 class ChatRequest(GenerateFields, kw_only=True):

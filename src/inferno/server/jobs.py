@@ -21,7 +21,10 @@ MAX_CHOICES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One prompt of a call: what the engine is asked, the texts that come of it, and the prompt."""
+    """One prompt of a call: what the engine is asked, and the texts that come of it.
+
+    prompt          as it was given, if that was a text of which nothing was cut off.
+    """
 
     request: Request
     texts: SampleTexts
@@ -129,13 +132,15 @@ def _job(
     is_continuation: bool,
 ) -> Job:
     facts = served.facts
-    room = facts.max_model_len - max(1, params.max_tokens or 1)
+    most_output = max(1, facts.max_model_len // 2)  # that a prompt is cut down for
+    room = facts.max_model_len - max(1, min(params.max_tokens or 1, most_output))
+    kept = tuple(_cut(token_ids, fields, max(1, room)))
     texts = SampleTexts(
         served.text.tokenizer,
         params,
         prompt_index=index,
         prompt=None,
-        prompt_token_ids=tuple(_cut(token_ids, fields, max(1, room))),
+        prompt_token_ids=kept,
         dialect=dialect,
         is_continuation=is_continuation,
     )
@@ -146,11 +151,14 @@ def _job(
         priority=fields.priority,
         cache_salt=origin.cache_salt + (fields.cache_salt or ""),
     )
-    return Job(request, texts, prompt if isinstance(prompt, str) else None)
+    if isinstance(prompt, str) and len(kept) == len(token_ids):
+        return Job(request, texts, prompt)
+    return Job(request, texts)
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
-    """As truncate_prompt_tokens says, -1 being what leaves room for the output."""
+    """As truncate_prompt_tokens says, -1 being what leaves room for the output,
+    but no less than half of the context."""
     most = fields.truncate_prompt_tokens
     if most is None:
         return token_ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from itertools import takewhile
 
 from inferno.requests import TokenLogprobs
 from inferno.server.answers import (
@@ -54,9 +55,15 @@ class TokenNames:
         num_spaces = len(in_mid_sentence) - len(in_mid_sentence.lstrip(b" "))
         return num_spaces - (len(alone) - len(alone.lstrip(" ")))
 
-    def is_shown(self, token_id: int) -> bool:
-        """Whether the token is part of a text without special tokens."""
-        return token_id not in self._tokenizer.special_tokens
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token steers the model and is no text."""
+        return token_id in self._tokenizer.special_tokens
+
+    def num_added(self, token_ids: Sequence[int], spelled: str) -> int:
+        """How many special tokens were put in front of those that this text spells out."""
+        first = [self.bytes_of(i).decode() for i in takewhile(self.is_special, token_ids)]
+        places = range(len(first) + 1)
+        return next(num for num in places if spelled.startswith("".join(first[num:])))
 
 
 def chat_logprobs(
@@ -76,30 +83,57 @@ def prompt_logprobs(
 class CompletionLogprobsWriter:
     """Of a completion's tokens, piece by piece: where each begins in the text depends on all.
 
-    is_beginning    the text begins with them; else it goes on in mid-sentence.
+    skip_special_tokens the text is without them.
+    is_beginning        the text begins with these tokens; else it goes on in mid-sentence.
     """
 
-    def __init__(self, names: TokenNames, num_top: int, *, is_beginning: bool) -> None:
+    def __init__(
+        self, names: TokenNames, num_top: int, *, skip_special_tokens: bool, is_beginning: bool
+    ) -> None:
         self._names = names
         self._num_top = num_top
+        self._skip_special_tokens = skip_special_tokens
         self._is_beginning = is_beginning
         self._offset = 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(
-        self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None]
+        self,
+        token_ids: Sequence[int],
+        entries: Sequence[TokenLogprobs | None],
+        *,
+        spelled: str | None = None,
     ) -> CompletionLogprobs:
-        """The next tokens."""
+        """The next tokens; `spelled` is the text that they were made of, and that stands there."""
         return CompletionLogprobs(
-            text_offset=[self._place(token_id) for token_id in token_ids],
+            text_offset=self._places(token_ids, spelled),
             token_logprobs=[None if entry is None else _floor(entry.logprob) for entry in entries],
             tokens=[self._names.name(token_id) for token_id in token_ids],
             top_logprobs=[None if entry is None else self._top(entry) for entry in entries],
         )
 
-    def _place(self, token_id: int) -> int:
+    def _places(self, token_ids: Sequence[int], spelled: str | None) -> list[int]:
+        if spelled is None:
+            return [self._place(i, is_shown=self._is_shown(i)) for i in token_ids]
+        num_added = self._names.num_added(token_ids, spelled)
+        return [self._place(i, is_shown=False) for i in token_ids[:num_added]] + [
+            self._place_in(spelled, i) for i in token_ids[num_added:]
+        ]
+
+    def _is_shown(self, token_id: int) -> bool:
+        return not (self._skip_special_tokens and self._names.is_special(token_id))
+
+    def _place_in(self, text: str, token_id: int) -> int:
+        offset, told = self._offset, self._names.bytes_of(token_id).decode(errors="replace")
+        is_there = text.startswith(told, offset)
+        place = self._place(token_id, is_shown=is_there or not self._names.is_special(token_id))
+        if told.startswith(" ") and not text.startswith(" ", offset):
+            self._offset = offset + len(told) - 1  # which SentencePiece puts before each part
+        return place
+
+    def _place(self, token_id: int, *, is_shown: bool) -> int:
         offset = self._offset
-        if self._names.is_shown(token_id):
+        if is_shown:
             self._offset += len(self._utf8.decode(self._names.bytes_of(token_id)))
             if self._is_beginning:
                 self._offset -= self._names.num_dropped(token_id)
@@ -109,6 +143,16 @@ class CompletionLogprobsWriter:
     def _top(self, entry: TokenLogprobs) -> dict[str, float]:
         top = {self._names.key(i): _floor(logprob) for i, logprob in entry.top[: self._num_top]}
         return {**top, self._names.key(entry.token_id): _floor(entry.logprob)}
+
+
+def joined(first: CompletionLogprobs, more: CompletionLogprobs) -> CompletionLogprobs:
+    """Of the tokens of both."""
+    return CompletionLogprobs(
+        text_offset=first.text_offset + more.text_offset,
+        token_logprobs=first.token_logprobs + more.token_logprobs,
+        tokens=first.tokens + more.tokens,
+        top_logprobs=first.top_logprobs + more.top_logprobs,
+    )
 
 
 def _chat_logprob(entry: TokenLogprobs, names: TokenNames, num_top: int) -> ChatLogprob:

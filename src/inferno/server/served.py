@@ -13,7 +13,7 @@ from typing import TypeVar
 from starlette.requests import Request as HttpRequest
 
 from inferno.client import EngineFacts, ServedEngine
-from inferno.server.edge import Unavailable
+from inferno.server.edge import Record, Unavailable, in_time
 from inferno.server.errors import unknown_model
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
@@ -58,9 +58,17 @@ class Served:
         """An id for the engine that no other request has, whatever clients call theirs."""
         return f"{request_id}-{self._start}-{next(self._numbers)}-{index}"
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do what takes long beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def in_thread(
+        self, work: Callable[[], T], record: Record, timeout: float | None = None
+    ) -> T:
+        """Do what takes long beside the event loop; DeadlineExceeded when that takes too long.
+
+        timeout     the request's own; it can only shorten the server's.
+        """
+        most = self.settings.request_timeout
+        seconds = most if timeout is None else min(timeout, most)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await in_time(done, record, seconds)
 
     def close(self) -> None:
         """Let go of threads and of the template's process."""

@@ -7,11 +7,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferno.client.spawned import EngineLog
 from inferno.errors import InvalidRequest
+from inferno.log_format import LogFormat
 from inferno.server.api_keys import ApiKey
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_FORMATS = ("json", "text")
+LOG_FORMATS = tuple(LogFormat)
 MIB = 1 << 20
 _REPEATED = ("allowed_hosts", "cors_origins", "served_model_names")  # --allowed-host, and so on
 _MAX_SECONDS = 7 * 24 * 3600.0
@@ -35,7 +37,7 @@ class ServerSettings:
     max_queue       samples that may wait for a place in the engine.
     max_queue_tokens    prompt tokens of all requests that have no token yet.
     max_wait_ms     an idle engine waits so long for more requests before its first step.
-    request_timeout seconds from a request's arrival to its last token.
+    request_timeout seconds from the last byte of a request's body to its last token.
     max_body        bytes of a request's body.
     max_connections sockets open at once; beyond it the longest idle one is closed.
     header_timeout, body_timeout    seconds to send a whole request head, and a whole body.
@@ -99,6 +101,11 @@ class ServerSettings:
             _check_text("otlp_endpoint", self.otlp_endpoint, _URL, "an http:// or https:// URL")
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("log_format", self.log_format, LOG_FORMATS)
+
+    @property
+    def engine_log(self) -> EngineLog:
+        """How engines write their log: as we write ours."""
+        return EngineLog(self.log_format, self.log_level)
 
     @property
     def is_loopback(self) -> bool:

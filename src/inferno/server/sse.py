@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
@@ -11,10 +10,9 @@ from starlette.responses import Response
 
 from inferno.server.edge import Pieces, Refusal, pieces_of, record_of
 from inferno.server.edge.asgi import Receive, Scope, Send
-from inferno.server.errors import ClientLeft, refusal_of
+from inferno.server.errors import ClientLeft, log_failure, refusal_of
 from inferno.server.running import while_connected
 
-_logger = logging.getLogger("inferno.server")
 _DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
 
@@ -78,7 +76,7 @@ class SseResponse(Response):
                 raise
             refusal = refusal_of(problem, request_id)
             if refusal.status == 500:
-                _logger.error("a stream failed: %s", request_id, exc_info=problem)
+                log_failure(problem, request_id)
             await output.write(self._write_error(refusal))
         finally:
             breathing.cancel()

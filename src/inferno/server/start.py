@@ -29,14 +29,17 @@ def start(
     Raises ModelError and what else keeps the engine from loading, InvalidRequest.
     """
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
-    engine = make_engine(options, script, first)
+    engine = make_engine(options, settings, script, first)
     return serve(create_app(engine, text, settings), settings, engine)
 
 
 def make_engine(
-    options: EngineOptions, script: Path | None, first: Spawned | None = None
+    options: EngineOptions,
+    settings: ServerSettings,
+    script: Path | None,
+    first: Spawned | None,
 ) -> ServedEngine:
     """An engine in a process of its own, or one that plays this script."""
     if script is not None:
         return ScriptedClient(load_script(script))
-    return ProcessClient(options, first=first)
+    return ProcessClient(options, first=first, log=settings.engine_log)

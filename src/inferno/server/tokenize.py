@@ -8,6 +8,7 @@ from starlette.responses import Response
 from inferno.errors import InvalidRequest
 from inferno.server.answers import Detokenized, Tokenized
 from inferno.server.call import json_response, read_fields
+from inferno.server.edge import record_of
 from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.fields import DetokenizeRequest, TokenizeRequest
 from inferno.server.jobs import encode, encode_chat
@@ -20,7 +21,7 @@ async def tokenize(http: HttpRequest) -> Response:
     body = await read_fields(http, TokenizeRequest, TOKENIZE)
     served = served_of(http)
     served.check_model(body.fields.model)
-    answer = await served.in_thread(lambda: _tokenized(served, body.fields))
+    answer = await served.in_thread(lambda: _tokenized(served, body.fields), record_of(http.scope))
     return json_response(answer, body.ignored)
 
 
@@ -29,7 +30,9 @@ async def detokenize(http: HttpRequest) -> Response:
     body = await read_fields(http, DetokenizeRequest, NOTHING)
     served = served_of(http)
     served.check_model(body.fields.model)
-    answer = await served.in_thread(lambda: _detokenized(served, body.fields))
+    answer = await served.in_thread(
+        lambda: _detokenized(served, body.fields), record_of(http.scope)
+    )
     return json_response(answer, body.ignored)
 
 

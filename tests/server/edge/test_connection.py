@@ -11,6 +11,7 @@ import pytest
 from tests.server.edge.serving import Answered, Served, serving, wait_until
 
 HEAD = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+PLAIN = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
 
 
 def _open_requests(served: Served) -> int:
@@ -94,7 +95,14 @@ def test_what_is_no_request_of_ours_is_refused(raw: bytes, status: int) -> None:
         assert answer.status == status
         assert answer.json["error"]["type"] == "invalid_request_error"
         assert answer.headers["connection"] == "close"
+        assert answer.headers["x-request-id"].startswith("req-")
         assert served.ask("GET", "/health").status == 200
+
+
+def test_a_refusal_is_called_by_the_requests_own_id() -> None:
+    with serving() as served:
+        answer = served.send(HEAD + b"X-Request-Id: mine\r\nA: " + b"a" * 40_000)
+        assert (answer.status, answer.headers["x-request-id"]) == (431, "mine")
 
 
 def _chunks(total: int, size: int) -> bytes:
@@ -106,12 +114,13 @@ def _chunks(total: int, size: int) -> bytes:
     "body",
     [
         b"Content-Length: 100000000\r\n\r\n" + b"x" * 1_000_000,
+        b"Content-Length: 9223372036854775808\r\n\r\n",
         b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(1_000_000, 1000),
         b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(101_000, 1000),
         b"Transfer-Encoding: chunked\r\n\r\n" + _chunks(300_000, 1),
         b"Transfer-Encoding: chunked\r\n\r\n1;" + b"e" * 1_000_000 + b"\r\nx\r\n0\r\n\r\n",
     ],
-    ids=["length", "chunked", "just over", "bytes", "extensions"],
+    ids=["length", "enormous", "chunked", "just over", "bytes", "extensions"],
 )
 def test_a_body_over_the_limit_is_413(body: bytes) -> None:
     with serving(max_body=100_000) as served:
@@ -125,6 +134,33 @@ def test_a_body_at_the_limit_is_taken(chunk: int) -> None:
     with serving(max_body=10_000) as served:
         close = b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
         assert served.send(HEAD + close + _chunks(10_000, chunk)).body == b"10000"
+
+
+def test_an_answer_before_the_body_says_that_no_other_request_can_follow() -> None:
+    with serving() as served, served.connect() as client:
+        client.sendall(PLAIN + b"Content-Length: 2\r\n\r\n")
+        answer = Answered.read(client)
+        assert (answer.status, answer.headers["connection"]) == (415, "close")
+
+
+def test_who_sends_on_after_an_early_answer_is_heard_out() -> None:
+    with serving() as served, served.connect() as client:
+        client.sendall(PLAIN + b"Content-Length: 1000000\r\n\r\n")
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 415 ")
+        for _ in range(10):  # a connection that is closed would be reset by the first of these
+            client.sendall(b"x" * 100_000)
+            time.sleep(0.01)
+        assert client.recv(1 << 16) == b""
+
+
+def test_a_refused_request_that_came_whole_leaves_the_connection_open() -> None:
+    with serving() as served, served.connect() as client:
+        client.sendall(PLAIN + b"Content-Length: 2\r\n\r\n{}")
+        answer = Answered.parse(client.recv(1 << 16))
+        assert (answer.status, answer.code) == (415, "content_type")  # head and body in one piece
+        assert "connection" not in answer.headers
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert Answered.read(client).status == 200
 
 
 def test_a_client_waits_for_100_continue() -> None:

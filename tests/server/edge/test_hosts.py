@@ -99,6 +99,7 @@ def test_pages_that_were_asked_for_may_read_answers(asked: str, answered: str) -
     for path in ("/health", "/v1/models", "/debug/state"):
         answer = ask(guard, "GET", path, page)
         assert answer.headers["access-control-allow-origin"] == answered
+        assert "x-inferno-ignored" in answer.headers["access-control-expose-headers"]
         assert "access-control-allow-credentials" not in answer.headers
     method = (b"access-control-request-method", b"POST")
     names = (b"access-control-request-headers", b"authorization, x-stainless-os")

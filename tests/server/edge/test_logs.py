@@ -8,12 +8,13 @@ import json
 import logging
 import sys
 import threading
+import warnings
 from typing import Any
 
 import pytest
 
+from inferno.log_format import MAX_BYTES, JsonFormatter, TextFormatter, shorten
 from inferno.server.api_keys import read_keys
-from inferno.server.edge.log_format import MAX_BYTES, JsonFormatter, TextFormatter, shorten
 from inferno.server.edge.logs import logging_to_stderr
 from inferno.server.settings import ServerSettings
 from tests.server.edge.direct import JSON, LOCAL, ask, guarded
@@ -44,7 +45,7 @@ def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_whatever_is_logged_is_one_short_line(text: str, kind: type[JsonFormatter]) -> None:
     record = logging.LogRecord("inferno", logging.INFO, "f", 1, "%s", (text,), None)
     record.fields = {"path": text, "list": [text]}
-    line = kind(with_messages=False).format(record)
+    line = kind(process="server", with_messages=False).format(record)
     assert len(line.splitlines()) == 1
     assert line.isascii() or kind is TextFormatter
     assert line.isprintable() or "\x7f" in line
@@ -74,6 +75,22 @@ def test_a_request_is_one_line_without_key_prompt_or_query() -> None:
         *(("completion_tokens", 2), ("key", "key-1"), ("level", "info")),
     }
     assert line["duration_ms"] >= line["ttft_ms"] > 0
+
+
+def test_what_others_say_in_the_servers_process_is_a_line_too() -> None:
+    with _logged() as stream:
+        warnings.warn("an old way\nof two lines", stacklevel=1)
+        logging.getLogger("asyncio").error("a task failed")
+        logging.getLogger("uvicorn.error").warning("hm")
+        logging.getLogger("asyncio").info("chatter")
+    lines = _lines(stream)
+    told = [(line["process"], line["level"], line["logger"]) for line in lines]
+    assert told == [
+        ("server", "warning", "py.warnings"),
+        ("server", "error", "asyncio"),
+        ("server", "warning", "uvicorn.error"),
+    ]
+    assert "UserWarning: an old way\nof two lines" in lines[0]["message"]
 
 
 def test_a_mistake_is_told_by_its_place_and_not_by_its_words() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,48 @@ def test_tls_is_served(certificate: Path) -> None:
         with trusting.wrap_socket(served.connect(), server_hostname="localhost") as client:
             client.sendall(b"GET http://x/ HTTP/1.1\r\n\r\n")  # refused, and lingered over
             assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_tls_handshake_has_the_time_of_a_head(certificate: Path, is_silent: bool) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    hello = _client_hello(trusting)
+    with (
+        serving(ssl_certfile=certificate, until_ready=False, header_timeout=0.5) as served,
+        served.connect() as slow,
+    ):
+        began = time.monotonic()
+        slow.settimeout(0.1)
+        sent = 0
+        while time.monotonic() - began < 5:
+            if not is_silent:  # but slow
+                slow.sendall(hello[sent : sent + 1])
+                sent += 1
+            with suppress(TimeoutError):
+                assert not _read(slow)
+                break
+            with trusting.wrap_socket(served.connect(), server_hostname="localhost") as other:
+                head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                other.sendall(head)
+                assert Answered.read(other).status == 200
+        assert 0.4 < time.monotonic() - began < 4
+
+
+def _client_hello(trusting: ssl.SSLContext) -> bytes:
+    """What a client begins with."""
+    outgoing = ssl.MemoryBIO()
+    client = trusting.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def _read(client: socket.socket) -> bytes:
+    """What comes; nothing from one that was closed, or cut off."""
+    try:
+        return client.recv(1000)
+    except ConnectionResetError:
+        return b""
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:

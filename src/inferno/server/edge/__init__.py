@@ -1,6 +1,7 @@
 """The server's edge: what every request passes before an endpoint sees it, and how it is run."""
 
 from inferno.server.edge.admission import Admission, admission_of
+from inferno.server.edge.deadline import in_time
 from inferno.server.edge.guard import Guard
 from inferno.server.edge.pieces import Pieces, pieces_of
 from inferno.server.edge.record import Record, record_of
@@ -18,6 +19,7 @@ __all__ = [
     "Slot",
     "Unavailable",
     "admission_of",
+    "in_time",
     "pieces_of",
     "record_of",
     "serve",

@@ -17,6 +17,7 @@ back is given back when its HTTP request ends.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from inferno.client import EngineState, ServedEngine
@@ -29,6 +30,7 @@ from inferno.server.edge.slot import Slot
 from inferno.server.settings import ServerSettings
 
 _MAX_RETRY_AFTER = 60
+_RETRY_SPREAD = 3
 _NOT_READY = {
     EngineState.LOADING: ("loading", "The model is still being loaded; try again soon.", 5),
     EngineState.RESTARTING: ("restarting", "The engine is being restarted; try again soon.", 5),
@@ -128,7 +130,9 @@ class Admission:
         return facts.max_num_seqs if facts is not None else 1
 
     def _full(self, code: str, message: str) -> Unavailable:
-        seconds = min(_MAX_RETRY_AFTER, max(1, round(self._usual_seconds)))
+        # Not the same for all, lest those sent away together come back together.
+        seconds = round(self._usual_seconds * random.uniform(1, _RETRY_SPREAD))
+        seconds = min(_MAX_RETRY_AFTER, max(1, seconds))
         return Unavailable(code, f"{message}; try again later.", retry_after=seconds)
 
     def _started(self, slot: Slot) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 
 from inferno.server.edge.asgi import Message, Receive, Scope, header, header_values
+from inferno.server.edge.record import record_of
 from inferno.server.edge.refusal import Refusal, Unavailable
 
 _JSON = re.compile(
@@ -34,9 +36,11 @@ class Bodies:
         if not has_body and scope["method"] not in ("POST", "PUT", "PATCH"):
             return receive
         _check_type(scope)
-        if length is not None and len(length.lstrip(b"0")) <= 18 and int(length) > self._max_body:
+        if length is not None and _is_over(length, self._max_body):
             raise self._too_large()
-        return _Replay(await self._collect(receive), receive)
+        body = await self._collect(receive)
+        record_of(scope).received = time.perf_counter()
+        return _Replay(body, receive)
 
     async def _collect(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -79,10 +83,17 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
+def _is_over(length: bytes, most: int) -> bool:
+    digits = length.lstrip(b"0")
+    return len(digits) > 18 or int(digits or b"0") > most
+
+
 def _check_type(scope: Scope) -> None:
     encodings = header_values(scope, b"content-encoding")
-    if any(encoding.strip().lower() != b"identity" for encoding in encodings):
-        message = "Send the body as it is: no Content-Encoding is taken."
+    framings = header_values(scope, b"transfer-encoding")
+    is_encoded = any(encoding.strip().lower() != b"identity" for encoding in encodings)
+    if is_encoded or any(framing.strip().lower() != b"chunked" for framing in framings):
+        message = "Send the body as it is: no encoding is taken, and no transfer but 'chunked'."
         raise Refusal(415, "content_encoding", message)
     types = header_values(scope, b"content-type")
     if len(types) != 1 or not _JSON.fullmatch(types[0].strip()):

@@ -17,8 +17,10 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from inferno.server.edge.joined import join_head
 from inferno.server.edge.pieces import offer_pieces
 from inferno.server.edge.refusal import Refusal
+from inferno.server.edge.request_id import request_id
 
 MAX_HEAD = 32 << 10
 MAX_HEADERS = 100
@@ -79,14 +81,14 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._phase is Phase.IDLE:
+            self._enter(Phase.HEAD)
         self._num_received += len(data)
         if self._phase is Phase.LINGER:
             if self._num_received > _MAX_LEFTOVER:
                 self.transport.abort()
             return
         self._unset_keepalive_if_required()
-        if self._phase is Phase.IDLE:
-            self._enter(Phase.HEAD)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -128,6 +130,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._active = cycle
+        join_head(cycle)
         offer_pieces(cycle)
         super()._start_asgi_task(cycle, app)
 
@@ -213,7 +216,8 @@ class Connection(HttpToolsProtocol):
                 self.transport.close()  # an answer within an answer would help nobody
                 return
             self._leave_request()
-        self.transport.write(_whole_answer(refusal))
+        name = request_id({"headers": self.headers or ()})  # of as much as has come
+        self.transport.write(_whole_answer(refusal, name))
         self._linger()
 
     def _leave_request(self) -> None:
@@ -273,13 +277,14 @@ def _slow(part: str, seconds: float) -> Refusal:
     return Refusal(408, f"slow_{part}", message)
 
 
-def _whole_answer(refusal: Refusal) -> bytes:
+def _whole_answer(refusal: Refusal, name: str) -> bytes:
     phrase = HTTPStatus(refusal.status).phrase.encode("ascii")
     body = refusal.body
     lines = [
         b"HTTP/1.1 %d %s" % (refusal.status, phrase),
-        *(name + b": " + value for name, value in refusal.all_headers),
+        *(key + b": " + value for key, value in refusal.all_headers),
         b"content-length: %d" % len(body),
+        b"x-request-id: " + name.encode("ascii"),
         b"connection: close",
     ]
     return b"\r\n".join([*lines, b"", body])

@@ -7,12 +7,13 @@ import logging
 from inferno.client import ServedEngine
 from inferno.server.edge import views
 from inferno.server.edge.admission import Admission
-from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send, header
+from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send
 from inferno.server.edge.body import Bodies, Disconnected
 from inferno.server.edge.gate import check_gate
 from inferno.server.edge.hosts import Hosts
 from inferno.server.edge.keys import check_key
 from inferno.server.edge.ledger import Ledger
+from inferno.server.edge.pieces import pieces_of
 from inferno.server.edge.record import Record
 from inferno.server.edge.refusal import Refusal, send_refusal, send_whole
 from inferno.server.edge.request_id import request_id
@@ -59,7 +60,7 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = Record(request_id=request_id(scope))
         scope.setdefault("state", {}).update(record=record, admission=self.admission)
-        answer = _Answer(send, record, self._headers(scope, record), is_early=_has_body(scope))
+        answer = _Answer(scope, send, record, self._headers(scope, record))
         problem: Exception | None = None
         try:
             await self._serve(scope, receive, answer, record)
@@ -93,7 +94,6 @@ class Guard:
         self.ledger.num_open += 1
         record.on_end(self._close_one)
         whole = await self._bodies.read(scope, receive)
-        answer.is_early = False
         await self._app(scope, whole, send)
         return None
 
@@ -117,16 +117,13 @@ class Guard:
 
 
 class _Answer:
-    """Adds our headers where an answer begins, and lets everything else pass.
+    """Adds our headers where an answer begins, and lets everything else pass."""
 
-    is_early    it comes before the request's body was read, so no other request can follow.
-    """
+    __slots__ = ("_headers", "_record", "_scope", "_send", "has_begun")
 
-    __slots__ = ("_headers", "_record", "_send", "has_begun", "is_early")
-
-    def __init__(self, send: Send, record: Record, headers: Headers, *, is_early: bool) -> None:
+    def __init__(self, scope: Scope, send: Send, record: Record, headers: Headers) -> None:
         self.has_begun = False
-        self.is_early = is_early
+        self._scope = scope
         self._send = send
         self._record = record
         self._headers = headers
@@ -135,15 +132,17 @@ class _Answer:
         if not self.has_begun and message["type"] == "http.response.start":
             self.has_begun = True
             self._record.status = message["status"]
-            closing = [_CLOSE] if self.is_early and _CLOSE not in self._headers else []
+            # Before its body has come, no other request can follow on the connection.
+            is_last = _CLOSE not in self._headers and not _is_whole(self._scope)
+            closing = [_CLOSE] if is_last else []
             message["headers"] = [*message.get("headers", ()), *self._headers, *closing]
         await self._send(message)
 
 
-def _has_body(scope: Scope) -> bool:
-    """Whether the request's head announces a body."""
-    length = header(scope, b"content-length")
-    return length not in (None, b"0") or header(scope, b"transfer-encoding") is not None
+def _is_whole(scope: Scope) -> bool:
+    """Whether the request has come to its end, as far as the server tells."""
+    pieces = pieces_of(scope)
+    return pieces is None or pieces.is_request_whole
 
 
 def _internal(record: Record) -> Refusal:

@@ -12,6 +12,7 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::(\d{1,5
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,1024}")
 _METHODS = b"GET, POST, DELETE"
+_EXPOSED = b"x-request-id, retry-after, x-inferno-ignored"
 
 
 class Hosts:
@@ -52,7 +53,7 @@ class Hosts:
             return [(b"vary", b"origin")]
         return [
             (b"access-control-allow-origin", b"*" if "*" in self._origins else origin),
-            (b"access-control-expose-headers", b"x-request-id, retry-after"),
+            (b"access-control-expose-headers", _EXPOSED),
             (b"vary", b"origin"),
         ]
 

@@ -10,21 +10,26 @@ import threading
 from collections.abc import Iterator
 from typing import TextIO
 
-from inferno.server.edge.log_format import JsonFormatter, TextFormatter
+from inferno.log_format import LogFormat, make_formatter
 from inferno.server.settings import ServerSettings
 
 _MAX_WAITING = 10_000
 _LAST_LINES_SECONDS = 1.0
-_LOGGERS = ("inferno", "uvicorn")
+_OWN_LOGGER = "inferno"
+_LOGGERS = (_OWN_LOGGER, "uvicorn", "asyncio", "py.warnings")
 
 
 @contextlib.contextmanager
 def logging_to_stderr(settings: ServerSettings) -> Iterator[None]:
-    """Our lines and uvicorn's, in the settings' format, while this is open."""
+    """Our lines, uvicorn's, asyncio's and Python's warnings, in the settings' format."""
     lines: queue.Queue[str | None] = queue.Queue(_MAX_WAITING)
     handler = _ToQueue(lines)
-    formatter = TextFormatter if settings.log_format == "text" else JsonFormatter
-    handler.setFormatter(formatter(with_messages=settings.log_level == "debug"))
+    formatter = make_formatter(
+        LogFormat(settings.log_format),
+        process="server",
+        with_messages=settings.log_level == "debug",
+    )
+    handler.setFormatter(formatter)
     writer = threading.Thread(target=_write, args=(lines, sys.stderr), name="log", daemon=True)
     writer.start()
     try:
@@ -42,14 +47,22 @@ def _handled_by(handler: logging.Handler, level: str) -> Iterator[None]:
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
-        # uvicorn informs of each start and stop, which we do ourselves.
-        logger.setLevel("WARNING" if level == "INFO" and logger.name == "uvicorn" else level)
+        logger.setLevel(_level_of(logger.name, level))
+    logging.captureWarnings(True)
     try:
         yield
     finally:
+        logging.captureWarnings(False)
         for logger, (handlers, old_level, propagate) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate
             logger.setLevel(old_level)
+
+
+def _level_of(name: str, level: str) -> str:
+    """Others inform of what nobody needs, uvicorn of each start and stop, which we do ourselves."""
+    if name == _OWN_LOGGER or (name == "uvicorn" and level == "DEBUG"):
+        return level
+    return "ERROR" if level == "ERROR" else "WARNING"
 
 
 class _ToQueue(logging.Handler):

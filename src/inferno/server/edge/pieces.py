@@ -24,6 +24,11 @@ class Pieces:
         self._cycle = cycle
 
     @property
+    def is_request_whole(self) -> bool:
+        """Whether the client has sent all of its request, read by the application or not."""
+        return not self._cycle.more_body
+
+    @property
     def are_unread(self) -> bool:
         """Whether so much waits for the client that no more should be written: see drain."""
         return self._cycle.flow.write_paused and not self._cycle.disconnected

@@ -18,6 +18,7 @@ class Record:
     key_id          which API key it came with; None where keys are not asked for.
     cache_salt      goes in front of a request's own, so that keys don't share cached prefixes.
     started         when it came, in time.perf_counter's seconds.
+    received        when its body was whole: its deadline counts from then.
     status          of the answer; None before it begins.
     prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Slot.generate.
     rejected        the code of what refused it, if something did.
@@ -28,6 +29,7 @@ class Record:
     key_id: str | None = None
     cache_salt: str = ""
     started: float = field(default_factory=time.perf_counter)
+    received: float = field(default_factory=time.perf_counter)
     status: int | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -42,6 +44,10 @@ class Record:
     def seconds(self) -> float:
         """Since it came."""
         return time.perf_counter() - self.started
+
+    def left(self, seconds: float) -> float:
+        """How many of these seconds, counted from its body on, are left; below 0 when late."""
+        return self.received + seconds - time.perf_counter()
 
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call this when the request is over, whatever became of it."""

@@ -89,7 +89,7 @@ async def run(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for signals, which are ours, and for its clock.
+    """uvicorn's, but for signals and sockets, which are ours, and for its clock.
 
     One clock sees to all connections, as a timer for each message would cost more than messages.
     Every time that it wakes takes some of an engine's core, hence not uvicorn's ten times a second.
@@ -99,7 +99,22 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         shortest = min(settings.header_timeout, settings.body_timeout, settings.write_timeout)
         self._tick = min(1.0, shortest / 4)
+        self._handshake_timeout = settings.header_timeout
         self._exit = asyncio.Event()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """As uvicorn's, which lets a TLS handshake take a minute."""
+        await super().startup(sockets=[])
+        loop, is_tls = asyncio.get_running_loop(), self.config.ssl is not None
+        for each in sockets or ():
+            server = await loop.create_server(
+                self._connection,
+                sock=each,
+                ssl=self.config.ssl,
+                ssl_handshake_timeout=self._handshake_timeout if is_tls else None,
+                backlog=self.config.backlog,
+            )
+            self.servers.append(server)
 
     def exit(self) -> None:
         """Take no more connections, and end."""
@@ -113,6 +128,12 @@ class _Server(uvicorn.Server):
             now = time.monotonic()
             for connection in list(self.server_state.connections):
                 cast(Connection, connection).watch(now)
+
+    def _connection(self) -> asyncio.Protocol:
+        make = cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class)
+        return make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

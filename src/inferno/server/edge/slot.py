@@ -54,8 +54,8 @@ class Slot:
         self.release()
 
     def end_after(self, seconds: float) -> None:
-        """Set the deadline, counted from the request's arrival."""
-        left = max(0.0, seconds - self.record.seconds)
+        """Set the deadline, counted from the request's body on."""
+        left = max(0.0, self.record.left(seconds))
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(left, self.end, DeadlineExceeded(seconds))
 

@@ -79,7 +79,7 @@ async def _stream(
     served = call.served
     under_way = worker_of(call.http).begin(job_id, call.record)
     with renamed(names):
-        [job] = await served.in_thread(prepare)
+        [job] = await call.prepared(prepare)
     slot = call.slot([job])
     under_way.run_in(slot, lambda: served.engine.abort(job.request.request_id, 0))
     stream = JobStream(job_id, call.fields, job, under_way, served.engine, call.record)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from inferno.client.spawned import Spawned
 from inferno.options import EngineOptions
 from inferno.server.app import create_bare_app
 from inferno.server.edge import serve
@@ -19,16 +20,21 @@ from inferno.text.model_text import ModelText
 
 
 def start_worker(
-    options: EngineOptions, settings: ServerSettings, about: WorkerSettings, script: Path | None
+    options: EngineOptions,
+    settings: ServerSettings,
+    about: WorkerSettings,
+    script: Path | None,
+    first: Spawned | None = None,
 ) -> int:
     """Take jobs until a signal ends it; returns the exit code.
 
     script      a file of answers that take the model's place, its text aside.
+    first       a process that was started already, to be the first engine's.
 
     Raises DeviceUnavailable and what else keeps the engine from loading, InvalidRequest.
     """
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
-    engine = make_engine(options, script)
+    engine = make_engine(options, settings, script, first)
     served = Served(engine, text, settings)
     worker = Worker(served, about)
     return serve(create_worker_app(served, worker), settings, engine, worker.on_ready)

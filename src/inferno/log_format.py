@@ -7,26 +7,44 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
+from enum import StrEnum
 
 MAX_BYTES = 512
 _MAX_FRAMES = 20
 
 
+class LogFormat(StrEnum):
+    """How lines are written."""
+
+    JSON = "json"
+    TEXT = "text"
+
+
+def make_formatter(
+    log_format: LogFormat, *, process: str, with_messages: bool
+) -> logging.Formatter:
+    """What writes the lines of one process."""
+    kind = TextFormatter if log_format is LogFormat.TEXT else JsonFormatter
+    return kind(process=process, with_messages=with_messages)
+
+
 class JsonFormatter(logging.Formatter):
-    """`fields` of a record, given as `extra`, become keys of the line.
+    """`fields` of a record, given as `extra`, become keys of the line; `process` says whose it is.
 
     An exception is told by its kind and where it was raised; what it says may quote a prompt, so
     that comes only where `with_messages` is set.
     """
 
-    def __init__(self, *, with_messages: bool) -> None:
+    def __init__(self, *, process: str, with_messages: bool) -> None:
         super().__init__()
+        self._process = process
         self._with_messages = with_messages
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": _timestamp(record.created),
             "level": record.levelname.lower(),
+            "process": self._process,
             "logger": record.name,
             "message": shorten(record.getMessage()),
             **{key: _safe(value) for key, value in _fields(record).items()},
@@ -48,7 +66,7 @@ class TextFormatter(JsonFormatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = json.loads(super().format(record))
         start = f"{line.pop('time')} {str(line.pop('level')).upper():7} {line.pop('message')}"
-        del line["logger"]
+        del line["logger"], line["process"]
         fields = " ".join(f"{key}={json.dumps(value)}" for key, value in line.items())
         return _printable(f"{start} {fields}".rstrip())
 

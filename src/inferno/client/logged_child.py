@@ -1,0 +1,48 @@
+"""Runs a module as `python -m` does, in a process whose log, warnings and last words are log lines.
+
+Run as `python -m inferno.client.logged_child FORMAT LEVEL MODULE ARGUMENT...`.
+"""
+
+from __future__ import annotations
+
+import logging
+import runpy
+import sys
+import threading
+from types import TracebackType
+
+from inferno.log_format import LogFormat, make_formatter
+
+_logger = logging.getLogger("inferno")
+
+
+def main() -> None:
+    """Run the module that the command line names."""
+    _, log_format, level, module, *arguments = sys.argv
+    _log_to_stderr(LogFormat(log_format), level.upper())
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _log_to_stderr(log_format: LogFormat, level: str) -> None:
+    """Written at once: nothing may be lost of a process that is about to die."""
+    handler = logging.StreamHandler()
+    # With what errors say: an engine knows token ids and nobody's words.
+    handler.setFormatter(make_formatter(log_format, process="engine", with_messages=True))
+    logging.basicConfig(handlers=[handler], level="ERROR" if level == "ERROR" else "WARNING")
+    _logger.setLevel(level)
+    logging.captureWarnings(True)
+    sys.excepthook = _tell
+    threading.excepthook = _tell_of_thread
+
+
+def _tell(kind: type[BaseException], error: BaseException, _: TracebackType | None) -> None:
+    _logger.critical("the process ends by an error", exc_info=error)
+
+
+def _tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+    _logger.critical("a thread ends by an error", exc_info=failed.exc_value)
+
+
+if __name__ == "__main__":
+    main()
