@@ -13,7 +13,7 @@ namespace {
 // How many rows' sums of one panel the registers hold: there are 32 of 16 lanes, or 16 of 8.
 #if defined(__AVX512F__)
 constexpr int kFloatRows = 24;
-constexpr int kGroupedRows = 12;
+constexpr int kGroupedRows = 7;  // of two panels: int32 dots and float sums
 #else
 constexpr int kFloatRows = 4;
 constexpr int kGroupedRows = 2;
@@ -36,6 +36,7 @@ struct Tile {
     const char* codes;
     Index codes_stride;      // bytes from panel to panel
     const char* scales;
+    Index scales_stride;
     float* sums;             // [R][P][16]
     const char* fetch;       // codes that are brought into the L2 cache meanwhile; or null
     Index fetch_step;        // bytes from vector to vector
@@ -82,57 +83,72 @@ template <class Dot, int R, int P>
 }
 
 // The exact dots of one group, in int32.
-template <class Codes, int R>
-inline void group_dots(const std::uint32_t* x, const char* codes, I (&dots)[R]) {
+template <class Codes, int R, int P>
+inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                       I (&dots)[R][P]) {
     INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) {
-        dots[r] = splat_int(static_cast<std::int32_t>(x[kGroupStart * R + r]));
+    for (int i = 0; i < R * P; ++i) {
+        dots[i / P][i % P] = splat_int(static_cast<std::int32_t>(x[kGroupStart * R + i / P]));
     }
     INFERNO_UNROLL
     for (int pair = 0; pair < 4; ++pair) {
-        I first, second;
-        Codes::load(codes, pair, first, second);
+        I first[P], second[P];
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            Codes::load(codes + p * codes_stride, pair, first[p], second[p]);
+        }
         const std::uint32_t* words = x + 2 * pair * R;
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
             const I word = splat_int(static_cast<std::int32_t>(words[r]));
-            dots[r] = Codes::dot(dots[r], first, word);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) dots[r][p] = Codes::dot(dots[r][p], first[p], word);
         }
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
             const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
-            dots[r] = Codes::dot(dots[r], second, word);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) dots[r][p] = Codes::dot(dots[r][p], second[p], word);
         }
     }
 }
 
-// R rows times one panel.
-template <class Format, int R>
+// R rows times P panels. With two panels a word is loaded for two products, and not loads but
+// products are what the processor is busy with.
+template <class Format, int R, int P>
 [[gnu::noinline]] void grouped_tile(const Tile& tile) {
-    F sums[R];
+    using Codes = typename Format::Codes;
+    using Scales = typename Format::Scales;
+    F sums[R][P];
     INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) sums[r] = zero();
+    for (int i = 0; i < R * P; ++i) sums[i / P][i % P] = zero();
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
     const char* scales = tile.scales;
     const char* fetch = tile.fetch;
     for (Index g = 0; g < tile.count; ++g) {
-        if (fetch) fetch = fetch_ahead<1>(tile, fetch, Format::Codes::kBytes / kVector);
-        I dots[R];
-        group_dots<typename Format::Codes, R>(x, codes, dots);
-        const F scale = Format::Scales::load(scales);
+        if (fetch) fetch = fetch_ahead<P>(tile, fetch, Codes::kBytes / kVector);
+        I dots[R][P];
+        group_dots<Codes, R, P>(x, codes, tile.codes_stride, dots);
+        F scale[P];
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) scale[p] = Scales::load(scales + p * tile.scales_stride);
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
             float x_scale;
             __builtin_memcpy(&x_scale, x + kGroupScale * R + r, sizeof x_scale);
-            sums[r] = fma(to_float(dots[r]), mul(scale, splat(x_scale)), sums[r]);
+            const F factor = splat(x_scale);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) {
+                sums[r][p] = fma(to_float(dots[r][p]), mul(scale[p], factor), sums[r][p]);
+            }
         }
         x += kGroupWords * R;
-        codes += Format::Codes::kBytes;
-        scales += Format::Scales::kBytes;
+        codes += Codes::kBytes;
+        scales += Scales::kBytes;
     }
     INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) store(tile.sums + r * kPanel, sums[r]);
+    for (int i = 0; i < R * P; ++i) store(tile.sums + i * kPanel, sums[i / P][i % P]);
 }
 
 }  // namespace

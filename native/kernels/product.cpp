@@ -6,8 +6,7 @@
 namespace inferno::INFERNO_LEVEL {
 namespace {
 
-// How many panels go together over few rows: memory answers faster when asked for several things.
-constexpr int kWide = kFloatRows >= 24 ? 4 : 2;
+constexpr bool kHasManyRegisters = kFloatRows >= 24;
 
 // How far ahead of a lone block its panels are fetched, in bytes, as measured: near where tiles do
 // little but read, because the processor's own prefetching is at work there too.
@@ -15,22 +14,28 @@ constexpr Index kAhead = 6144;
 constexpr Index kNearAhead = 2048;
 constexpr Index kWideAhead = 1024;
 
+// Over so many rows a product of groups does little but read.
+constexpr Index kFewRows = 2;
+
 // How many of a panel's blocks share in fetching the next panel.
 constexpr Index kMostSharers = 8;
 
 // Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
 constexpr Index kRowsBytes = 512 << 10;
 
-// How a weight is walked, vector by vector or group by group, and the shapes of its tiles. With
-// groups a tile has work enough that a single panel keeps memory busy.
+// How a weight is walked, vector by vector or group by group, and the shapes of its tiles: of kRows
+// rows and one panel, or of kWideRows and kWide panels.
 template <class Dot>
 struct FloatSteps {
     static constexpr int kRows = kFloatRows;
-    static constexpr int kWideRows = kFloatRows / kWide;
+    static constexpr int kWide = kHasManyRegisters ? 4 : 2;
+    static constexpr int kWideRows = kRows / kWide;
     static constexpr Index kWords = 1;
     static constexpr Index kCodes = kVector;
     static constexpr Index kScales = 0;
     static Index ahead(Index rows) { return rows <= kWideRows ? kWideAhead : kAhead; }
+    // Over few rows memory answers faster when asked for several things.
+    static bool is_wide(Index num_rows) { return num_rows <= kWideRows; }
 
     template <int R, int P>
     static void run(const Tile& tile) { float_tile<Dot, R, P>(tile); }
@@ -39,18 +44,20 @@ struct FloatSteps {
 template <class Format>
 struct GroupSteps {
     static constexpr int kRows = kGroupedRows;
-    static constexpr int kWideRows = 0;
+    static constexpr int kWide = kHasManyRegisters ? 2 : 1;
+    static constexpr int kWideRows = kRows;
     static constexpr Index kWords = kGroupWords;
     static constexpr Index kCodes = Format::Codes::kBytes;
     static constexpr Index kScales = Format::Scales::kBytes;
     static Index ahead(Index rows) {
         return rows <= 2 && kCodes == kGroup * kPanel ? kNearAhead : kAhead;
     }
+    // Over few rows a single panel is work enough to keep memory busy.
+    static bool is_wide(Index num_rows) { return num_rows > kFewRows; }
 
     template <int R, int P>
     static void run(const Tile& tile) {
-        static_assert(P == 1);
-        grouped_tile<Format, R>(tile);
+        grouped_tile<Format, R, P>(tile);
     }
 };
 
@@ -71,9 +78,10 @@ Tile tile_of(const Product& product, Index panel) {
     Tile tile;
     tile.count = product.x.row_words / Steps::kWords;
     tile.codes_stride = tile.count * Steps::kCodes;
+    tile.scales_stride = tile.count * Steps::kScales;
     tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
     tile.scales = static_cast<const char*>(product.weight.scales) +
-                  panel * tile.count * Steps::kScales;
+                  panel * tile.scales_stride;
     return tile;
 }
 
@@ -90,10 +98,11 @@ struct Fetch {
     }
 };
 
-Fetch fetch_of(const Tile& tile, Index num_blocks, Index ahead) {
+Fetch fetch_of(const Tile& tile, Index num_panels, Index num_blocks, Index ahead) {
     if (num_blocks == 1) return {tile.codes + ahead, 1, 0};
     const Index sharers = min(num_blocks, kMostSharers);
-    return {tile.codes + tile.codes_stride, sharers, tile.codes_stride / sharers};
+    const char* next = tile.codes + num_panels * tile.codes_stride;
+    return {next, sharers, tile.codes_stride / sharers};
 }
 
 // The tile of so many rows, found among those of 1 to R.
@@ -126,20 +135,20 @@ void write_sums(const Product& product, Range rows, Range panels, const float* s
     });
 }
 
-// One panel, or kWide of them over a single block of few rows.
+// One panel, or kWide of them.
 template <class Steps>
 void multiply_panels(const Product& product, Range blocks, Range panels) {
-    alignas(64) float sums[Steps::kRows * kPanel];
+    alignas(64) float sums[max(Steps::kRows, Steps::kWideRows * Steps::kWide) * kPanel];
     Tile tile = tile_of<Steps>(product, panels.begin);
     const Index ahead = Steps::ahead(product.x.rows(blocks.begin).size());
-    const Fetch fetch = fetch_of(tile, blocks.size(), ahead);
+    const Fetch fetch = fetch_of(tile, panels.size(), blocks.size(), ahead);
     tile.sums = sums;
     for (Index b = blocks.begin; b < blocks.end; ++b) {
         const Range rows = product.x.rows(b);
         fetch.place(tile, b - blocks.begin);
         tile.x = product.x.block(b);
-        if (panels.size() == kWide) {
-            run_tile<Steps, Steps::kWideRows, kWide>(rows.size(), tile);
+        if (panels.size() == Steps::kWide) {
+            run_tile<Steps, Steps::kWideRows, Steps::kWide>(rows.size(), tile);
         } else {
             run_tile<Steps, Steps::kRows, 1>(rows.size(), tile);
         }
@@ -172,13 +181,13 @@ void arrange(const Rows& x, const Index* index, const Weight& weight, const Inpu
 void multiply(const Product& product, Range blocks, Range panels) {
     with_steps(product.weight.packing, [&](auto steps) {
         using Steps = decltype(steps);
-        const bool is_wide = product.x.num_rows <= Steps::kWideRows;
+        const Index wide = Steps::is_wide(product.x.num_rows) ? Steps::kWide : 1;
         const Index block_bytes = product.x.row_words * 4 * Steps::kRows;
         const Index most = max(1, kRowsBytes / max(1, block_bytes));
         for (Index b = blocks.begin; b < blocks.end; b += most) {
             const Range some = {b, min(b + most, blocks.end)};
             for (Index p = panels.begin, count; p < panels.end; p += count) {
-                count = is_wide && panels.end - p >= kWide ? kWide : 1;
+                count = panels.end - p >= wide ? wide : 1;
                 multiply_panels<Steps>(product, some, {p, p + count});
             }
         }
