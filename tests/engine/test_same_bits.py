@@ -14,6 +14,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
+from inferno.ops.cpu.program import CallList
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -70,6 +71,34 @@ def test_logits_have_the_same_bits_in_every_schedule(
             assert torch.equal(expected, found), f"{(expected - found).abs().max()} on {len(text)}"
 
 
+def test_full_steps_are_replayed_with_the_same_bits(
+    case: tuple[Path, Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, options = case
+    rng = random.Random(8)
+    texts = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (71, 150, 90, 209)]
+    alone = [run_alone(folder, options, text) for text in texts]
+    sizes: list[int] = []
+    run = CallList.run
+
+    def counting(program: CallList) -> Tensor:
+        result = run(program)
+        sizes.append(len(result))
+        return result
+
+    monkeypatch.setattr(CallList, "run", counting)
+    engine = build_engine(
+        EngineOptions(model=folder, num_blocks=64, threads=2, max_num_batched_tokens=70, **options)
+    )
+    for index, text in enumerate(texts):
+        engine._executor.capture_logits(str(index), [len(text) - 1])
+        add(engine, str(index), text, max_tokens=1)
+    drain(engine)
+    assert sizes.count(70) >= 5  # of 7 full steps, the first of which was recorded
+    for index, expected in enumerate(alone):
+        assert torch.equal(whole(engine, str(index)), expected)
+
+
 def run_alone(folder: Path, options: Mapping[str, Any], text: list[int]) -> Tensor:
     engine = build_engine(EngineOptions(model=folder, num_blocks=64, threads=1, **options))
     return engine.logits(text, [len(text) - 1])
@@ -85,7 +114,7 @@ def run_together(
             threads=rng.choice((1, 2)),
             num_blocks=rng.choice((24, 64)),
             block_size=16,
-            max_num_batched_tokens=rng.choice((1, 7, 33, 512)),
+            max_num_batched_tokens=rng.choice((1, 7, 33, 70, 512)),
             eager=rng.random() < 0.3,
             **options,
         )

@@ -130,15 +130,18 @@ def _connect(
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_model_len=max_model_len,
     )
+    recorder = ops.recorder(device) if _is_recordable(options) else None
     batcher = Batcher(
         block_size=options.block_size,
         group_windows=layout.group_windows,
         max_model_len=max_model_len,
         device=device,
         attention=AttentionKind(options.attention),
+        full_step=options.max_num_batched_tokens if recorder is not None else 0,
+        max_num_seqs=options.max_num_seqs,
     )
     # Metal has no float64, in which the sampler adds up probabilities.
     sampler_device = torch.device("cpu") if device.type == "mps" else device
-    runner = Runner(model, kv, ops.recorder(device) if _is_recordable(options) else None)
+    runner = Runner(model, kv, recorder)
     executor = Executor(batcher, runner, Sampler(config.vocab_size, sampler_device))
     return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

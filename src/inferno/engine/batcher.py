@@ -1,7 +1,7 @@
 """A plan becomes device tensors: what a forward pass reads goes to the device here.
 
-Small steps are written into the same memory each time, so that a recorded forward pass finds every
-new batch where it found the one that it was recorded with.
+Small steps, and full ones where they are recorded, are written into the same memory each time, so
+that a recorded forward pass finds every new batch where it found the one that it was recorded with.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from inferno.ops import AttentionKind, Batch, GroupTables
 
 Int64s = npt.NDArray[np.int64]
 
-MOST_FIXED_TOKENS = 64  # a step of up to so many tokens has tensors of fixed places
+_SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 
 
 class Batcher:
-    """Builds the batch of each step for one device."""
+    """Builds the batch of each step for one device.
+
+    full_step   a step of so many tokens is recorded too: it is what long prompts are cut into. Then
+                max_num_seqs is how many requests it may have.
+    """
 
     def __init__(
         self,
@@ -33,23 +37,31 @@ class Batcher:
         max_model_len: int,
         device: torch.device,
         attention: AttentionKind,
+        full_step: int = 0,
+        max_num_seqs: int = 0,
     ) -> None:
         self._block_size = block_size
         self._group_windows = group_windows
         self._device = device
         self._attention = attention
+        self._full_step = full_step
+        self._max_num_seqs = max_num_seqs
         width = -(-max_model_len // block_size)
-        self._fixed = _Memory(MOST_FIXED_TOKENS, MOST_FIXED_TOKENS, len(group_windows), width)
+        self._fixed = _Memory(
+            max(_SMALL_STEP, full_step), max(_SMALL_STEP, max_num_seqs), len(group_windows), width
+        )
 
     def build(self, plan: StepPlan, wanted_rows: Sequence[int]) -> Batch:
         """The step's tokens, positions, lengths and block tables as tensors.
 
-        wanted_rows  whose hidden states are asked for; small steps compute those of all.
+        wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.
         """
         chunks, rows = plan.chunks, None
         num_tokens = sum(chunk.num_tokens for chunk in chunks)
-        if num_tokens <= MOST_FIXED_TOKENS:
-            memory, num_requests = self._fixed, num_tokens
+        is_fixed = num_tokens <= _SMALL_STEP or num_tokens == self._full_step
+        if is_fixed:
+            memory = self._fixed
+            num_requests = num_tokens if num_tokens <= _SMALL_STEP else self._max_num_seqs
         else:
             width = max(len(table) for chunk in chunks for table in chunk.block_tables)
             num_requests = len(chunks)
@@ -74,6 +86,7 @@ class Batcher:
             ),
             attention=self._attention,
             rows_N=rows,
+            is_fixed=is_fixed,
         )
 
     def _write(

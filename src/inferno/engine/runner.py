@@ -1,4 +1,4 @@
-"""Forward passes over a model and its cache: small ones recorded once and replayed."""
+"""Forward passes over a model and its cache: small and full ones recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.batcher import MOST_FIXED_TOKENS
 from inferno.engine.footprint import Footprint, measure
 from inferno.layers.decoder import CausalLM
 from inferno.ops import Batch, LayerKV, NotRecordable, Program, Recorder
@@ -22,8 +21,8 @@ _MOST_PREFAULTED = 2**30  # bytes of the cache; nor more than the weights take
 class Runner:
     """One model on one device.
 
-    With a recorder, a batch of up to MOST_FIXED_TOKENS tokens is run by replaying the program of
-    the first batch of so many: it must lie in the same memory, as the batcher sees to.
+    With a recorder, a batch in fixed places is run by replaying the program of the first batch of
+    so many tokens.
     """
 
     def __init__(
@@ -46,10 +45,9 @@ class Runner:
 
         They last until the next call.
         """
-        num_tokens = len(batch.token_ids_T)
-        if num_tokens > MOST_FIXED_TOKENS or self._recorder is None:
+        if not batch.is_fixed or self._recorder is None:
             return self._run(batch)
-        program = self._programs.get(num_tokens)
+        program = self._programs.get(len(batch.token_ids_T))
         return self._record(self._recorder, batch) if program is None else program.run()
 
     def logits(self, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:

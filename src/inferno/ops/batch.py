@@ -49,6 +49,8 @@ class Batch:
     attention                   which algorithm to run.
     rows_N                      int64, ascending; the tokens whose hidden states are wanted, or None
                                 for all. The others end after the last keys and values.
+    is_fixed                    another step of so many tokens will have its tensors in the same
+                                memory, and of the same shapes.
     """
 
     token_ids_T: Tensor
@@ -60,6 +62,7 @@ class Batch:
     groups: tuple[GroupTables, ...]
     attention: AttentionKind = AttentionKind.AUTO
     rows_N: Tensor | None = None
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
