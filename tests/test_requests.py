@@ -35,8 +35,14 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
         ["", [""], ["x" * 513], ["a"] * 17, [1], None, 5, {"a": 1}],
     ),
     "bad_words": ([["a"], ()], ["a", [""], [3], ["a"] * 129, None]),
-    "stop_token_ids": ([[0, 5], ()], [[-1], [2**31], [1.0], [True], "12", None, 3]),
-    "allowed_token_ids": ([None, [3]], [[], [-1], [2**40], ["1"], "12", 3]),
+    "stop_token_ids": (
+        [[0, 5], (), range(300_000)],
+        [[-1], [2**31], [1.0], [True], "12", None, 3, range(10**6)],
+    ),
+    "allowed_token_ids": (
+        [None, [3], range(300_000)],
+        [[], [-1], [2**40], ["1"], "12", 3, [7] * 10**6],
+    ),
     "logit_bias": (
         [{}, {3: -100}, {3: 1.5}],
         [
@@ -49,6 +55,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
             {True: 1},
             [3],
             None,
+            dict.fromkeys(range(10**6), 1.0),
         ],
     ),
 }

@@ -17,6 +17,7 @@ MAX_SAMPLES = 128
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 128
+MAX_LISTED_IDS = 300_000  # of a list that steers sampling: more tokens than vocabularies have
 MAX_TOKEN_ID = 2**31 - 1
 MAX_SEED = 2**63 - 1
 MAX_PENALTY = 2.0
@@ -225,6 +226,8 @@ def _texts(name: str, value: object, most: int, longest: int) -> tuple[str, ...]
 def _token_ids(name: str, value: object) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _refuse(name, value, "a list of token ids")
+    if len(value) > MAX_LISTED_IDS:
+        raise _refuse(name, f"{len(value)} token ids", f"at most {MAX_LISTED_IDS} token ids")
     for token_id in value:
         if not _is_token_id(token_id):
             raise _refuse(name, token_id, "a list of token ids")
@@ -234,6 +237,8 @@ def _token_ids(name: str, value: object) -> tuple[int, ...]:
 def _bias(value: object) -> Mapping[int, float]:
     if not isinstance(value, Mapping):
         raise _refuse("logit_bias", value, "a mapping of token id to bias")
+    if len(value) > MAX_LISTED_IDS:
+        raise _refuse("logit_bias", f"{len(value)} biases", f"at most {MAX_LISTED_IDS} biases")
     for token_id, bias in value.items():
         if not _is_token_id(token_id):
             raise _refuse("logit_bias", token_id, "a mapping whose keys are token ids")

@@ -193,6 +193,26 @@ def test_an_id_that_would_index_outside_is_refused_wherever_it_stands(engine: En
                 engine.add_request(request)
 
 
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        ({"allowed_token_ids": [5, 6]}, {"bad_words_ids": ((5,), (6,))}),
+        ({"allowed_token_ids": [5], "min_tokens": 1, "stop_token_ids": [5]}, {}),
+        ({"allowed_token_ids": [7], "min_tokens": 1}, {"eos_token_ids": frozenset({7})}),
+    ],
+    ids=["bad words", "stop token", "end"],
+)
+def test_a_request_that_allows_no_token_is_refused(
+    engine: Engine, fields: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    hopeless = replace(make_request("a", [1], **fields), **changes)
+    with pytest.raises(InvalidRequest, match="no token that may be chosen"):
+        engine.add_request(hopeless)
+    one_more = {**fields, "allowed_token_ids": [*fields["allowed_token_ids"], 8]}
+    [*_, last] = run(engine, replace(make_request("a", [1], **one_more), **changes))
+    assert last.finish_reason in (FinishReason.LENGTH, FinishReason.STOP)
+
+
 def test_prompt_logprobs_are_the_same_in_chunks(folder: Path) -> None:
     prompt = [random.Random(0).randrange(VOCAB_SIZE) for _ in range(50)]
     found = []

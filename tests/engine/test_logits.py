@@ -20,6 +20,7 @@ from inferno.requests import SamplingParams
 
 VOCAB = 40
 INF = float("inf")
+CPU = torch.device("cpu")
 
 
 def row(
@@ -38,7 +39,7 @@ def logits(num_rows: int = 1) -> Tensor:
 
 def shaped(*rows: SampleRow, raw: Tensor | None = None) -> Tensor:
     result = logits(len(rows)) if raw is None else raw.clone()
-    LogitShaper().shape(result, dict(enumerate(rows)))
+    LogitShaper(VOCAB, CPU).shape(result, dict(enumerate(rows)))
     return result
 
 
@@ -128,7 +129,7 @@ def test_rows_are_shaped_by_their_own_parameters() -> None:
 
 def test_counts_follow_a_request_that_grows() -> None:
     params = SamplingParams(repetition_penalty=1.2, frequency_penalty=0.5, presence_penalty=0.1)
-    shaper, tokens = LogitShaper(), [1, 2, 3]
+    shaper, tokens = LogitShaper(VOCAB, CPU), [1, 2, 3]
     for token_id in (4, 2, 4, 39, 4):
         kept = logits()
         shaper.shape(kept, {0: row(params, tokens)})
@@ -138,7 +139,7 @@ def test_counts_follow_a_request_that_grows() -> None:
 
 def test_counts_follow_a_request_that_comes_back() -> None:
     params = SamplingParams(frequency_penalty=0.5)
-    shaper, tokens, other = LogitShaper(), [1, 2, 3, 4], [1, 2, 3, 9]
+    shaper, tokens, other = LogitShaper(VOCAB, CPU), [1, 2, 3, 4], [1, 2, 3, 9]
     shaper.shape(logits(), {0: row(params, tokens)})
     shaper.shape(logits(), {0: row(params, other)})
     tokens += [4, 5]

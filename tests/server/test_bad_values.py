@@ -29,7 +29,7 @@ BOTH: dict[str, list[Any]] = {
     ],
     "stop": ["", [""], ["a"] * 17, "x" * 513, [1], 5, {"a": 1}, ["a", None]],
     "stop_token_ids": [[2048], [2**31], [-1], [HUGE], [1.0], ["1"], [True], 5, [0] * 5000],
-    "allowed_token_ids": [[], [2048], [-1], [2**31], [0.5], "all"],
+    "allowed_token_ids": [[], [2048], [-1], [2**31], [0.5], "all", [0] * 10**6],
     "bad_words": ["word", [""], ["a"] * 129, [1]],
     "min_tokens": [-1, 2**31, 1.5, "1"],
     "prompt_logprobs": [-1, 21, 2047, 2048, HUGE, True, "1"],

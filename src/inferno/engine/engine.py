@@ -76,6 +76,7 @@ class Engine:
     def add_request(self, request: Request) -> None:
         """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""
         _check_token_ids(request, self.vocab_size)
+        _check_choice(request)
         if request.params.seed is None:
             drawn = secrets.randbits(63)
             request = replace(request, params=replace(request.params, seed=drawn))
@@ -162,3 +163,19 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
                     f"{vocab_size - 1}",
                     param=name,
                 )
+
+
+def _check_choice(request: Request) -> None:
+    """Some allowed token must be left for the first one; of later ones nobody knows yet."""
+    params = request.params
+    if params.allowed_token_ids is None or params.max_tokens == 0:
+        return
+    banned = {word[0] for word in request.bad_words_ids if len(word) == 1}
+    if params.min_tokens:
+        banned.update(request.eos_token_ids, params.stop_token_ids)
+    if banned.issuperset(params.allowed_token_ids):
+        raise InvalidRequest(
+            "allowed_token_ids holds no token that may be chosen: bad_words and min_tokens ban all "
+            "of them; relax one of these",
+            param="allowed_token_ids",
+        )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from inferno.engine.logit_edits import LogitEdits, WishedRow, ban
+from inferno.engine.wishes import Wishes, build_wishes
 from inferno.requests import SamplingParams
 
-_BANNED = float("-inf")
 _SMALLEST = torch.finfo(torch.float32).tiny
 _LARGEST = torch.finfo(torch.float32).max
+
+_Asked = tuple[SamplingParams, frozenset[int], tuple[tuple[int, ...], ...]]
 
 
 class SampleRow(NamedTuple):
@@ -38,28 +41,49 @@ class SampleRow(NamedTuple):
 
 
 class LogitShaper:
-    """Applies biases, bans and penalties; owns the occurrence counts that penalties need.
+    """Applies biases, bans and penalties; owns what is built for requests and counted of samples.
 
-    The order is vLLM's: logit_bias, allowed tokens, bad words, min_tokens, then repetition,
-    frequency and presence penalty. Bans commute with the rest; a bias counts as the model's own.
+    Both are kept from step to step for as long as a request shows up. The order is vLLM's:
+    logit_bias, allowed tokens, bad words, min_tokens, then repetition, frequency and presence
+    penalty. Bans commute with the rest; a bias counts as the model's own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._wishes: dict[tuple[int, ...], tuple[_Asked, Wishes]] = {}
+        self._rows: list[WishedRow] = []
+        self._edits = LogitEdits([], vocab_size)
         self._occurrences: dict[tuple[int, int], _Occurrences] = {}
 
     def shape(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
-        """Shape float32 logits in place; `rows` says what to do, by row number.
+        """Shape float32 logits in place; `rows` says what to do, by row number, ascending.
 
         Token ids that the vocabulary doesn't have are passed over.
         """
-        add_bias(logits_RV, {i: row.params.logit_bias for i, row in rows.items()})
-        keep_allowed(logits_RV, {i: row.params.allowed_token_ids for i, row in rows.items()})
-        ban(logits_RV, {i: completed_bad_words(row) for i, row in rows.items()})
-        ban(logits_RV, {i: early_endings(row) for i, row in rows.items()})
+        wished = self._find_wishes(rows)
+        if wished != self._rows:  # they are the same for many steps
+            self._edits, self._rows = LogitEdits(wished, self._vocab_size), wished
+        self._edits.apply(logits_RV)
+        ban(logits_RV, list(_completions(wished, rows)))
         self._penalize(logits_RV, {i: row for i, row in rows.items() if has_penalty(row.params)})
 
+    def _find_wishes(self, rows: Mapping[int, SampleRow]) -> list[WishedRow]:
+        known, self._wishes = self._wishes, {}
+        wished = []
+        for i, row in rows.items():
+            asked = row.params, row.eos_token_ids, row.bad_words_ids
+            key = tuple(map(id, asked))  # of objects that are held as long as the key
+            if key not in self._wishes:
+                self._wishes[key] = known.get(key) or (asked, self._build(asked))
+            wished.append(WishedRow(i, self._wishes[key][1], is_too_short(row)))
+        return wished
+
+    def _build(self, asked: _Asked) -> Wishes:
+        return build_wishes(*asked, self._vocab_size, self._device)
+
     def _penalize(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
-        # Kept from step to step for as long as a request shows up, so each token is read once.
+        # So each token is read once.
         self._occurrences = {_identity(row): self._count(row) for row in rows.values()}
         if rows:
             occurrences = [self._occurrences[_identity(row)] for row in rows.values()]
@@ -97,54 +121,6 @@ def has_penalty(params: SamplingParams) -> bool:
 def is_too_short(row: SampleRow) -> bool:
     """Whether the output has fewer than min_tokens tokens."""
     return len(row.token_ids) - row.num_prompt_tokens < row.params.min_tokens
-
-
-def early_endings(row: SampleRow) -> Iterable[int]:
-    """The tokens that would end the output before min_tokens."""
-    return (*row.eos_token_ids, *row.params.stop_token_ids) if is_too_short(row) else ()
-
-
-def completed_bad_words(row: SampleRow) -> Iterable[int]:
-    """The tokens that would complete a bad word now."""
-    for *start, last in row.bad_words_ids:
-        if not start or list(row.token_ids[-len(start) :]) == start:
-            yield last
-
-
-def add_bias(logits_RV: Tensor, biases: Mapping[int, Mapping[int, float]]) -> None:
-    """Add biases[row][token id] to the logits."""
-    added = [
-        (i, token_id, bias)
-        for i, row_biases in biases.items()
-        for token_id, bias in row_biases.items()
-        if token_id < logits_RV.shape[1]
-    ]
-    if added:
-        rows, token_ids, values = zip(*added, strict=True)
-        logits_RV[list(rows), list(token_ids)] += logits_RV.new_tensor(values)
-
-
-def keep_allowed(logits_RV: Tensor, allowed: Mapping[int, Sequence[int] | None]) -> None:
-    """Ban all but allowed[row] where that is not None."""
-    for i, allowed_ids in allowed.items():
-        if allowed_ids is not None:
-            token_ids = [token_id for token_id in allowed_ids if token_id < logits_RV.shape[1]]
-            kept = logits_RV[i, token_ids]
-            logits_RV[i] = _BANNED
-            logits_RV[i, token_ids] = kept
-
-
-def ban(logits_RV: Tensor, banned: Mapping[int, Iterable[int]]) -> None:
-    """Give the tokens banned[row] no chance."""
-    pairs = [
-        (i, token_id)
-        for i, token_ids in banned.items()
-        for token_id in token_ids
-        if token_id < logits_RV.shape[1]
-    ]
-    if pairs:
-        rows, token_ids = zip(*pairs, strict=True)
-        logits_RV[list(rows), list(token_ids)] = _BANNED
 
 
 def penalize(
@@ -199,6 +175,16 @@ class _Occurrences:
                 self.counts.append(0)
             self.counts[slot] += self.num_read >= self._num_prompt_tokens
             self.num_read += 1
+
+
+def _completions(
+    wished: Sequence[WishedRow], rows: Mapping[int, SampleRow]
+) -> Iterator[tuple[int, Tensor]]:
+    """The tokens that would complete a bad word now, as lists [N] with the numbers of rows."""
+    for i, wishes, _ in wished:
+        if wishes.bad_words is not None:
+            for ids_N in wishes.bad_words.completions(rows[i].token_ids):
+                yield i, ids_N
 
 
 def _identity(row: SampleRow) -> tuple[int, int]:

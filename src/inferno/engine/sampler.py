@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import is_
 from typing import NamedTuple
 
 import torch
@@ -38,7 +39,7 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._shaper = LogitShaper()
+        self._shaper = LogitShaper(vocab_size, device)
         self._params: list[SamplingParams] = []
         self._rules: DrawRules | None = None
 
@@ -72,7 +73,7 @@ class Sampler:
     ) -> None:
         """Replace the likeliest token by one that is drawn, where the row asks for that."""
         params = [row.params for row in rows]
-        if params != self._params:  # they are the same for many steps
+        if not _are_same(params, self._params):  # for many steps they are
             self._params = params
             self._rules = self._tabulate(params)
         if self._rules is not None:
@@ -104,6 +105,11 @@ def token_logprobs(
             ids_RC.tolist(), logprob_RC.tolist(), strict=True
         )
     ]
+
+
+def _are_same(params: Sequence[SamplingParams], others: Sequence[SamplingParams]) -> bool:
+    """Whether they are the same objects: their values may be long to compare."""
+    return len(params) == len(others) and all(map(is_, params, others))
 
 
 def _rule(params: SamplingParams, vocab_size: int) -> DrawRule:

@@ -90,6 +90,7 @@ class Scheduler:
         params = request.params
         root = self._blocks.new_root(request.cache_salt)
         eos_token_ids = frozenset[int]() if params.ignore_eos else request.eos_token_ids
+        stop_token_ids = eos_token_ids.union(params.stop_token_ids)
         wants_prompt_logprobs = params.prompt_logprobs is not None
         samples = [
             SampleState(
@@ -98,7 +99,7 @@ class Scheduler:
                 rank=(-request.priority, self._num_added, index),
                 min_length=len(request.prompt_token_ids) + params.min_tokens,
                 max_length=self._limits.max_length(request, self._blocks),
-                stop_token_ids=eos_token_ids.union(params.stop_token_ids),
+                stop_token_ids=stop_token_ids,
                 tables=self._blocks.new_tables(root),
                 token_ids=list(request.prompt_token_ids),
                 prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from inferno.requests import (
     MAX_BAD_WORDS,
+    MAX_LISTED_IDS,
     MAX_LOGIT_BIAS,
     MAX_LOGPROBS,
     MAX_PENALTY,
@@ -22,7 +23,7 @@ from inferno.requests import (
 )
 from inferno.text.chat import MAX_TEMPLATE_BYTES
 
-MAX_TOKEN_IDS = 4096  # of a list that steers sampling: each costs a little in every step
+MAX_TOKEN_IDS = 4096  # of stops and biases: each costs a little in every step
 MAX_PRIORITY = 2**31
 _MAX_NAME = 512
 _TIMEOUT = 7 * 24 * 3600.0
@@ -140,7 +141,7 @@ class GenerateFields(Struct, kw_only=True):
         bool, Meta(description="Leave special tokens out of the text.")
     ] = True
     allowed_token_ids: Annotated[
-        Annotated[list[TokenId], Meta(min_length=1)] | None,
+        Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_LISTED_IDS)] | None,
         Meta(description="Only these tokens may be chosen."),
     ] = None
     bad_words: Annotated[
