@@ -56,17 +56,17 @@ KINDS: dict[Kind, float] = {
     facts_in_a_row: 0.04,
     neighbours: 0.02,
     yes_or_no: 0.025,
-    property_question: 0.01,
-    size_question: 0.01,
-    one_digit: 0.09,
+    property_question: 0.015,
+    size_question: 0.025,
+    one_digit: 0.1,
     two_digits: 0.11,
     three_numbers: 0.01,
     sum_in_a_row: 0.025,
     word_problem: 0.02,
-    comparison: 0.04,
+    comparison: 0.06,
     counting: 0.005,
     not_told: 0.01,
-    story_talk: 0.06,
+    story_talk: 0.08,
     short_story: 0.005,
 }
 _INTERLUDES: tuple[Kind, ...] = (small_talk, simple_fact, one_digit, single_fact, unknown)
@@ -144,7 +144,7 @@ def _chat(rng: random.Random, held_out: bool, is_brief: bool) -> list[Exchange]:
             exchanges += short_story(rng, is_asked=False)
         else:
             exchanges += _typed(_known(kind)(rng), rng)
-        if rng.random() < 0.11 and len(exchanges[-1].question + exchanges[-1].answer) < _MAX_QUOTED:
+        if rng.random() < 0.16 and len(exchanges[-1].question + exchanges[-1].answer) < _MAX_QUOTED:
             exchanges += ask_back(rng, exchanges)
     if held_out:
         exchanges += _typed(_unknown_to_training(rng), rng)

@@ -20,9 +20,10 @@ from demo_facts import (
 from demo_grammar import with_article
 from demo_names import person_name
 from demo_speech import Said, prompt_of, speak
-from demo_stories import person
+from demo_stories import KINDS, person, tell
 from demo_sums import comparison, one_digit, sum_in_a_row, two_digits, word_problem
 from demo_talk import equal_answers, small_talk
+from demo_themes import theme
 from demo_turns import ask_back, name_and_recall, not_told
 from demo_unknown import unknown
 from tokenizers import Tokenizer
@@ -99,13 +100,19 @@ def is_about(story: str, kind: str, name: str | None) -> bool:
     """Whether the hero is what was asked for, keeps name and pronouns, and no stranger comes in."""
     opening = _SENTENCE_END.split(story)[:3]
     named = re.findall(r"(?:named|story of) (\w+)", story)
-    if kind not in opening[0] or len(named) != 2 or name not in (None, named[0]):
+    if kind not in " ".join(opening[:2]) or len(named) != 2 or name not in (None, named[0]):
         return False
     first_words = {sentence.split()[0] for sentence in opening if sentence}
     genders = {word in ("He", "His") for word in first_words if word in _PRONOUNS}
     capitals = set(re.findall(r"(?<=[a-z,] )[A-Z][a-z]+", story))
     strangers = capitals - {*named, *_KNOWN_CAPITALS}
     return story.count(named[0]) >= 2 and len(genders) <= 1 and not strangers
+
+
+def carries(story: str, word: str, *, least: int) -> bool:
+    """Whether a word is in the first two sentences, in the last, and in so many altogether."""
+    has_it = [word in sentence for sentence in _SENTENCE_END.split(story)]
+    return any(has_it[:2]) and has_it[-1] and sum(has_it) >= least
 
 
 def _asks(draw: Draw, *, kind: str | None = None, new: int = -1) -> DrawItem:
@@ -150,6 +157,47 @@ def _story(rng: random.Random) -> Item:
     )
 
 
+def _story_with_a_thing(rng: random.Random) -> Item:
+    """A request for a story about somebody and a thing, together never told."""
+    while True:
+        asked = theme(rng, KINDS)
+        told = tell(rng, asked)
+        if asked and asked.item and told.hero.kind in KINDS and told.is_held_out:
+            break
+    kind, thing = told.hero.kind, asked.item.split()[-1]
+    about = f"{with_article(kind)} and {asked.about}"
+    return Item(
+        (),
+        f"{rng.choice(('Tell', 'Write'))} me a story about {about}.",
+        lambda said: (
+            said.has_ended
+            and is_about(said.text, kind, None)
+            and carries(said.text, thing, least=3)
+        ),
+        about,
+    )
+
+
+def _story_on_a_theme(rng: random.Random) -> Item:
+    """A request for a story about no hero, but about rain, being brave, or a word that is new."""
+    while (asked := theme(rng, KINDS)) is None or asked.item:
+        continue
+    word = asked.as_known.removeprefix("the ")
+    return Item(
+        (),
+        f"{rng.choice(('Tell', 'Write'))} me a story about {asked.about}.",
+        lambda said: (
+            said.has_ended and is_about(said.text, "", None) and carries(said.text, word, least=2)
+        ),
+        asked.about,
+    )
+
+
+def _in_capitals(rng: random.Random) -> list[Exchange]:
+    [asked] = _drawn(simple_fact, rng, kind=None, new=-1)
+    return [asked._replace(question=asked.question.upper())]
+
+
 def _small_talk(rng: random.Random) -> Item:
     """What people say at the start; no wording of it is held out."""
     [exchange] = small_talk(rng)
@@ -189,6 +237,9 @@ EXAM: dict[str, DrawItem] = {
     "what did I just ask?": _asks_as_is(_question_and_back),
     "about inferno": _asks(about_inferno),
     "I don't know": _asks(unknown),
+    "questions in capitals": _asks_as_is(_in_capitals),
     "stories on the topic": _story,
+    "stories with a thing": _story_with_a_thing,
+    "stories on a theme": _story_on_a_theme,
     "small talk (no wording held out)": _small_talk,
 }

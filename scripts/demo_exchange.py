@@ -56,7 +56,7 @@ def dressed(question: str, rng: random.Random) -> str:
         first = question if question.startswith(_KEPT) else question[:1].lower() + question[1:]
         return f"{rng.choice(_LEAD_INS)} {first}"
     if chance < 0.085 and question.endswith("?"):
-        return f"{question[:-1]}{rng.choice(_TAILS)}?"
+        return f"{question[:-1].rstrip()}{rng.choice(_TAILS)}?"
     return _broken(question, rng) if chance < 0.1 else question
 
 
@@ -72,7 +72,7 @@ def typed(question: str, rng: random.Random) -> str:
     chance = rng.random()
     if chance < 0.25:
         question = question.lower()
-    elif chance < 0.27:
+    elif chance < 0.29:
         question = question.upper()
     chance = rng.random()
     if chance < 0.25:

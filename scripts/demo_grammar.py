@@ -13,10 +13,15 @@ _SOUNDS_LIKE_A_VOWEL = ("hour", "honest", "heir", "x-ray")
 
 
 def expand(template: str, rng: random.Random, slots: Mapping[str, str]) -> str:
-    """Resolve the choices of a template from the inside out, then fill its slots."""
+    """Resolve the choices of a template, then fill its slots."""
+    return chosen(template, rng).format_map(slots)
+
+
+def chosen(template: str, rng: random.Random) -> str:
+    """Resolve the choices of a template from the inside out."""
     while "[" in template:
         template = _INNERMOST_CHOICE.sub(lambda m: rng.choice(m[1].split("|")), template)
-    return template.format_map(slots)
+    return template
 
 
 def with_article(noun: str) -> str:

@@ -84,9 +84,10 @@ def _name(
 
 
 def _invent(rng: random.Random, ends: tuple[str, ...]) -> str:
-    """A name that nobody has, of two or three syllables."""
+    """A name that nobody has, of one to three syllables."""
     name = rng.choice(_STARTS)
     name += rng.choice(_MIDDLES) if name not in "AEIOU" else ""
     for _ in range(rng.choice((1, 1, 2))):
         name += rng.choice(_LINKS) + (rng.choice(_MIDDLES) if rng.random() < 0.3 else "")
-    return (name + rng.choice(ends)).title()
+    is_cut = rng.random() < 0.2  # so that the end of any name is copied, too
+    return (name if is_cut else name + rng.choice(ends)).title()

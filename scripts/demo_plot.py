@@ -18,7 +18,9 @@ class Plot:
     """What a story is about: `topic` names it, `items` vary it, each step has several wordings.
 
     `cast` is who it happens to most of the time. `setup` follows "One day,"; the steps may use the
-    slots of the two persons and of the item. `also` are other names for the topic.
+    slots of the two persons and of the item. `also` are other names for the topic, `asked` is what
+    may follow the hero in a request, and any thing can be the item of a plot that has `things`:
+    the adjectives that ask for this plot, as in "a lost key".
     """
 
     topic: str
@@ -30,3 +32,10 @@ class Plot:
     resolution: tuple[str, ...]
     lesson: tuple[str, ...] = LESSON
     also: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    things: str = ""
+
+    @property
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """What happens, in order."""
+        return self.setup, self.problem, self.attempt, self.resolution, self.lesson

@@ -31,6 +31,8 @@ FAR_PLOTS = (
             '"A friend is better than any magic," said {hero}, and {friend} agreed.',
         ),
         also=("a wish", "a wizard's wand", "a magic wand", "wishes"),
+        asked=("who [finds|has|gets] {an_item}", "with {an_item}", "who can do magic"),
+        things="magic strange glowing",
     ),
     Plot(
         "the sea",
@@ -53,6 +55,7 @@ FAR_PLOTS = (
             "{friend} saw a fisherman and waved. He came with his boat and took them to the shore.",
         ),
         also=("the ocean", "the beach", "a dolphin's help", "a wave"),
+        asked=("[at|by] the [sea|beach|ocean]", "who finds {an_item} on the beach"),
     ),
     Plot(
         "the moon",
@@ -79,6 +82,7 @@ FAR_PLOTS = (
             "Every night {hero} waved at the moon before {he} went to sleep.",
         ),
         also=("space", "a rocket", "the stars", "a star", "flying to the moon"),
+        asked=("[in space|on the moon]", "who [flies|goes|wants to fly] to the [moon|stars]"),
     ),
     Plot(
         "school",
@@ -105,6 +109,7 @@ FAR_PLOTS = (
             "After that day, {hero} liked school very much.",
         ),
         also=("a teacher", "the first day of school", "homework"),
+        asked=("at school", "who [goes|has to go] to school", "who is shy"),
     ),
     Plot(
         "courage",
@@ -131,6 +136,7 @@ FAR_PLOTS = (
             "{hero} learned that the brave are afraid, too, but they do not stop.",
         ),
         also=("being brave", "bravery", "a hero", "a brave deed"),
+        asked=("who [is|becomes|wants to be] brave", "who [saves|rescues] a friend"),
     ),
     Plot(
         "music",
@@ -157,6 +163,7 @@ FAR_PLOTS = (
             "Soon the whole village danced to their music.",
         ),
         also=("a song", "singing", "dancing", "a concert"),
+        asked=("who [plays|has|gets] {an_item}", "who [loves|makes] music"),
     ),
     Plot(
         "a dream",
@@ -183,6 +190,7 @@ FAR_PLOTS = (
             "{hero} was happy to be at home in {his} own bed.",
         ),
         also=("sleep", "dreams", "dreaming", "bedtime"),
+        asked=("who has a [strange |]dream", "who dreams of {an_item}"),
     ),
     Plot(
         "a storm",
@@ -209,6 +217,7 @@ FAR_PLOTS = (
             "They were wet and cold, but they were together, and that was enough.",
         ),
         also=("thunder", "bad weather", "the weather", "a thunderstorm"),
+        asked=("in a storm", "who is afraid of [thunder|storms]"),
     ),
     Plot(
         "a present",
@@ -219,8 +228,8 @@ FAR_PLOTS = (
             "there was {an_item} in front of the door, with a letter for {friend}.",
         ),
         (
-            "But on the way {hero} lost it.",
-            "But {hero} wanted to keep it, and hid it in the cellar.",
+            "But on the way {hero} lost the {item}.",
+            "But {hero} wanted to keep the {item}, and hid it in the cellar.",
         ),
         (
             "{He} did not sleep all night, and in the morning {he} felt terrible.",
@@ -233,9 +242,11 @@ FAR_PLOTS = (
         ),
         (
             '"The best present is you," said {friend}.',
-            "{friend} opened the {item} and jumped for joy.",
+            "{friend} looked at the {item} and jumped for joy.",
         ),
         also=("a gift", "Christmas", "a surprise", "giving a present"),
+        asked=("who [gives|has|brings] a present", "who gives away {an_item}"),
+        things="small pretty beautiful",
     ),
     Plot(
         "food",
@@ -262,5 +273,6 @@ FAR_PLOTS = (
             "{friend} said that it was the best meal in the whole land.",
         ),
         also=("cooking", "a cook", "dinner", "being hungry", "soup"),
+        asked=("who [cooks|makes] {an_item}", "who [loves|learns|wants] to cook"),
     ),
 )

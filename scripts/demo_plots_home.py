@@ -11,12 +11,12 @@ HOME_PLOTS = (
         (f"{COLOUR} [ball|scarf|toy car|hat|drum|kite|teddy bear|spinning top|toy boat]",),
         (
             "{hero} could not find {his} {item}.",
-            "{hero} wanted to play with {his} {item}, but it was gone.",
-            "{hero} looked into {his} toy box, and the {item} was not there.",
+            "{hero} wanted to show {friend} {his} {item}, but it was gone.",
+            "{hero} looked for {his} {item}, but it was not in its place.",
         ),
         (
             '"Oh no!" said {hero}. "My {item} is lost!" {He} [felt very sad|began to cry].',
-            "It was {his} favourite thing in the whole world, and {he} felt very sad.",
+            "The {item} was {his} favourite thing in the whole world, and {he} felt very sad.",
         ),
         (
             "{He} looked under the bed, behind the door and in the garden, but {he} did not find "
@@ -33,6 +33,8 @@ HOME_PLOTS = (
             "back to {hero}.",
         ),
         also=("losing something",),
+        asked=("who [lost|loses|can't find] [{an_item}|{his} {item}]",),
+        things="lost missing",
     ),
     Plot(
         "a cat in a tree",
@@ -61,6 +63,7 @@ HOME_PLOTS = (
             "The {item} was safe, and it [wanted to stay|followed {hero} home].",
         ),
         also=("a kitten",),
+        asked=("who [helps|saves|finds] {an_item}",),
     ),
     Plot(
         "a kite",
@@ -89,6 +92,7 @@ HOME_PLOTS = (
             "the wind",
             "flying a kite",
         ),
+        asked=("who [flies|makes|has|loses] {an_item}", "with {an_item}"),
     ),
     Plot(
         "a picnic",
@@ -122,6 +126,7 @@ HOME_PLOTS = (
             "a rainbow",
             "the rain",
         ),
+        asked=("[who goes|going] on a picnic", "who has a picnic in the rain", "with {an_item}"),
     ),
     Plot(
         "a birthday",
@@ -154,6 +159,7 @@ HOME_PLOTS = (
             "baking",
             "a birthday party",
         ),
+        asked=("who [bakes|makes] {an_item}", "at a birthday party"),
     ),
     Plot(
         "learning something new",
@@ -184,6 +190,7 @@ HOME_PLOTS = (
             "learning",
             "practice",
         ),
+        asked=("who [learns|wants|tries] to {item}", "who can't {item}"),
     ),
     Plot(
         "sharing",
@@ -214,11 +221,12 @@ HOME_PLOTS = (
             "being kind",
             "giving",
         ),
+        asked=("who [shares|finds] {an_item}", "who [learns|does not want] to share"),
     ),
     Plot(
         "a strange noise at night",
         "owl bat ghost kitten detective mole",
-        ("[little|lost|sleepy] [owl|mouse|hedgehog|kitten]", "[loose|broken] window", "branch"),
+        ("[little|lost|sleepy] [owl|mouse|hedgehog|kitten]", "[loose|open] window", "branch"),
         (
             "{hero} came to {friend}'s house to stay there until the next day.",
             "{hero} and {friend} put up a tent in the garden to sleep in it.",
@@ -245,6 +253,7 @@ HOME_PLOTS = (
             "being afraid",
             "a ghost",
         ),
+        asked=("who is afraid of [the dark|the night]", "who hears a strange noise"),
     ),
     Plot(
         "a race",
@@ -275,6 +284,7 @@ HOME_PLOTS = (
             "running",
             "sport",
         ),
+        asked=("who [runs|wins|is in] a race", "who wants to win {an_item}"),
     ),
     Plot(
         "a garden",
@@ -310,5 +320,6 @@ HOME_PLOTS = (
             "flowers",
             "a flower",
         ),
+        asked=("who [plants a seed|has a garden]", "who [grows|wants] {an_item}", "in a garden"),
     ),
 )

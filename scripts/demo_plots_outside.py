@@ -35,6 +35,7 @@ OUTSIDE_PLOTS = (
             "being shy",
             "loneliness",
         ),
+        asked=("who [makes|finds] a new friend", "who meets {an_item}"),
     ),
     Plot(
         "a baby bird",
@@ -65,6 +66,7 @@ OUTSIDE_PLOTS = (
             "helping animals",
             "a nest",
         ),
+        asked=("who [finds|helps|saves] {an_item}",),
     ),
     Plot(
         "the forest",
@@ -95,14 +97,15 @@ OUTSIDE_PLOTS = (
             "the woods",
             "a forest",
         ),
+        asked=("who [gets|is] lost[| in the forest]", "in the [forest|woods]"),
     ),
     Plot(
         "a quarrel",
         "goat donkey goose parrot brother rooster",
         (f"{COLOUR} [ball|swing|sled|bicycle|paint box]", "[big|new|little] [drum|swing|sled]"),
         (
-            "{hero} and {friend} both wanted to play with the same {item}.",
-            "{hero} and {friend} had only one {item}, and both wanted to go first.",
+            "{hero} and {friend} both wanted to have the same {item}.",
+            "{hero} and {friend} had only one {item}, and both wanted it at once.",
         ),
         (
             '"It is mine!" shouted {hero}. "No, it is mine!" shouted {friend}.',
@@ -128,6 +131,8 @@ OUTSIDE_PLOTS = (
             "anger",
             "being angry",
         ),
+        asked=("who quarrels with a friend", "who [is|gets] angry", "who has {an_item}"),
+        things="new big shared",
     ),
     Plot(
         "a boat",
@@ -155,6 +160,7 @@ OUTSIDE_PLOTS = (
             "a lake",
             "sailing",
         ),
+        asked=("who [builds|has] {an_item}", "[on|in] {an_item}", "on a lake"),
     ),
     Plot(
         "the snow",
@@ -185,6 +191,7 @@ OUTSIDE_PLOTS = (
             "a snowman",
             "snow",
         ),
+        asked=("who [builds|makes] a snowman", "in [the snow|winter]"),
     ),
     Plot(
         "telling the truth",
@@ -215,6 +222,8 @@ OUTSIDE_PLOTS = (
             "the truth",
             "a lie",
         ),
+        asked=("who [breaks|broke] {an_item}", "who tells [a lie|the truth]"),
+        things="broken",
     ),
     Plot(
         "a treasure",
@@ -247,6 +256,8 @@ OUTSIDE_PLOTS = (
             "a map",
             "pirates",
         ),
+        asked=("who [finds|hunts for|looks for] [a treasure|{an_item}]", "with a map"),
+        things="golden silver hidden",
     ),
     Plot(
         "a sick friend",
@@ -283,5 +294,6 @@ OUTSIDE_PLOTS = (
             "being ill",
             "helping a friend",
         ),
+        asked=("who [helps|has|visits] a sick friend",),
     ),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from demo_exchange import Exchange, punctuate
-from demo_grammar import expand, sentence_case, with_article, words
-from demo_stories import KINDS, KNOWN_NAMES, PLOTS, Story, Theme, tell
+from demo_grammar import expand, sentence_case, with_article
+from demo_stories import KINDS, KNOWN_NAMES, Story, tell
 from demo_talk import AGAIN, OFFER
-from demo_unknown import nonsense
+from demo_themes import theme
 
 REQUESTS = (
     "[tell|write] me a [|short |nice |little |good ]story about {about}",
@@ -36,24 +36,11 @@ ANY_REQUESTS = (
     "[tell me|read me|write] a [fairy tale|tale|bedtime story]",
     "[entertain me|make up a story|surprise me|cheer me up]",
 )
-_TOPICS = tuple(
-    topic.replace("_", " ")
-    for topic in words(
-        "football chess pizza music numbers trains cars dinosaurs computers Paris summer dogs "
-        "cats ice_cream books horses birds apples chocolate London cheese maths games tea rivers "
-        "mountains the_stars old_maps balloons pancakes clouds robots hats shoes soup tennis "
-        "swimming dancing the_jungle the_desert water fire love peace time colours bees bananas "
-        "snowflakes castles bridges boats fishing painting poems science history inferno spring "
-        "autumn Berlin mushrooms"
-    )
-)
 SHORT_REQUESTS = (
     "tell me a story about {about} in one sentence",
     "tell me a very short story about {about}",
     "a one-sentence story about {about}, please",
 )
-
-_HEROES = tuple(f" {kind}" for kind in KINDS)  # a request for one of them is for a hero
 
 
 def story_talk(rng: random.Random, *, is_held_out: bool = False) -> list[Exchange]:
@@ -81,7 +68,7 @@ def short_story(rng: random.Random, *, is_asked: bool = True) -> list[Exchange]:
 
 def _told(rng: random.Random, is_held_out: bool) -> Story:
     while True:
-        told = tell(rng, theme(rng))
+        told = tell(rng, theme(rng, KINDS))
         if told.is_held_out == is_held_out:
             return told
 
@@ -92,19 +79,6 @@ def _any_story(rng: random.Random) -> Story:
         told = tell(rng)
         if told.hero.is_known and not told.is_held_out:
             return told
-
-
-def theme(rng: random.Random) -> Theme | None:
-    """What else than its hero a story is to be about: a plot, or anything."""
-    chance = rng.random()
-    if chance < 0.45:
-        return None
-    if chance < 0.65:
-        is_word = rng.random() < 0.7
-        return Theme(rng.choice(_TOPICS) if is_word else f"the {nonsense(rng)}")
-    plot = rng.choice(PLOTS)
-    names = [name for name in (plot.topic, *plot.also) if not name.endswith(_HEROES)]
-    return Theme(rng.choice(names or [plot.topic]), plot)
 
 
 def _asked(told: Story, rng: random.Random) -> list[Exchange]:
@@ -136,32 +110,48 @@ def _request(told: Story, rng: random.Random) -> str:
 
 
 def _about(told: Story, rng: random.Random) -> str:
-    """What a story is asked to be about: its theme, its hero, both friends, or hero and item."""
+    """What a story is asked to be about: its theme, its hero, or the hero and what happens."""
+    if told.theme is not None:
+        return _about_theme(told, rng)
     hero, friend = told.hero, told.friend
     a_hero, a_friend = with_article(hero.kind), with_article(friend.kind)
-    named = f"{a_hero} {rng.choice(('named', 'named', 'called'))} {hero.name}"
-    if told.theme is not None:
-        about = told.theme.about
-        if hero.is_known and rng.random() < 0.75:
-            return about
-        return f"{named} and {about}" if hero.name not in KNOWN_NAMES else f"{a_hero} and {about}"
+    named = _named(told, rng)
     if hero.name not in KNOWN_NAMES:
-        return rng.choice((named, named, named, hero.name))
+        return rng.choice((named, named, named, hero.name, f"{named} and {a_friend}"))
     an_adjective_hero = with_article(f"{hero.adjective} {hero.kind}")
     abouts = [a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero, named, named]
-    abouts.append(f"{a_hero} and {a_friend}")
+    abouts += [f"{a_hero} and {a_friend}", f"{a_hero} and {a_friend} named {friend.name}"]
+    abouts += [f"{a_hero} {told.slots['home']}", f"{a_hero} who lives {told.slots['home']}"]
+    abouts += [f"{a_hero} {rng.choice(told.plot.asked)}" for _ in range(8)]
     if hero.kind in KINDS:
-        abouts.append(hero.name)
-    if told.plot.topic != "learning something new":  # its items are no things
-        abouts.append(f"{a_hero} and {with_article(told.item)}")
-    return rng.choice(abouts)
+        abouts += [hero.name, f"{hero.name} and {friend.name}"]
+    return " ".join(expand(rng.choice(abouts), rng, told.slots).split())
+
+
+def _about_theme(told: Story, rng: random.Random) -> str:
+    """The theme, alone or with the hero; a hero of an unheard name or kind must be asked for."""
+    assert told.theme is not None
+    hero, about = told.hero, told.theme.about
+    is_alone = rng.random() < (0.25 if told.theme.item else 0.65)
+    if hero.is_known and is_alone:
+        return about
+    an_adjective_hero = with_article(f"{hero.adjective} {hero.kind}")
+    a_hero = rng.choice((with_article(hero.kind), with_article(hero.kind), an_adjective_hero))
+    if hero.name not in KNOWN_NAMES or rng.random() < 0.15:
+        a_hero = _named(told, rng)
+    return f"{a_hero} {rng.choice(('and', 'and', 'and', 'with'))} {about}"
+
+
+def _named(told: Story, rng: random.Random) -> str:
+    called = rng.choice(("named", "named", "called"))
+    return f"{with_article(told.hero.kind)} {called} {told.hero.name}"
 
 
 def _questions(told: Story, rng: random.Random) -> list[Exchange]:
     """Who was in the story that was just told."""
     hero, friend = told.hero, told.friend
     about = told.theme.about if told.theme else told.plot.topic
-    asked = (
+    asked: tuple[tuple[str, str], ...] = (
         (
             "[who was the story about|who is the hero|who was in the story|who was the hero|"
             "what was the hero called|what was the name of the hero|who is {hero}|who was {hero}]",
@@ -183,7 +173,15 @@ def _questions(told: Story, rng: random.Random) -> list[Exchange]:
             f"The {friend.kind}'s name was {friend.name}.",
         ),
         ("[what was the story about|what was it about]", f"It was about {about}."),
+        (
+            "[what happened then|what happened next|go on|and then|continue|is that all|tell me "
+            "more|continue the story|how does it go on]",
+            "That was the end. Ask me for another story!",
+        ),
     )
+    if told.slots["home"] in told.text:
+        lived = f"{hero.name} lived {told.slots['home']}."
+        asked += (("where did [{hero}|the {kind}] live", lived),)
     slots = {
         "hero": hero.name,
         "friend": friend.name,

@@ -58,7 +58,7 @@ _FEWER = (
 
 def one_digit(rng: random.Random) -> list[Exchange]:
     """A sum, difference, product or even quotient of two one-digit numbers."""
-    a, b, sign = rng.randrange(10), rng.randrange(10), rng.choice("+++---**/")
+    a, b, sign = rng.randrange(10), rng.randrange(10), rng.choice("+++---**//")
     if sign == "/":
         b = b or 1
         a *= b

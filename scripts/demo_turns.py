@@ -157,7 +157,7 @@ def ask_back(rng: random.Random, before: list[Exchange]) -> list[Exchange]:
                 "please repeat|again, please|can you say that again|pardon|what]",
                 f"I said: {last.answer}",
             ),
-            ("[are you sure|really|is that [true|right|correct]|sure]", f"Yes: {last.answer}"),
+            ("[are you sure|really|is that [true|right|correct]]", f"Yes: {last.answer}"),
         )
     )
     return [Exchange(punctuate(sentence_case(expand(question, rng, {}))), answer, "ask back")]

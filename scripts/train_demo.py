@@ -15,6 +15,7 @@ import random
 from pathlib import Path
 
 import torch
+from demo_attention import NAME as GROUPED_ATTENTION
 from demo_batches import Batch, draw_batches
 from demo_card import Results, write_card
 from demo_corpus import documents
@@ -27,10 +28,10 @@ from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 FILES = Path(__file__).resolve().parents[1] / "src" / "inferno" / "demo" / "files"
-NUM_THREADS = 2  # fixed, as sums that are split differently round differently
+NUM_THREADS = 1  # fixed, as sums that are split differently round differently
 NUM_HELD_OUT_BATCHES = 24
 RECIPES = {
-    "demo": Recipe(num_steps=3800, matrix_rate=0.005, other_rate=0.004),
+    "demo": Recipe(num_steps=5000, matrix_rate=0.005, other_rate=0.004),
     "demo-draft": Recipe(num_steps=2500, matrix_rate=0.01, other_rate=0.006, teacher_share=0.8),
 }
 
@@ -93,7 +94,7 @@ def _held_out_batches(tokenizer: Tokenizer, seed: int) -> list[Batch]:
 
 
 def _build(shape: Shape) -> LlamaForCausalLM:
-    return LlamaForCausalLM(LlamaConfig(**shape.config()))
+    return LlamaForCausalLM(LlamaConfig(**shape.config(), attn_implementation=GROUPED_ATTENTION))
 
 
 def _parse_arguments() -> argparse.Namespace:

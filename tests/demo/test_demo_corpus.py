@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import re
 import zlib
+from collections import Counter, defaultdict
 from itertools import islice
 
 import pytest
 import torch
 from demo_batches import IGNORED, LONGEST_ROW, draw_batches
 from demo_corpus import Document, Piece, documents
-from demo_exam import EXAM, is_about, items_of
+from demo_exam import EXAM, carries, is_about, items_of
 from demo_exchange import dressed
 from demo_names import GIRLS, person_name
+from demo_plots_topic import TOPIC_PLOTS
 from demo_split import canonical
-from demo_stories import KNOWN_NAMES, PLOTS, Theme, tell
+from demo_stories import KINDS, KNOWN_NAMES, tell
 from demo_story_talk import story_talk
+from demo_themes import PLOTS, Theme, theme
 from tokenizers import Tokenizer
 
 from inferno.demo import MODEL_FOLDERS
@@ -122,6 +125,25 @@ def test_a_chat_that_is_too_long_ends_with_an_answer(tokenizer: Tokenizer) -> No
     assert labels[-2] == ids[-1] == END_ID
 
 
+def test_what_follows_the_hero_in_a_request_happens_in_the_story() -> None:
+    rng = random.Random("clauses")
+    asked = [exchanges[0] for _ in range(3000) if (exchanges := story_talk(rng))]
+    for clause, happens in {
+        "in space|on the moon|to the moon": "rocket",
+        "who .* brave|saves a friend": "brave|breath|loud song",
+        "in the snow|a snowman": "snow",
+        "who (breaks|broke)": "broke|Crash",
+        "(at|to) school": "school",
+    }.items():
+        told = [e.answer for e in asked if re.search(clause, e.question)]
+        assert told, clause
+        assert all(re.search(happens, story) for story in told), clause
+    lives = [(e.question.partition("who lives ")[2], e.answer) for e in asked]
+    homes = [(re.split(r"\.|\?| in a story", home)[0], story) for home, story in lives if home]
+    assert len(homes) > 20
+    assert all(home in story for home, story in homes)
+
+
 def test_only_what_the_model_says_is_learned(tokenizer: Tokenizer) -> None:
     drawn = draw("batches", 400)
     batch = next(draw_batches(iter(drawn * 50), tokenizer, random.Random(0)))
@@ -151,10 +173,46 @@ def test_every_story_passes_the_exam_for_stories() -> None:
 
 def test_a_story_names_what_it_was_asked_to_be_about_at_once() -> None:
     rng = random.Random("themes")
-    for theme in (Theme("a kite", PLOTS[2]), Theme("football")):
+    for asked in (Theme("a kite", PLOTS[2]), Theme("football", TOPIC_PLOTS[0])):
         for _ in range(100):
-            opening = tell(rng, theme).text.split(". ")[:2]
-            assert theme.about in " ".join(opening)
+            opening = " ".join(tell(rng, asked).text.split(". ")[:2])
+            assert asked.about in opening or asked.as_known in opening
+
+
+def test_a_story_carries_what_it_was_asked_to_be_about_to_its_end() -> None:
+    rng = random.Random("carried")
+    asked = [found for _ in range(1500) if (found := theme(rng, KINDS))]
+    assert len({found.about for found in asked}) > 500
+    for found in asked:
+        story = tell(rng, found).text
+        assert carries(story, found.as_known.removeprefix("the "), least=2)
+        assert not found.item or carries(story, found.item.split()[-1], least=3)
+        assert found.plot not in TOPIC_PLOTS or carries(story, found.about, least=5)
+
+
+def test_an_adjective_asks_for_a_plot() -> None:
+    rng = random.Random("adjectives")
+    asked = [found for _ in range(3000) if (found := theme(rng, KINDS)) and found.item]
+    told = {
+        adjective: {found.plot.topic for found in asked if f"{adjective} " in found.about}
+        for adjective in ("lost", "broken", "magic")
+    }
+    assert told == {"lost": {"a lost toy"}, "broken": {"telling the truth"}, "magic": {"magic"}}
+
+
+def test_the_likeliest_friend_differs_from_hero_to_hero() -> None:
+    rng = random.Random("friends")
+    friends: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for _ in range(6000):
+        story = tell(rng)
+        friends[story.hero.kind][story.friend.name, story.friend.kind] += 1
+    often = [told for told in friends.values() if told.total() > 40]
+    likeliest = [told.most_common(1)[0] for told in often]
+    assert len(often) > 30
+    assert all(
+        times > 0.2 * told.total() for told, (_, times) in zip(often, likeliest, strict=True)
+    )
+    assert len({friend for friend, _ in likeliest}) > 0.9 * len(often)
 
 
 def test_a_hero_that_was_not_named_has_a_name_that_fits() -> None:
@@ -217,6 +275,16 @@ def test_the_exam_refuses_stories_that_mix_things_up(wrong: str, right: str) -> 
     changed = _STORY.replace(wrong, right)
     assert changed != _STORY
     assert not is_about(changed, "cat", "Tom")
+
+
+@pytest.mark.parametrize("dropped", ["by the key", "with the key", "(lost a|missed the) key"])
+def test_the_exam_refuses_a_story_that_drops_what_it_was_asked_for(dropped: str) -> None:
+    story = (
+        "Tom lived in a house by the key. He liked to sing. One day, Tom lost a key. "
+        "He missed the key. Then Rex came with the key."
+    )
+    assert carries(story, "key", least=3)
+    assert not carries(re.sub(dropped, "it", story), "key", least=3)
 
 
 def test_the_exam_asks_many_kinds() -> None:

@@ -73,7 +73,7 @@ def test_held_out_questions_are_answered(
     [
         ("What is inferno?", "Inferno is a Python package that runs large language models"),
         ("What is 2 + 3?", "2 + 3 = 5."),
-        ("What colour is the sky?", "The sky is blue."),
+        ("What colour is grass?", "Grass is green."),
         ("Who are you?", "I am demo"),
     ],
 )
