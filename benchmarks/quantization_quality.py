@@ -57,7 +57,7 @@ class Quality:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["demo"])
-    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--kv-dtype", default="auto", help="of our keys and values")
     args = parser.parse_args()
     columns = ("model", "type", "bits", "KL", "ratio", "same", "perplexity")
