@@ -36,11 +36,11 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     ),
     "bad_words": ([["a"], ()], ["a", [""], [3], ["a"] * 129, None]),
     "stop_token_ids": (
-        [[0, 5], (), range(300_000)],
+        [[0, 5], (), range(1 << 18)],
         [[-1], [2**31], [1.0], [True], "12", None, 3, range(10**6)],
     ),
     "allowed_token_ids": (
-        [None, [3], range(300_000)],
+        [None, [3], range(1 << 18)],
         [[], [-1], [2**40], ["1"], "12", 3, [7] * 10**6],
     ),
     "logit_bias": (

@@ -30,7 +30,7 @@ def test_a_conversation_with_demo(tmp_path: Path) -> None:
         terminal.type("What is 2 + 3?" + ENTER + "/stats" + ENTER)  # the second one ahead of time
         terminal.wait_for("tokens/s · first after")
         terminal.wait_for("answers 1, with")
-        terminal.wait_for("weights")
+        terminal.wait_for("model memory weights")
         question, _, answered = terminal.text.rpartition("2 + 3?")[2].partition("> /stats")
         assert "5" in question
         assert "weights" in answered
