@@ -50,7 +50,7 @@ struct GroupSteps {
     static constexpr Index kCodes = Format::Codes::kBytes;
     static constexpr Index kScales = Format::Scales::kBytes;
     static Index ahead(Index rows) {
-        return rows <= 2 && kCodes == kGroup * kPanel ? kNearAhead : kAhead;
+        return rows <= kFewRows && kCodes == kGroup * kPanel ? kNearAhead : kAhead;
     }
     // Over few rows a single panel is work enough to keep memory busy.
     static bool is_wide(Index num_rows) { return num_rows > kFewRows; }

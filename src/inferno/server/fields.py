@@ -23,7 +23,7 @@ from inferno.requests import (
 )
 from inferno.text.chat import MAX_TEMPLATE_BYTES
 
-MAX_TOKEN_IDS = 4096  # of stops and biases: each costs a little in every step
+MAX_TOKEN_IDS = 4096  # of stops and biases
 MAX_PRIORITY = 2**31
 _MAX_NAME = 512
 _TIMEOUT = 7 * 24 * 3600.0

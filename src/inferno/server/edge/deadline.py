@@ -20,6 +20,4 @@ async def in_time(work: Awaitable[T], record: Record, seconds: float) -> T:
     except TimeoutError:
         if not limit.expired():
             raise
-    late = DeadlineExceeded(seconds)
-    record.rejected = late.code
-    raise late
+    raise DeadlineExceeded(seconds)
