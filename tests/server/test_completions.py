@@ -78,7 +78,7 @@ def test_a_prompt_is_cut_where_asked(demo: Host, llm: LLM) -> None:
     assert prompt(truncate_prompt_tokens=3) == ids[-3:]
     assert prompt(truncate_prompt_tokens=3, truncation_side="right") == ids[:3]
     assert prompt(truncate_prompt_tokens=-1) == ids
-    long = {"prompt": [5] * 3000, "max_tokens": 10, "return_token_ids": True}
+    long = {"prompt": [5] * 3000, "max_tokens": 10, "ignore_eos": True, "return_token_ids": True}
     assert demo.complete(**long).json()["error"]["code"] == "context_length_exceeded"
     fits = demo.complete(**long, truncate_prompt_tokens=-1).json()["choices"][0]
     assert (len(fits["prompt_token_ids"]), len(fits["token_ids"])) == (1014, 10)

@@ -53,7 +53,7 @@ def test_an_answer_is_shown_while_it_comes(open_page: Open) -> None:
 def test_what_was_picked_and_said_is_sent(demo: Host, open_page: Open) -> None:
     talk = open_page(demo)
     talk.pick(system="Be brief.", temperature="0.5", max_tokens="3")
-    first = talk.ask("One")
+    first = talk.ask("Tell me a story.")
     assert "3 tokens" in talk.figures.inner_text()
     assert "cut at the token limit" in talk.figures.inner_text()
     sent = talk.request_of("Two\nlines")
