@@ -9,7 +9,7 @@ namespace inferno {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSmallestSlab = std::size_t{1} << 20;
+constexpr std::size_t kSmallestSlab = std::size_t{256} << 20;  // untouched pages cost nothing
 
 std::size_t rounded(std::size_t bytes) {
     return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
@@ -62,11 +62,10 @@ std::size_t Arena::size() const {
     return size_;
 }
 
-// Slabs double up to 64 MB, so that there are few. Gaps of slabs that happen to touch may be joined:
-// both live as long as the arena.
+// Slabs are large, so that there are few, and what was touched stays dense. Gaps of slabs that happen
+// to touch may be joined: both live as long as the arena.
 void Arena::add_slab(std::size_t bytes) {
-    const std::size_t wanted = rounded(std::max(bytes, std::min(std::max(size_, kSmallestSlab),
-                                                                std::size_t{64} << 20)));
+    const std::size_t wanted = rounded(std::max(bytes, kSmallestSlab));
     char* slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
     if (!slab) throw std::bad_alloc();
     slabs_.push_back(slab);

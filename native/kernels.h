@@ -69,7 +69,10 @@ struct LinearArgs {
     Rows x;  // f32 or bf16, [T, inputs]
     Weight weight;
     Optional bias;  // [outputs]
-    Rows out;       // f32 or bf16, [T, outputs]
+    Rows out;       // f32 or bf16, [T, outputs]; or [T, outputs / 2], where is_gated
+    // Whether the first half of the outputs are gates of the second half, which begins a panel.
+    bool is_gated = false;
+    Activation activation = {};
 };
 
 // weight tables are those of packed weights: [experts] of each, all alike.

@@ -152,6 +152,15 @@ void linear(nb::handle x, const Weight& weight, nb::handle bias, nb::handle out)
     submit([args] { kernels->linear(args, the_pool()); });
 }
 
+void gated_linear(nb::handle x, const Weight& weight, nb::handle bias, const Activation& activation,
+                  nb::handle out) {
+    if (weight.outputs % (2 * kPanel) != 0) {
+        throw std::invalid_argument("a half of a gated weight must be whole panels");
+    }
+    const LinearArgs args = {rows(x), weight, optional(bias), rows(out), true, activation};
+    submit([args] { kernels->linear(args, the_pool()); });
+}
+
 // The weights of a mixture's experts, kept together because kernels index them by expert.
 struct Weights {
     std::vector<Weight> list;
@@ -316,6 +325,8 @@ NB_MODULE(_native, m) {
     m.def("pack", &pack_rows);
     m.def("pack_mxfp4", &pack_mx);
     m.def("linear", &linear, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
+    m.def("gated_linear", &gated_linear, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
+          nb::arg());
     m.def("experts", &experts, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg());
     m.def("route", &route_tokens);

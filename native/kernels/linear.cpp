@@ -41,7 +41,7 @@ struct Pieces {
 };
 
 Pieces pieces_of(const Product& product, std::int64_t num_threads) {
-    const std::int64_t panels = num_panels(product.weight);
+    const std::int64_t panels = num_panels(product.weight) / (product.gate ? 2 : 1);
     const std::int64_t wanted = divide_up(num_threads, divide_up(panels, kLeastPanels));
     const std::int64_t blocks = product.x.num_blocks;
     return {panels, num_threads, wanted < blocks ? wanted : blocks};
@@ -84,7 +84,8 @@ void linear(const LinearArgs& args, Pool& pool) {
         inputs.words = static_cast<std::uint32_t*>(
             pool.scratch(pool.num_threads(), static_cast<std::size_t>(inputs.bytes())));
         arrange_all(args, rows_from(args.x, begin, end), inputs, pool);
-        multiply_all({inputs, args.weight, args.bias, rows_from(args.out, begin, end)}, pool);
+        const Activation* gate = args.is_gated ? &args.activation : nullptr;
+        multiply_all({inputs, args.weight, args.bias, rows_from(args.out, begin, end), gate}, pool);
     }
 }
 

@@ -1,6 +1,7 @@
 // Blocks of rows times panels of a weight: the loops around the tiles.
 #include "product.h"
 
+#include "gate_lanes.h"
 #include "linear_tiles.h"
 
 namespace inferno::INFERNO_LEVEL {
@@ -114,14 +115,19 @@ void run_tile(Index rows, const Tile& tile) {
     }
 }
 
-template <class Out>
-void write_vector(const Product& product, Index row, Index panel, F sums) {
-    const Index width = product.weight.outputs;
+// Sixteen outputs.
+F outputs_of(const Product& product, Index panel, const float* sums) {
+    F outputs = load(sums);
     // Codes of E2M1 are doubled.
-    if (product.weight.packing == Packing::mxfp4) sums = mul(sums, splat(0.5f));
-    if (product.bias.data) sums = add(sums, load_weights(product.bias, panel * kPanel, width));
+    if (product.weight.packing == Packing::mxfp4) outputs = mul(outputs, splat(0.5f));
+    if (!product.bias.data) return outputs;
+    return add(outputs, load_weights(product.bias, panel * kPanel, product.weight.outputs));
+}
+
+template <class Out>
+void write_vector(const Product& product, Index row, Index panel, F outputs) {
     typename Out::Raw* out = static_cast<typename Out::Raw*>(product.out.data);
-    store_part<Out>(out + row * product.out.stride, panel * kPanel, width, sums);
+    store_part<Out>(out + row * product.out.stride, panel * kPanel, product.out.width, outputs);
 }
 
 // sums: [rows][panels][16]
@@ -129,7 +135,7 @@ void write_sums(const Product& product, Range rows, Range panels, const float* s
     with_activation_type(product.out.type, [&](auto type) {
         for (Index row = rows.begin; row < rows.end; ++row) {
             for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
-                write_vector<decltype(type)>(product, row, panel, load(sums));
+                write_vector<decltype(type)>(product, row, panel, outputs_of(product, panel, sums));
             }
         }
     });
@@ -153,6 +159,54 @@ void multiply_panels(const Product& product, Range blocks, Range panels) {
             run_tile<Steps, Steps::kRows, 1>(rows.size(), tile);
         }
         write_sums(product, rows, panels, sums);
+    }
+}
+
+// sums: of a row's gates, `row_step` numbers after the last row's, and `up_step` after them what they
+// gate.
+void write_gated(const Product& product, Range rows, Index pair, const float* sums, Index row_step,
+                 Index up_step) {
+    const Index up_panel = num_panels(product.weight) / 2 + pair;
+    with_activation_type(product.out.type, [&](auto type) {
+        using Out = decltype(type);
+        for (Index row = rows.begin; row < rows.end; ++row, sums += row_step) {
+            const F gate = Out::rounded(outputs_of(product, pair, sums));
+            const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
+            write_vector<Out>(product, row, pair, gated<Out>(gate, up, *product.gate));
+        }
+    });
+}
+
+// A panel of the first half and its fellow of the second: by one tile, where it takes two panels of
+// as many rows as one.
+template <class Steps>
+void multiply_pair(const Product& product, Range blocks, Index pair) {
+    constexpr Index kRows = Steps::kRows;
+    alignas(64) float sums[2 * kRows * kPanel];
+    Tile tile = tile_of<Steps>(product, pair);
+    const Index ahead = Steps::ahead(product.x.rows(blocks.begin).size());
+    const Fetch fetch = fetch_of(tile, 1, blocks.size(), ahead);
+    const Index half = num_panels(product.weight) / 2;
+    tile.codes_stride *= half;
+    tile.scales_stride *= half;
+    tile.sums = sums;
+    for (Index b = blocks.begin; b < blocks.end; ++b) {
+        const Range rows = product.x.rows(b);
+        fetch.place(tile, b - blocks.begin);
+        tile.x = product.x.block(b);
+        if constexpr (Steps::kWide == 2 && Steps::kWideRows == Steps::kRows) {
+            run_tile<Steps, kRows, 2>(rows.size(), tile);
+            write_gated(product, rows, pair, sums, 2 * kPanel, kPanel);
+        } else {
+            run_tile<Steps, kRows, 1>(rows.size(), tile);
+            Tile up = tile;
+            up.codes += tile.codes_stride;
+            up.scales += tile.scales_stride;
+            if (up.fetch) up.fetch += tile.codes_stride;
+            up.sums += kRows * kPanel;
+            run_tile<Steps, kRows, 1>(rows.size(), up);
+            write_gated(product, rows, pair, sums, kPanel, kRows * kPanel);
+        }
     }
 }
 
@@ -186,6 +240,12 @@ void multiply(const Product& product, Range blocks, Range panels) {
         const Index most = max(1, kRowsBytes / max(1, block_bytes));
         for (Index b = blocks.begin; b < blocks.end; b += most) {
             const Range some = {b, min(b + most, blocks.end)};
+            if (product.gate) {
+                for (Index p = panels.begin; p < panels.end; ++p) {
+                    multiply_pair<Steps>(product, some, p);
+                }
+                continue;
+            }
             for (Index p = panels.begin, count; p < panels.end; p += count) {
                 count = panels.end - p >= wide ? wide : 1;
                 multiply_panels<Steps>(product, some, {p, p + count});

@@ -33,6 +33,7 @@ struct Product {
     Weight weight;
     Optional bias;
     Rows out;
+    const Activation* gate = nullptr;  // if given, panels are pairs: of gates, and what they gate
 };
 
 // Rows that are arranged at a time: it bounds the memory they take.
@@ -61,7 +62,7 @@ Inputs inputs_for(const Weight&, std::int64_t num_rows);
 void arrange(const Rows& x, const std::int64_t* index, const Weight&, const Inputs&,
              std::int64_t block, std::uint32_t* row);
 
-// Write the outputs of these blocks and panels.
+// Write the outputs of these blocks and panels, or pairs.
 void multiply(const Product&, Range blocks, Range panels);
 
 }  // namespace inferno::INFERNO_LEVEL

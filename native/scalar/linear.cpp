@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../kernels/families.h"
+#include "gated.h"
 #include "packed.h"
 
 namespace inferno::INFERNO_LEVEL {
@@ -69,17 +70,29 @@ float dot_groups(const Inputs& inputs, const Weight& weight, Index output) {
     return sum * unit_of(weight);
 }
 
+float output_of(const LinearArgs& args, const Inputs& inputs, Index output) {
+    const float sum = is_grouped(args.weight) ? dot_groups(inputs, args.weight, output)
+                                              : dot_values(inputs, args.weight, output);
+    return args.bias.data ? sum + read(args.bias.data, args.bias.type, output) : sum;
+}
+
+// Gate and up are rounded as if they had been written.
+float gated_output(const LinearArgs& args, const Inputs& inputs, Index output) {
+    const Type type = args.out.type;
+    const float gate = rounded_to(type, output_of(args, inputs, output));
+    const float up = rounded_to(type, output_of(args, inputs, args.out.width + output));
+    return gated(gate, up, args.activation, type);
+}
+
 }  // namespace
 
 void linear(const LinearArgs& args, Pool& pool) {
     pool.run(args.x.count, 1, [&](Index begin, Index end, int) {
         for (Index t = begin; t < end; ++t) {
             const Inputs inputs = inputs_for(args.weight, args.x, t);
-            for (Index o = 0; o < args.weight.outputs; ++o) {
-                float sum = is_grouped(args.weight) ? dot_groups(inputs, args.weight, o)
-                                                    : dot_values(inputs, args.weight, o);
-                if (args.bias.data) sum += read(args.bias.data, args.bias.type, o);
-                write(args.out, t, o, sum);
+            for (Index o = 0; o < args.out.width; ++o) {
+                write(args.out, t, o,
+                      args.is_gated ? gated_output(args, inputs, o) : output_of(args, inputs, o));
             }
         }
     });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inferno.engine.kv_cache import KVLayout, allocate, choose_num_blocks
+from inferno.engine.kv_cache import KVLayout, allocate, bytes_to_prefault, choose_num_blocks
 from inferno.errors import NotEnoughMemory
 
 
@@ -40,3 +40,13 @@ def test_blocks_are_as_many_as_are_useful_or_affordable() -> None:
     assert choose_num_blocks(plain, plain.block_bytes * 10, most_tokens=41) == 5
     with pytest.raises(NotEnoughMemory, match="smaller model"):
         choose_num_blocks(plain, plain.block_bytes, most_tokens=41)
+
+
+def test_what_is_made_ready_is_what_was_asked_for_if_memory_allows() -> None:
+    plain = layout(None)
+    asked = 11 * plain.block_bytes  # ten blocks and the scratch block
+    assert bytes_to_prefault(plain, 10, 1, 2 * asked) == asked
+    assert bytes_to_prefault(plain, 10, 1, 2 * asked - 1) == 1
+    assert bytes_to_prefault(plain, 10, 1, None) == 1
+    assert bytes_to_prefault(plain, None, 7, 2**50) == 7
+    assert bytes_to_prefault(plain, None, 2**40, 2**50) == 2**30

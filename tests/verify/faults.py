@@ -157,20 +157,19 @@ def without_sinks(right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **how: right(*args, **{**how, "sinks_H": None})
 
 
-def swapped_halves(right: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda gate_up, **how: right(torch.cat(gate_up.chunk(2, -1)[::-1], -1), **how)
+def gated_by(join: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Callable[..., Any]]:
+    """A gated product that joins gate and up in another way."""
+
+    def gated_linear(x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
+        gate, up = reference.linear(x, weight, bias).chunk(2, dim=-1)
+        return join(gate, up)
+
+    return lambda _: gated_linear
 
 
-def gelu_mul(_: Callable[..., Any]) -> Callable[..., Any]:
-    def silu_mul(gate_up: Tensor, **_: Any) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return F.gelu(gate) * up
-
-    return silu_mul
-
-
-def overflowing(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda gate_up, **_: torch.full_like(gate_up.chunk(2, -1)[0], torch.nan)
+swapped_halves = gated_by(lambda gate, up: gate * F.silu(up))
+gelu_mul = gated_by(lambda gate, up: F.gelu(gate) * up)
+overflowing = gated_by(lambda gate, _: torch.full_like(gate, torch.nan))
 
 
 def swapped_nibbles(right: Callable[..., Any]) -> Callable[..., Any]:

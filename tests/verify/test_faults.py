@@ -145,9 +145,11 @@ FAULTS: dict[str, Fault] = {
         0,
         "sinks are left out",
     ),
-    "gate and up swapped": Fault("llama", in_op("silu_mul", swapped_halves), "6", 0, "gate and up"),
-    "NaN": Fault("llama", in_op("silu_mul", overflowing), "6", 0, "NaN or infinite"),
-    "GELU": Fault("llama", in_op("silu_mul", gelu_mul), "6", 0, "GELU instead of SiLU"),
+    "gate and up swapped": Fault(
+        "llama", in_op("gated_linear", swapped_halves), "6", 0, "gate and up"
+    ),
+    "NaN": Fault("llama", in_op("gated_linear", overflowing), "6", 0, "NaN or infinite"),
+    "GELU": Fault("llama", in_op("gated_linear", gelu_mul), "6", 0, "GELU instead of SiLU"),
     "experts' weights made to sum to one": Fault(
         "qwen3_moe",
         in_model(lambda m: set_on("renormalize", True)(m.model.layers[0].mlp)),

@@ -90,14 +90,14 @@ def test_arguments_are_kept_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Non
         """A kernel that writes into its input, as a fused one may."""
 
         @staticmethod
-        def silu_mul(gate_up: torch.Tensor, **_: object) -> torch.Tensor:
-            return gate_up.zero_()
+        def gated_linear(x: torch.Tensor, *_: object) -> torch.Tensor:
+            return x.zero_()
 
     monkeypatch.setitem(ops.BACKENDS, "cpu", Overwriting)
     notes = Notes()
     with recording(notes):
-        ops.silu_mul(torch.ones(1, 2))
-    assert notes.calls[0].arguments["gate_up_TF"].tolist() == [[1, 1]]
+        ops.gated_linear(torch.ones(1, 2), torch.ones(4, 2))
+    assert notes.calls[0].arguments["x_TI"].tolist() == [[1, 1]]
     assert notes.calls[0].result.tolist() == [[0, 0]]
 
 

@@ -15,6 +15,7 @@ from inferno.engine.blocks import BlockManager
 from inferno.engine.device import choose_dtype, choose_kv_dtype, find_device
 from inferno.engine.engine import Engine
 from inferno.engine.executor import Executor
+from inferno.engine.footprint import measure
 from inferno.engine.kv_cache import KVLayout
 from inferno.engine.loading import Progress, load_model
 from inferno.engine.runner import Runner
@@ -142,6 +143,9 @@ def _connect(
     )
     # Metal has no float64, in which the sampler adds up probabilities.
     sampler_device = torch.device("cpu") if device.type == "mps" else device
-    runner = Runner(model, kv, recorder)
+    prefault_bytes = kv_cache.bytes_to_prefault(
+        layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
+    )
+    runner = Runner(model, kv, recorder, prefault_bytes)
     executor = Executor(batcher, runner, Sampler(config.vocab_size, sampler_device))
     return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

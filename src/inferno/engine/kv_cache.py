@@ -18,6 +18,7 @@ from inferno.ops import LayerKV
 
 _MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for activations and others
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
+_MOST_PREFAULTED = 2**30  # bytes of a cache whose size nobody asked for
 _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 
@@ -92,3 +93,17 @@ def choose_num_blocks(layout: KVLayout, free_bytes: int | None, *, most_tokens: 
             f"close other programs or choose a smaller model"
         )
     return min(wanted, affordable, _MOST_BLOCKS)
+
+
+def bytes_to_prefault(
+    layout: KVLayout, num_blocks: int | None, weights_bytes: int, free_bytes: int | None
+) -> int:
+    """How much of the cache to make ready before it is used.
+
+    All of num_blocks, where so many were asked for and half of the memory is left for others;
+    otherwise a gigabyte, or what the weights take, if that is less.
+    """
+    asked = (num_blocks + 1) * layout.block_bytes if num_blocks else 0  # and the scratch block
+    if asked and free_bytes is not None and asked <= free_bytes * _MEMORY_SHARE:
+        return asked
+    return min(weights_bytes, _MOST_PREFAULTED)

@@ -15,25 +15,27 @@ from inferno.ops import Batch, LayerKV, NotRecordable, Program, Recorder
 
 _logger = logging.getLogger("inferno")
 
-_MOST_PREFAULTED = 2**30  # bytes of the cache; nor more than the weights take
-
 
 class Runner:
     """One model on one device.
 
-    With a recorder, a batch in fixed places is run by replaying the program of the first batch of
-    so many tokens.
+    recorder        with one, a batch in fixed places is run by replaying the program of the first
+                    batch of so many tokens.
+    prefault_bytes  how much of the cache is made ready for its first writers, in the background.
     """
 
     def __init__(
-        self, model: CausalLM, kv: Sequence[LayerKV], recorder: Recorder | None = None
+        self,
+        model: CausalLM,
+        kv: Sequence[LayerKV],
+        recorder: Recorder | None = None,
+        prefault_bytes: int = 0,
     ) -> None:
         self._model = model
         self._kv = kv
         self._recorder = recorder
         self._programs: dict[int, Program] = {}
-        most = min(self.footprint.weights_bytes, _MOST_PREFAULTED)
-        self._prefault = ops.prefault(kv, most)
+        self._prefault = ops.prefault(kv, prefault_bytes)
 
     @property
     def footprint(self) -> Footprint:

@@ -29,6 +29,13 @@ class Linear(nn.Module):
         return ops.linear(x_TI, self.weight, self.bias)
 
 
+class GatedLinear(Linear):
+    """silu(gate) * up -> [T, O / 2], where gate and up are the halves of a fused product [T, O]."""
+
+    def forward(self, x_TI: Tensor) -> Tensor:
+        return ops.gated_linear(x_TI, self.weight, self.bias)
+
+
 class QKVLinear(nn.Module):
     """Queries, keys and values in one product: [T, E] -> [T, H, D], [T, K, D], [T, K, D]."""
 

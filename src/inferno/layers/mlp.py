@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from inferno import ops
-from inferno.layers.linear import Linear
+from inferno.layers.linear import GatedLinear, Linear
 
 
 class SwiGLU(nn.Module):
@@ -13,10 +12,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, size: int, hidden_size: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(size, 2 * hidden_size, bias=bias)
+        self.gate_up_proj = GatedLinear(size, 2 * hidden_size, bias=bias)
         self.down_proj = Linear(hidden_size, size, bias=bias)
 
     def forward(self, x_TE: Tensor) -> Tensor:
-        hidden_TF = ops.silu_mul(self.gate_up_proj(x_TE))
-        output_TE: Tensor = self.down_proj(hidden_TF)
+        output_TE: Tensor = self.down_proj(self.gate_up_proj(x_TE))
         return output_TE

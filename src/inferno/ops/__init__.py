@@ -59,6 +59,7 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "gated_linear",
     "largest",
     "level",
     "linear",
@@ -71,7 +72,6 @@ __all__ = [
     "rms_norm",
     "rotate_and_store",
     "route",
-    "silu_mul",
     "top_tokens",
     "uniform",
     "use_threads",
@@ -84,9 +84,9 @@ OPS = (
     "rms_norm",
     "add_rms_norm",
     "linear",
+    "gated_linear",
     "rotate_and_store",
     "attention",
-    "silu_mul",
     "route",
     "experts",
 )
@@ -223,6 +223,17 @@ def add_rms_norm(
     return result
 
 
+def gated_linear(
+    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+) -> Tensor:
+    """silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
+
+    SwiGLU's two products and what joins them (arXiv:2002.05202).
+    """
+    result: Tensor = backend(x_TI).gated_linear(x_TI, weight_OI, bias_O)
+    return result
+
+
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
     """Of each position's angles, position * frequency: [T] int64 -> [T, D] float32, times factor.
 
@@ -274,12 +285,6 @@ def attention(
     result: Tensor = backend(q_THD).attention(
         q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out
     )
-    return result
-
-
-def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """silu(first half) * second half: [T, 2F] -> [T, F] (SwiGLU, arXiv:2002.05202)."""
-    result: Tensor = backend(gate_up_TF).silu_mul(gate_up_TF, out=out)
     return result
 
 

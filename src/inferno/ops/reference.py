@@ -27,6 +27,7 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "gated_linear",
     "largest",
     "level",
     "linear",
@@ -39,7 +40,6 @@ __all__ = [
     "rotate",
     "rotate_and_store",
     "route",
-    "silu_mul",
     "store",
     "top_tokens",
     "uniform",
@@ -96,6 +96,18 @@ def linear(
     return _into(out, F.linear(x_TI, unpacked(weight_OI, x_TI.dtype), bias_O))
 
 
+def gated_linear(
+    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+) -> Tensor:
+    return silu_mul(linear(x_TI, weight_OI, bias_O))
+
+
+def silu_mul(gate_up_TF: Tensor) -> Tensor:
+    """silu(first half) * second half: [T, 2F] -> [T, F]."""
+    gate_TF, up_TF = gate_up_TF.chunk(2, dim=-1)
+    return F.silu(gate_TF) * up_TF
+
+
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
     angles_TD = positions_T.float().unsqueeze(1) * frequencies_D
     return torch.cat((angles_TD.cos(), angles_TD.sin()), dim=-1) * factor
@@ -148,11 +160,6 @@ def store(k_TKD: Tensor, v_TKD: Tensor, batch: Batch, kv: LayerKV) -> None:
     where = (slots_T // block_size, slots_T % block_size)
     kv.keys_NSKD[where] = k_TKD.to(kv.keys_NSKD.dtype)
     kv.values_NSKD[where] = v_TKD.to(kv.values_NSKD.dtype)
-
-
-def silu_mul(gate_up_TF: Tensor, *, out: Tensor | None = None) -> Tensor:
-    gate_TF, up_TF = gate_up_TF.chunk(2, dim=-1)
-    return _into(out, F.silu(gate_TF) * up_TF)
 
 
 def uniform(

@@ -24,7 +24,7 @@ _PLACES: Mapping[str, str] = {
     "3": "engine/blocks.py, engine/batcher.py, and what ops.rotate_and_store stores",
     "4": "the scale, windows and sinks that {model} gives to ops.attention",
     "5": "the kernel behind ops.attention; then o_proj in {model}",
-    "6": "layers/mlp.py or layers/moe.py; ops.silu_mul, ops.route and ops.experts",
+    "6": "layers/mlp.py or layers/moe.py; ops.gated_linear, ops.route and ops.experts",
     "7": "layers/decoder.py: what a layer adds to the residual stream",
     "8": "layers/decoder.py: the last norm and the head",
     "12": "engine/sampler.py and engine/executor.py, as the forward pass itself is right",

@@ -17,7 +17,7 @@ from inferno.verify.recorder import ROOT, Call
 from inferno.verify.taps import Taps, at
 
 _LAYERS = "model.layers."
-_OPS = ("rotate_and_store", "attention", "silu_mul")
+_OPS = ("rotate_and_store", "attention", "gated_linear")
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Observer:
                 self._see_rotation(layer, call)
             case "attention":
                 self._see_attention(layer, call)
-            case "silu_mul":
+            case "gated_linear":
                 self._add(at(layer, "ffn_hidden"), call.result)
             case "route":
                 self._see_route(layer, call)

@@ -9,7 +9,7 @@ from torch import Tensor
 from inferno.verify.taps import Taps, at
 
 _ROTATION, _ATTENTION = "ops.rotate_and_store", "ops.attention"
-_ROUTE, _ACTIVATION = "ops.route", "ops.silu_mul"
+_ROUTE, _ACTIVATION = "ops.route", "ops.gated_linear"
 
 # Whose call shows a tensor of a layer.
 _CALLS: Mapping[str, str] = {

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops import cpu
+from inferno.ops.cpu.native import matrix
 from inferno.ops.cpu.panels import Packing
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.cpu.packed_weights import quantized, random_weight
@@ -76,6 +77,39 @@ def test_a_row_has_the_same_bits_in_any_batch(packing: Packing) -> None:
     for num_rows in range(1, 41):
         assert torch.equal(cpu.linear(x_TI[:num_rows], weight), alone_TO[:num_rows])
         assert torch.equal(cpu.linear(x_TI[-num_rows:], weight), alone_TO[-num_rows:])
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("num_rows", [1, 7, 16, 33, 600])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_gated_product_has_the_bits_of_its_parts(
+    packing: Packing, dtype: torch.dtype, num_rows: int
+) -> None:
+    for num_outputs, num_inputs, bias_O in [
+        (32, 32, None),
+        (160, 95, random(160, dtype=dtype)),
+        (100, 40, None),  # a half that ends within a panel
+    ]:
+        weight, _ = random_weight(packing, num_outputs, num_inputs)
+        x_TI = copied(random(num_rows, num_inputs, dtype=dtype) * 3)
+        expected_TF = cpu.silu_mul(cpu.linear(x_TI, weight, bias_O))
+        result_TF = cpu.gated_linear(x_TI, weight, bias_O)
+        assert result_TF.dtype == dtype
+        assert torch.equal(result_TF, expected_TF)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_gated_product_writes_half_as_many_outputs(packing: Packing) -> None:
+    weight, _ = random_weight(packing, 96, 33)
+    x_TI, out_TF = copied(random(9, 33)), guarded((9, 48), torch.float32)
+    silu = _native.activation(0, 0.0, 0.0)
+    _native.gated_linear(matrix(x_TI), weight.native, None, silu, matrix(out_TF))
+    assert torch.equal(out_TF, cpu.silu_mul(cpu.linear(x_TI, weight)))
+    odd = random_weight(packing, 48, 33)[0]
+    with pytest.raises(ValueError, match="whole panels"):
+        _native.gated_linear(matrix(x_TI), odd.native, None, silu, matrix(out_TF))
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
