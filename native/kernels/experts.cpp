@@ -14,6 +14,10 @@ constexpr Index kFewValues = 16384;
 // Pieces of a product for each thread, so that one that comes late leaves little to wait for.
 constexpr Index kPieces = 16;
 
+// From so many rows an expert on, gates are applied where the product is made: one pass less. Of
+// fewer the weight is read best from end to end.
+constexpr Index kGatedFromRows = 8;
+
 // Memory cut into arrays. Without a base it only counts.
 struct Arrays {
     char* base;
@@ -35,6 +39,7 @@ struct Stage {
     const Index* index;    // sorted row to source row; null: the same
     std::uint32_t* words;  // sorted rows, arranged
     Rows out;              // sorted
+    const Activation* gate;
 };
 
 // What one call keeps: P choices, X experts of which `num_used` were chosen.
@@ -46,17 +51,18 @@ struct State {
     Index* used;    // [num_used]: experts that were chosen
     Index* tokens;  // [P]: of each sorted row
     Index* places;  // [P]: the sorted row of each choice
-    Rows gate_up;   // [P, 2F], sorted
+    bool is_gated;  // by the first product
+    Rows gate_up;   // [P, 2F], sorted, unless it is
     Rows gated;     // [P, F]
-    Rows outputs;   // [P, E]
+    Rows outputs;   // [P, E], in the memory of what was gated
     Stage up;
     Stage down;
 
     Index num_rows(Index expert) const { return starts[expert + 1] - starts[expert]; }
 };
 
-Rows take_rows(Arrays& arrays, Index count, Index width, Type type) {
-    return {arrays.take<char>(count * width * size_of(type)), type, count, width, width};
+Rows rows_at(char* data, Index count, Index width, Type type) {
+    return {data, type, count, width, width};
 }
 
 // Lay everything out from `base` on; the bytes that takes.
@@ -70,13 +76,19 @@ Index place_arrays(State& state, char* base) {
     state.used = arrays.take<Index>(args.num_experts);
     state.tokens = arrays.take<Index>(count);
     state.places = arrays.take<Index>(count);
-    state.gate_up = take_rows(arrays, count, 2 * hidden, type);
-    state.gated = take_rows(arrays, count, hidden, type);
-    state.outputs = take_rows(arrays, count, args.out.width, type);
+    const Index row = count * size_of(type);
+    char* gate_up = arrays.take<char>(state.is_gated ? 0 : row * 2 * hidden);
+    char* gated = arrays.take<char>(row * max(hidden, args.out.width));
+    state.gate_up = rows_at(gate_up, count, 2 * hidden, type);
+    state.gated = rows_at(gated, count, hidden, type);
+    state.outputs = rows_at(gated, count, args.out.width, type);
     auto* x_words = arrays.take<std::uint32_t>(inputs_for(args.gate_up[0], count).bytes() / 4);
     auto* gated_words = arrays.take<std::uint32_t>(inputs_for(args.down[0], count).bytes() / 4);
-    state.up = {args.gate_up, args.gate_up_bias, args.x, state.tokens, x_words, state.gate_up};
-    state.down = {args.down, args.down_bias, state.gated, nullptr, gated_words, state.outputs};
+    state.up = {args.gate_up, args.gate_up_bias, args.x, state.tokens, x_words,
+                state.is_gated ? state.gated : state.gate_up,
+                state.is_gated ? &args.activation : nullptr};
+    state.down = {args.down, args.down_bias, state.gated, nullptr, gated_words, state.outputs,
+                  nullptr};
     return arrays.used;
 }
 
@@ -110,7 +122,7 @@ Product product_of(const State& state, const Stage& stage, Index expert) {
         bias.data = static_cast<const char*>(bias.data) + skipped;
     }
     const Rows out = rows_from(stage.out, state.starts[expert], state.starts[expert + 1]);
-    return {inputs, weight, bias, out};
+    return {inputs, weight, bias, out, stage.gate};
 }
 
 // A block of one expert's rows.
@@ -158,7 +170,7 @@ void arrange_stage(const State& state, const Stage& stage, Pool& pool, Prepare&&
 
 // All experts' panels are one list of pieces.
 void multiply_stage(const State& state, const Stage& stage, Pool& pool) {
-    const Index panels = num_panels(stage.weights[0]);
+    const Index panels = num_panels(stage.weights[0]) / (stage.gate ? 2 : 1);
     const Index width = panels_of_piece(state.num_used * panels, pool.num_threads() * kPieces);
     const Index columns = (panels + width - 1) / width;
     pool.run(state.num_used * columns, 1, [&](Index begin, Index end, int) {
@@ -204,6 +216,7 @@ void run_stages(const State& state, Pool& pool) {
     arrange_stage(state, state.up, pool, [](Range) {});
     multiply_stage(state, state.up, pool);
     arrange_stage(state, state.down, pool, [&](Range rows) {
+        if (state.is_gated) return;
         for (Index row = rows.begin; row < rows.end; ++row) gate_row<X>(state, row);
     });
     multiply_stage(state, state.down, pool);
@@ -217,7 +230,10 @@ void run_stages(const State& state, Pool& pool) {
 }
 
 void run_tokens(const ExpertsArgs& args, Pool& pool) {
-    State state = {args, args.x.count * args.num_chosen, 0, nullptr, nullptr, nullptr, nullptr,
+    const Index num_choices = args.x.count * args.num_chosen;
+    const bool is_gated = args.down[0].inputs % kPanel == 0 &&
+                          num_choices >= args.num_experts * kGatedFromRows;
+    State state = {args, num_choices, 0, nullptr, nullptr, nullptr, nullptr, is_gated,
                    {}, {}, {}, {}, {}};
     const Index bytes = place_arrays(state, nullptr);
     place_arrays(state, static_cast<char*>(

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("level")
 
 FLOATS = [torch.float32, torch.bfloat16]
 ACTIVATIONS = [PlainSwiGLU(), ClampedSwiGLU(limit=2.0)]
-NUM_EXPERTS, SIZE, INNER = 6, 70, 41
+NUM_EXPERTS, SIZE = 6, 70
+INNER, WHOLE = 41, 48  # widths of what is gated: with whole panels the product itself may gate it
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,14 @@ def random_experts(
     return experts, torch.stack([values_OI for _, values_OI in made])
 
 
-def make_mixture(packing: Packing, activation: Activation, dtype: torch.dtype) -> Mixture:
-    gate_up, gate_up_values_XFE = random_experts(packing, 2 * INNER, SIZE)
-    down, down_values_XEF = random_experts(packing, SIZE, INNER)
+def make_mixture(
+    packing: Packing, activation: Activation, dtype: torch.dtype, inner: int = INNER
+) -> Mixture:
+    gate_up, gate_up_values_XFE = random_experts(packing, 2 * inner, SIZE)
+    down, down_values_XEF = random_experts(packing, SIZE, inner)
     return Mixture(
         *(gate_up, down),
-        *(random(NUM_EXPERTS, 2 * INNER, dtype=dtype), random(NUM_EXPERTS, SIZE, dtype=dtype)),
+        *(random(NUM_EXPERTS, 2 * inner, dtype=dtype), random(NUM_EXPERTS, SIZE, dtype=dtype)),
         *(gate_up_values_XFE, down_values_XEF),
         activation,
     )
@@ -94,14 +97,20 @@ def expert_alone(mixture: Mixture, x_E: Tensor, expert: int) -> Tensor:
     return cpu.linear(gated, mixture.down[expert], mixture.down_bias_XE[expert])[0]
 
 
+@pytest.mark.parametrize("inner", [INNER, WHOLE])
 @pytest.mark.parametrize(("num_tokens", "num_chosen"), [(0, 2), (1, 1), (1, 4), (3, 5), (40, 3)])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("packing", list(Packing))
 def test_it_is_made_of_its_parts(
-    packing: Packing, activation: Activation, dtype: torch.dtype, num_tokens: int, num_chosen: int
+    packing: Packing,
+    activation: Activation,
+    dtype: torch.dtype,
+    num_tokens: int,
+    num_chosen: int,
+    inner: int,
 ) -> None:
-    mixture = make_mixture(packing, activation, dtype)
+    mixture = make_mixture(packing, activation, dtype, inner)
     x_TE, experts_TA, weights_TA = make_tokens(num_tokens, num_chosen, dtype)
     result_TE = mixture.run(x_TE, experts_TA, weights_TA)
     for x_E, chosen, weights, result_E in zip(
@@ -130,9 +139,10 @@ def test_it_is_the_reference(packing: Packing, activation: Activation) -> None:
     assert error < (0.02 if packing.has_groups else 1e-5)  # what is gated is quantized again
 
 
+@pytest.mark.parametrize("inner", [INNER, WHOLE])
 @pytest.mark.parametrize("packing", list(Packing))
-def test_who_else_is_there_changes_nothing(packing: Packing) -> None:
-    mixture = make_mixture(packing, PlainSwiGLU(), torch.float32)
+def test_who_else_is_there_changes_nothing(packing: Packing, inner: int) -> None:
+    mixture = make_mixture(packing, PlainSwiGLU(), torch.float32, inner)
     x_TE, experts_TA, weights_TA = make_tokens(50, 2, torch.float32)
     together_TE = mixture.run(x_TE, experts_TA, weights_TA)
     for some in (slice(0, 1), slice(1, 8), slice(8, 31), slice(20, 50)):
@@ -154,7 +164,7 @@ def test_threads_change_nothing(
 
 
 def test_more_tokens_than_are_computed_at_a_time() -> None:
-    mixture = make_mixture(Packing.INT4, PlainSwiGLU(), torch.float32)
+    mixture = make_mixture(Packing.INT4, PlainSwiGLU(), torch.float32, WHOLE)
     x_TE, experts_TA, weights_TA = make_tokens(1030, 1, torch.float32)
     some = slice(500, 530)
     together_TE = mixture.run(x_TE, experts_TA, weights_TA)
