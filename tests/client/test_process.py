@@ -162,6 +162,13 @@ def test_facts_and_counters_are_true(served: Served) -> None:
     served.run(main)
 
 
+def test_the_engine_gives_way_to_its_parent(served: Served) -> None:
+    pid = served.client.pid
+    assert pid is not None
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(own + 5, 19)
+
+
 def test_refusals_keep_their_type(served: Served) -> None:
     async def main(client: ProcessClient) -> None:
         too_long = replace(make_request(), prompt_token_ids=(1,) * 2000)

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_STEPS_DOWN = 5  # in niceness: with a third of the weight, the others still get most of a core
 
 
 def die_with_parent() -> None:
@@ -23,6 +24,15 @@ def ignore_signals() -> None:
     """Leave Ctrl+C and a polite end to the parent, who sees to requests under way."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
+
+
+def give_way() -> None:
+    """Let others go first where this thread, and those it starts, would take all cores.
+
+    A server answers what it refuses, and whether it is alive, within milliseconds of its own; it
+    would wait for hundreds until a core is free. Where all is idle it costs nothing.
+    """
+    os.nice(_STEPS_DOWN)
 
 
 def rss_bytes() -> int:

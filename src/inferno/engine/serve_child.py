@@ -46,7 +46,13 @@ from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.faults import VARIABLE, Faults
 from inferno.engine.fingerprint import fingerprint
-from inferno.engine.own_process import die_with_parent, ignore_signals, num_threads, rss_bytes
+from inferno.engine.own_process import (
+    die_with_parent,
+    give_way,
+    ignore_signals,
+    num_threads,
+    rss_bytes,
+)
 from inferno.errors import InfernoError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import Request, TokenEvent
@@ -81,6 +87,8 @@ def serve(start: Start, link: Link) -> int:
     try:
         link.faults = faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
         faults.visit("load")
+        if torch.device(start.options.device).type == "cpu":
+            give_way()
         engine = build_engine(start.options, LoadProgress(link))
         facts = facts_of(engine, start.options)
     except (InfernoError, OSError) as problem:
