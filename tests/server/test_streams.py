@@ -127,6 +127,13 @@ def test_a_null_within_stream_options_counts_as_absent(demo: Host) -> None:
     assert not any("usage" in event for event in events_of(answer)[:-1])
 
 
+def test_obfuscation_may_be_asked_for_to_no_effect(demo: Host) -> None:
+    fields = {"stream": True, "max_tokens": 5, "temperature": 0}
+    padded = demo.chat(**fields, stream_options={"include_obfuscation": True})
+    plain = events_of(demo.chat(**fields))
+    assert [told(event) for event in events_of(padded)] == [told(event) for event in plain]
+
+
 def test_usage_is_told_at_the_end_or_all_along(demo: Host) -> None:
     fields = {"stream": True, "max_tokens": 5, "temperature": 0}
     silent = events_of(demo.chat(**fields))

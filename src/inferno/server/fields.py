@@ -74,7 +74,7 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
-    include_obfuscation: bool | None = False
+    include_obfuscation: bool | None = False  # has no effect: events are never padded
 
 
 class GenerateFields(Struct, kw_only=True):

@@ -47,8 +47,6 @@ def _params(
 ) -> SamplingParams:
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
-    if fields.stream_options is not None and fields.stream_options.include_obfuscation:
-        raise InvalidRequest("include_obfuscation is not supported", param="stream_options")
     if fields.prompt_logprobs is not None and fields.stream:
         raise InvalidRequest("prompt_logprobs can't be streamed", param="prompt_logprobs")
     given = {name: value for name in _ALIKE if (value := getattr(fields, name)) is not None}
