@@ -65,8 +65,12 @@ std::size_t Arena::size() const {
 // Slabs are large, so that there are few, and what was touched stays dense. Gaps of slabs that happen
 // to touch may be joined: both live as long as the arena.
 void Arena::add_slab(std::size_t bytes) {
-    const std::size_t wanted = rounded(std::max(bytes, kSmallestSlab));
+    std::size_t wanted = rounded(std::max(bytes, kSmallestSlab));
     char* slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
+    if (!slab) {  // a process may be denied what it would not touch
+        wanted = rounded(bytes);
+        slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
+    }
     if (!slab) throw std::bad_alloc();
     slabs_.push_back(slab);
     size_ += wanted;

@@ -1,0 +1,41 @@
+"""The memory that kernels' results lie in: lent, given back, and lent again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from inferno import _native
+
+_DENIED = """
+import resource
+from pathlib import Path
+from inferno import _native
+held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+most = held + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+arena = _native.Arena()
+print(_native.empty(arena, [1000, 1000], 0).fill_(1).sum().item(), arena.size)
+"""
+
+
+def test_what_is_given_back_is_lent_again() -> None:
+    arena = _native.Arena()
+    first, second = (_native.empty(arena, [size], 0) for size in (100, 300))
+    places = [each.data_ptr() for each in (first, second)]
+    assert places[0] + 400 <= places[1] or places[1] + 1200 <= places[0]
+    assert all(place % 64 == 0 for place in places)
+    size = arena.size
+    del first, second
+    assert _native.empty(arena, [400], 0).data_ptr() == min(places)
+    assert arena.size == size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_with_little_room_gets_what_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DENIED], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1000000.0 4000000\n"
