@@ -10,7 +10,7 @@ import pytest
 from inferno import _native
 
 _DENIED = """
-import resource
+import resource, torch
 from pathlib import Path
 from inferno import _native
 held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
