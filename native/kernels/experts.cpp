@@ -14,8 +14,8 @@ constexpr Index kFewValues = 16384;
 // Pieces of a product for each thread, so that one that comes late leaves little to wait for.
 constexpr Index kPieces = 16;
 
-// From so many rows an expert on, gates are applied where the product is made: one pass less. Of
-// fewer the weight is read best from end to end.
+// From so many rows an expert on, gates are applied where the product is made: one pass less. A
+// choice: what fewer rows write stays in the caches anyway.
 constexpr Index kGatedFromRows = 8;
 
 // Memory cut into arrays. Without a base it only counts.

@@ -66,7 +66,7 @@ __all__ = [
 
 QUANTIZES = True
 _SILU = _native.activation(0, 0.0, 0.0)
-# Of fewer rows the product with both halves stays in the caches, and is read best from end to end.
+# A choice: the product of fewer rows, with both halves, stays in the caches anyway.
 _GATED_FROM_ROWS = 16
 _GATED_OUTPUTS = 32  # whose two halves are whole panels
 
