@@ -5,14 +5,29 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace inferno {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmallestSlab = std::size_t{256} << 20;  // untouched pages cost nothing
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t rounded(std::size_t bytes) {
     return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+// On huge pages where the system has them: rows of long prompts are more than the processor's table
+// of pages holds.
+void* large_memory(std::size_t bytes) {
+    void* memory = std::aligned_alloc(kHugePage, bytes);
+#if defined(__linux__)
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 }  // namespace
@@ -65,8 +80,9 @@ std::size_t Arena::size() const {
 // Slabs are large, so that there are few, and what was touched stays dense. Gaps of slabs that happen
 // to touch may be joined: both live as long as the arena.
 void Arena::add_slab(std::size_t bytes) {
-    std::size_t wanted = rounded(std::max(bytes, kSmallestSlab));
-    char* slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
+    const std::size_t whole = std::max(bytes, kSmallestSlab) + kHugePage - 1;
+    std::size_t wanted = whole / kHugePage * kHugePage;
+    char* slab = static_cast<char*>(large_memory(wanted));
     if (!slab) {  // a process may be denied what it would not touch
         wanted = rounded(bytes);
         slab = static_cast<char*>(std::aligned_alloc(kAlignment, wanted));
