@@ -64,15 +64,33 @@ struct E8m0Scales {
     }
 };
 
-template <class AnyCodes, class AnyScales>
+// How a group's dots are added to sums, given the weights' scales and a word of the row's
+// (linear_inputs.h).
+struct FloatFactor {
+    F factor;
+    explicit FloatFactor(std::int32_t word) : factor(as_float(splat_int(word))) {}
+    F add_to(F sum, I dots, F scale) const { return fma(to_float(dots), mul(scale, factor), sum); }
+};
+
+// The exponent of 0 grows too, but 2^-127 of the group's unit is nothing to any sum.
+struct ExponentFactor {
+    I above;
+    explicit ExponentFactor(std::int32_t word) : above(splat_int(word)) {}
+    F add_to(F sum, I dots, F scale) const {
+        return fma(as_float(add_int(as_int(to_float(dots)), above)), scale, sum);
+    }
+};
+
+template <class AnyCodes, class AnyScales, class AnyFactor>
 struct Grouped {
     using Codes = AnyCodes;
     using Scales = AnyScales;
+    using Factor = AnyFactor;
 };
 
-using Int8 = Grouped<Int8Codes, Bf16Scales>;
-using Int4 = Grouped<Int4Codes, Bf16Scales>;
-using Mxfp4 = Grouped<Mxfp4Codes, E8m0Scales>;
+using Int8 = Grouped<Int8Codes, Bf16Scales, FloatFactor>;
+using Int4 = Grouped<Int4Codes, Bf16Scales, ExponentFactor>;
+using Mxfp4 = Grouped<Mxfp4Codes, E8m0Scales, FloatFactor>;
 
 inline void store_vector(char* p, I bytes) { store(reinterpret_cast<float*>(p), as_float(bytes)); }
 

@@ -135,12 +135,11 @@ template <class Format, int R, int P>
         for (int p = 0; p < P; ++p) scale[p] = Scales::load(scales + p * tile.scales_stride);
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
-            float x_scale;
-            __builtin_memcpy(&x_scale, x + kGroupScale * R + r, sizeof x_scale);
-            const F factor = splat(x_scale);
+            const std::uint32_t word = x[kGroupScale * R + r];
+            const typename Format::Factor factor(static_cast<std::int32_t>(word));
             INFERNO_UNROLL
             for (int p = 0; p < P; ++p) {
-                sums[r][p] = fma(to_float(dots[r][p]), mul(scale[p], factor), sums[r][p]);
+                sums[r][p] = factor.add_to(sums[r][p], dots[r][p], scale[p]);
             }
         }
         x += kGroupWords * R;

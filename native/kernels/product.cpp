@@ -77,7 +77,7 @@ void with_steps(Packing packing, Function&& f) {
 template <class Steps>
 Tile tile_of(const Product& product, Index panel) {
     Tile tile;
-    tile.count = product.x.row_words / Steps::kWords;
+    tile.count = product.x.row_words / Steps::kWords;  // a unit is no whole step
     tile.codes_stride = tile.count * Steps::kCodes;
     tile.scales_stride = tile.count * Steps::kScales;
     tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
@@ -115,11 +115,23 @@ void run_tile(Index rows, const Tile& tile) {
     }
 }
 
+// What a row's sums count. `rows` are its block's.
+float unit_of(const Product& product, Range rows, Index row) {
+    switch (product.weight.packing) {
+        case Packing::int4: {
+            const Inputs& x = product.x;
+            const std::uint32_t* units = x.words + rows.begin * x.row_words;
+            units += (x.row_words - 1) * rows.size();
+            return float_of(units[row - rows.begin]);
+        }
+        case Packing::mxfp4: return 0.5f;  // codes of E2M1 are doubled
+        default: return 1.0f;
+    }
+}
+
 // Sixteen outputs.
-F outputs_of(const Product& product, Index panel, const float* sums) {
-    F outputs = load(sums);
-    // Codes of E2M1 are doubled.
-    if (product.weight.packing == Packing::mxfp4) outputs = mul(outputs, splat(0.5f));
+F outputs_of(const Product& product, float unit, Index panel, const float* sums) {
+    const F outputs = mul(load(sums), splat(unit));
     if (!product.bias.data) return outputs;
     return add(outputs, load_weights(product.bias, panel * kPanel, product.weight.outputs));
 }
@@ -134,8 +146,10 @@ void write_vector(const Product& product, Index row, Index panel, F outputs) {
 void write_sums(const Product& product, Range rows, Range panels, const float* sums) {
     with_activation_type(product.out.type, [&](auto type) {
         for (Index row = rows.begin; row < rows.end; ++row) {
+            const float unit = unit_of(product, rows, row);
             for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
-                write_vector<decltype(type)>(product, row, panel, outputs_of(product, panel, sums));
+                const F outputs = outputs_of(product, unit, panel, sums);
+                write_vector<decltype(type)>(product, row, panel, outputs);
             }
         }
     });
@@ -170,8 +184,9 @@ void write_gated(const Product& product, Range rows, Index pair, const float* su
     with_activation_type(product.out.type, [&](auto type) {
         using Out = decltype(type);
         for (Index row = rows.begin; row < rows.end; ++row, sums += row_step) {
-            const F gate = Out::rounded(outputs_of(product, pair, sums));
-            const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
+            const float unit = unit_of(product, rows, row);
+            const F gate = Out::rounded(outputs_of(product, unit, pair, sums));
+            const F up = Out::rounded(outputs_of(product, unit, up_panel, sums + up_step));
             write_vector<Out>(product, row, pair, gated<Out>(gate, up, *product.gate));
         }
     });

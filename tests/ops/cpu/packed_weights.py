@@ -64,13 +64,18 @@ def decode(packing: Packing, codes: Tensor, scales_PGL: Tensor) -> Tensor:
     return scaled.permute(0, 3, 1, 2, 4).flatten(0, 1).flatten(1)
 
 
-def quantized(x: Tensor) -> Tensor:
+def quantized(x: Tensor, packing: Packing) -> Tensor:
     """What products with groups see of activations: int8 codes, a scale for each 32."""
     num_groups = -(-x.shape[1] // GROUP)
     padded = torch.nn.functional.pad(x.float(), (0, num_groups * GROUP - x.shape[1]))
     groups = padded.view(len(x), num_groups, GROUP)
     peaks = groups.abs().amax(-1, keepdim=True)
-    largest = torch.tensor(127.0)  # a number over a tensor would be times its reciprocal
-    codes = (groups * torch.where(peaks > 0, largest / peaks, 0)).round()
-    values: Tensor = (codes.double() * (peaks / 127).double()).flatten(1)[:, : x.shape[1]]
+    if packing is Packing.INT4:  # powers of two
+        scales = torch.exp2((peaks / 127).log2().ceil())
+        codes = torch.where(peaks > 0, groups / scales, 0).round()
+    else:
+        scales = (peaks / 127).double()
+        largest = torch.tensor(127.0)  # a number over a tensor would be times its reciprocal
+        codes = (groups * torch.where(peaks > 0, largest / peaks, 0)).round()
+    values: Tensor = (codes.double() * scales.double()).flatten(1)[:, : x.shape[1]]
     return values

@@ -127,7 +127,7 @@ def test_it_is_made_of_its_parts(
 def test_it_is_the_reference(packing: Packing, activation: Activation) -> None:
     mixture = make_mixture(packing, activation, torch.float32)
     x_TE, experts_TA, weights_TA = make_tokens(20, 3, torch.float32)
-    seen_TE = quantized(x_TE).float() if packing.has_groups else x_TE
+    seen_TE = quantized(x_TE, packing).float() if packing.has_groups else x_TE
     expected_TE = moe.experts(
         *(seen_TE, experts_TA, weights_TA),
         *(mixture.gate_up_values_XFE.float(), mixture.down_values_XEF.float()),

@@ -29,7 +29,7 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def seen(x: Tensor, packing: Packing) -> Tensor:
     """Activations as they are multiplied."""
     if packing.has_groups:
-        return quantized(x)
+        return quantized(x, packing)
     return x.to(torch.float32 if packing is Packing.FLOAT32 else torch.bfloat16).double()
 
 
@@ -197,7 +197,32 @@ def test_zeros_and_the_smallest_activations(packing: Packing) -> None:
     result_TO = cpu.linear(x_TI, weight)
     assert torch.all(result_TO[0] == 0)
     assert torch.all(result_TO[1:3].abs() < 1e-30)
-    torch.testing.assert_close(result_TO[3:].double(), quantized(x_TI[3:]) @ values_OI.T)
+    torch.testing.assert_close(result_TO[3:].double(), quantized(x_TI[3:], packing) @ values_OI.T)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("packing", [Packing.INT8, Packing.INT4, Packing.MXFP4])
+def test_activations_of_very_different_sizes(packing: Packing) -> None:
+    weight, values_OI = random_weight(packing, 20, 6 * 32)
+    sizes = torch.tensor([[1e4, 1.0, 1e-4, 0.0, 1e-9, 1e3], [1e30] * 6, [1e-25] * 6])
+    x_TI = random(3, 6 * 32) * sizes.repeat_interleave(32, dim=1)
+    seen_TI = quantized(x_TI, packing)
+    terms_TO = seen_TI.abs() @ values_OI.abs().T
+    assert_near(cpu.linear(x_TI, weight), seen_TI @ values_OI.T, terms_TO)
+
+
+@pytest.mark.usefixtures("level")
+def test_beside_int4_what_is_2_to_the_48th_of_a_row_or_less_is_zero() -> None:
+    weight, values_OI = random_weight(Packing.INT4, 20, 64)
+    x_TI = random(2, 64)
+    x_TI[0, 32:] *= 2.0**-40
+    x_TI[1, 32:] *= 2.0**-60
+    weight.codes.view(2, 2, -1)[:, 0] = 0x88  # all that the large activations meet is zero
+    values_OI[:, :32] = 0
+    result_TO = cpu.linear(x_TI, weight)
+    seen_TI = quantized(x_TI[:1], Packing.INT4)
+    torch.testing.assert_close(result_TO[:1].double(), seen_TI @ values_OI.T, rtol=1e-5, atol=0)
+    assert torch.all(result_TO[1].abs() < 1e-30)
 
 
 @pytest.mark.usefixtures("level")
