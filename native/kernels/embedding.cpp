@@ -44,7 +44,7 @@ Words gather_codes(const Weight& weight, const char* lane, Index group) {
 }
 
 float group_scale(const Weight& weight, Index output, Index group) {
-    const Index first = (output / kPanel * num_groups(weight) + group) * kPanel;
+    const Index first = (output / kPanel * num_groups(weight.inputs) + group) * kPanel;
     const char* scales = static_cast<const char*>(weight.scales);
     float all[kPanel];
     if (weight.packing == Packing::mxfp4) {

@@ -153,17 +153,16 @@ template <class Prepare>
 void arrange_stage(const State& state, const Stage& stage, Pool& pool, Prepare&& prepare) {
     const Index count = count_blocks(state, stage);
     const bool is_small = state.num_choices * stage.weights[0].inputs <= kFewValues;
-    pool.run(count, is_small ? count : 1, [&](Index begin, Index end, int thread) {
+    pool.run(count, is_small ? count : 1, [&](Index begin, Index end, int) {
         for (Index nth = begin; nth < end; ++nth) {
             const Block block = find_block(state, stage, nth);
             const Product product = product_of(state, stage, block.expert);
             const Index start = state.starts[block.expert];
             const Range rows = product.x.rows(block.index);
             prepare(Range{start + rows.begin, start + rows.end});
-            const std::size_t bytes = static_cast<std::size_t>(product.x.row_words * 4);
             arrange(stage.index ? stage.source : rows_from(stage.source, start, start + 1),
                     stage.index ? stage.index + start : nullptr, product.weight, product.x,
-                    block.index, static_cast<std::uint32_t*>(pool.scratch(thread, bytes)));
+                    block.index);
         }
     });
 }

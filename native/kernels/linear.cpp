@@ -50,12 +50,8 @@ Pieces pieces_of(const Product& product, std::int64_t num_threads) {
 void arrange_all(const LinearArgs& args, const Rows& x, const Inputs& inputs, Pool& pool) {
     const bool is_small = x.count * args.weight.inputs <= kFewValues;
     const std::int64_t grain = is_small ? inputs.num_blocks : 1;
-    pool.run(inputs.num_blocks, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
-        auto* row = static_cast<std::uint32_t*>(
-            pool.scratch(thread, static_cast<std::size_t>(inputs.row_words * 4)));
-        for (std::int64_t b = begin; b < end; ++b) {
-            arrange(x, nullptr, args.weight, inputs, b, row);
-        }
+    pool.run(inputs.num_blocks, grain, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t b = begin; b < end; ++b) arrange(x, nullptr, args.weight, inputs, b);
     });
 }
 

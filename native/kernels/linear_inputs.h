@@ -8,6 +8,7 @@
 // where the weights err by 16 times as much. The row's last word then has the unit of its scales.
 #pragma once
 
+#include "../simd/across.h"
 #include "../simd/elements.h"
 
 namespace inferno {
@@ -22,17 +23,20 @@ constexpr std::uint32_t kExponent = 1 << 23;  // added to a float's bits: twice 
 // Powers of two below a row's largest scale: what is smaller counts as zero.
 constexpr std::uint32_t kScaleRange = 48;
 
-inline Index num_groups(const Weight& weight) {
-    return (weight.inputs + kGroup - 1) / kGroup;
+inline Index num_groups(Index width) { return (width + kGroup - 1) / kGroup; }
+
+inline Index words_of(Packing packing, Index width) {
+    switch (packing) {
+        case Packing::f32: return width;
+        case Packing::bf16: return (width + 1) / 2;
+        default: return num_groups(width) * kGroupWords;
+    }
 }
 
+inline bool has_units(Packing packing) { return packing == Packing::int4; }
+
 inline Index row_words(const Weight& weight) {
-    switch (weight.packing) {
-        case Packing::f32: return weight.inputs;
-        case Packing::bf16: return (weight.inputs + 1) / 2;
-        case Packing::int4: return num_groups(weight) * kGroupWords + 1;
-        default: return num_groups(weight) * kGroupWords;
-    }
+    return words_of(weight.packing, weight.inputs) + (has_units(weight.packing) ? 1 : 0);
 }
 
 // What a weight's codes exceed its values by, so that they are unsigned bytes. E2M1 values are
@@ -41,57 +45,95 @@ inline int code_offset(Packing packing) {
     return packing == Packing::int8 ? 128 : packing == Packing::int4 ? 8 : 12;
 }
 
-inline F magnitude(F a) { return as_float(bit_and(as_int(a), splat_int(0x7fffffff))); }
+// Inputs that are made ready at a time: 16 groups, a lane for each.
+constexpr Index kChunk = 16 * kGroup;
 
 inline float float_of(std::uint32_t bits) {
     float x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
-inline std::uint32_t bits_of(float x) {
-    std::uint32_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
+
+inline I magnitude(F a) { return bit_and(as_int(a), splat_int(0x7fffffff)); }
 
 // The least power of two that is at least x, which is 0 or normal; 0 stays what it is.
-inline float power_of_two(float x) {
-    return float_of((bits_of(x) + (kExponent - 1)) & ~(kExponent - 1));
+inline F power_of_two(F x) {
+    const I most = splat_int(static_cast<std::int32_t>(kExponent - 1));
+    return as_float(bit_and(add_int(as_int(x), most), splat_int(static_cast<std::int32_t>(~(kExponent - 1)))));
 }
+
+struct GroupScales {
+    F scales;
+    F inverses;  // 0 where values are nothing to speak of
+};
 
 // Not-finite values leave no trace in the codes, so the scale becomes NaN.
-inline void quantize_group(F low, F high, Packing packing, std::uint32_t* words) {
-    const float peak = largest(max(magnitude(low), magnitude(high)));
-    const bool is_power = packing == Packing::int4;
-    const float best = is_power ? power_of_two(peak / 127.0f) : peak / 127.0f;
-    const float codes_of_one = is_power ? 1.0f / best : 127.0f / peak;
-    const F inverse = splat(peak > kLeastPeak ? codes_of_one : 0.0f);
-    low = round(mul(low, inverse));
-    high = round(mul(high, inverse));
-    const float total = sum(add(low, high));
-    const bool is_finite = total == total;
-    store_i8(reinterpret_cast<std::int8_t*>(words), to_int(low));
-    store_i8(reinterpret_cast<std::int8_t*>(words + 4), to_int(high));
-    const int offset = code_offset(packing);
-    const std::int32_t start = is_finite ? -offset * static_cast<std::int32_t>(total) : 0;
-    const float scale = is_finite ? best : __builtin_nanf("");
-    __builtin_memcpy(words + kGroupStart, &start, 4);
-    words[kGroupScale] = bits_of(scale);
+inline GroupScales scales_of(Packing packing, F peaks) {
+    const F most = splat(127.0f), not_finite = sub(peaks, peaks);
+    F scales = div(peaks, most), inverses = div(most, peaks);
+    if (has_units(packing)) {
+        scales = power_of_two(scales);
+        inverses = div(splat(1.0f), scales);
+    }
+    return {add(scales, not_finite), where_less(splat(kLeastPeak), peaks, inverses, zero())};
 }
 
-// A row's scales as exponents above its unit, which becomes its last word; NaN if one is NaN.
-inline void share_unit(std::uint32_t* words, Index num_groups) {
-    std::uint32_t* const end = words + num_groups * kGroupWords;
+// A chunk's groups of `width` inputs in all, the last filled up with zeros.
+template <bool kIsWhole, class X>
+inline void write_groups(const typename X::Raw* x, Index width, Packing packing,
+                         std::uint32_t* words) {
+    const auto at = [&](Index i) {
+        return kIsWhole ? X::load(x + i) : i < width ? load_part<X>(x, i, width) : zero();
+    };
+    I peaks[16], totals[16];
+#pragma GCC unroll 16
+    for (Index g = 0; g < 16; ++g) {
+        // Magnitudes are ordered as their bits are, NaN last.
+        peaks[g] = max_int(magnitude(at(g * kGroup)), magnitude(at(g * kGroup + 16)));
+    }
+    const F peak = as_float(across(peaks, [](I a, I b) { return max_int(a, b); }));
+    const GroupScales of = scales_of(packing, peak);
+    alignas(64) float inverses[16], scales[16], starts[16];
+    store(inverses, of.inverses);
+    store(scales, of.scales);
+    alignas(64) std::uint32_t codes[16 * 8];
+#pragma GCC unroll 16
+    for (Index g = 0; g < 16; ++g) {
+        const F inverse = splat(inverses[g]);
+        const I low = to_int(mul(at(g * kGroup), inverse));
+        const I high = to_int(mul(at(g * kGroup + 16), inverse));
+        store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g), low);
+        store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g + 4), high);
+        totals[g] = add_int(low, high);
+    }
+    const F total = to_float(across(totals, [](I a, I b) { return add_int(a, b); }));
+    const float offset = static_cast<float>(code_offset(packing));
+    store(starts, as_float(to_int(mul(total, splat(-offset)))));
+    for (Index g = 0; g < num_groups(width); ++g, words += kGroupWords) {
+        __builtin_memcpy(words, codes + 8 * g, 32);
+        __builtin_memcpy(words + kGroupStart, starts + g, 4);
+        __builtin_memcpy(words + kGroupScale, scales + g, 4);
+    }
+}
+
+// The scales of a row's groups, of which the words are `stride` apart, as exponents above its unit.
+// That becomes the last word; NaN if a scale is NaN.
+inline void share_unit(std::uint32_t* words, Index stride, Index num_groups) {
+    const Index step = kGroupWords * stride;
+    std::uint32_t* const end = words + num_groups * step;
     std::uint32_t most = 0;  // positive floats are ordered as their bits are, NaN last
-    for (std::uint32_t* group = words; group < end; group += kGroupWords) {
-        if (group[kGroupScale] > most) most = group[kGroupScale];
+    for (std::uint32_t* group = words; group < end; group += step) {
+        const std::uint32_t scale = group[kGroupScale * stride];
+        if (scale > most) most = scale;
     }
     const std::uint32_t range = kScaleRange * kExponent;
     const std::uint32_t unit = most > range + kExponent ? most - range : kExponent;
-    for (std::uint32_t* group = words; group < end; group += kGroupWords) {
-        const std::uint32_t scale = group[kGroupScale];
-        if (scale < unit) __builtin_memset(group, 0, kGroupWords * sizeof *group);
-        group[kGroupScale] = scale < unit ? 0 : scale - unit;
+    for (std::uint32_t* group = words; group < end; group += step) {
+        std::uint32_t& scale = group[kGroupScale * stride];
+        if (scale < unit) {
+            for (Index w = 0; w <= kGroupStart; ++w) group[w * stride] = 0;
+        }
+        scale = scale < unit ? 0 : scale - unit;
     }
     const bool is_finite = float_of(most) == float_of(most);
     *end = is_finite ? unit : most;
@@ -113,28 +155,17 @@ inline void write_pairs(const typename X::Raw* x, Index width, std::uint32_t* wo
     }
 }
 
+// The words of up to a chunk of a row, which begins with a chunk.
 template <class X>
-inline void write_groups(const typename X::Raw* x, const Weight& weight, std::uint32_t* words) {
-    const Index width = weight.inputs;
-    std::uint32_t* group = words;
-    for (Index i = 0; i < width; i += kGroup, group += kGroupWords) {
-        const F high = i + 16 < width ? load_part<X>(x, i + 16, width) : zero();
-        quantize_group(load_part<X>(x, i, width), high, weight.packing, group);
+inline void write_words(const typename X::Raw* x, Index width, Packing packing,
+                        std::uint32_t* words) {
+    switch (packing) {
+        case Packing::f32: return write_floats<X>(x, width, words);
+        case Packing::bf16: return write_pairs<X>(x, width, words);
+        default:
+            if (width == kChunk) return write_groups<true, X>(x, width, packing, words);
+            return write_groups<false, X>(x, width, packing, words);
     }
-    if (weight.packing == Packing::int4) share_unit(words, num_groups(weight));
-}
-
-// A row of x as words.
-inline void write_words(const Rows& x, Index row, const Weight& weight, std::uint32_t* words) {
-    with_activation_type(x.type, [&](auto type) {
-        using X = decltype(type);
-        const auto* data = static_cast<const typename X::Raw*>(x.data) + row * x.stride;
-        switch (weight.packing) {
-            case Packing::f32: return write_floats<X>(data, weight.inputs, words);
-            case Packing::bf16: return write_pairs<X>(data, weight.inputs, words);
-            default: write_groups<X>(data, weight, words);
-        }
-    });
 }
 
 }  // namespace

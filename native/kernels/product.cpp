@@ -117,16 +117,11 @@ void run_tile(Index rows, const Tile& tile) {
 
 // What a row's sums count. `rows` are its block's.
 float unit_of(const Product& product, Range rows, Index row) {
-    switch (product.weight.packing) {
-        case Packing::int4: {
-            const Inputs& x = product.x;
-            const std::uint32_t* units = x.words + rows.begin * x.row_words;
-            units += (x.row_words - 1) * rows.size();
-            return float_of(units[row - rows.begin]);
-        }
-        case Packing::mxfp4: return 0.5f;  // codes of E2M1 are doubled
-        default: return 1.0f;
-    }
+    const Packing packing = product.weight.packing;
+    if (!has_units(packing)) return packing == Packing::mxfp4 ? 0.5f : 1.0f;  // E2M1 is doubled
+    const Inputs& x = product.x;
+    const std::uint32_t* block = x.words + rows.begin * x.row_words;
+    return float_of(block[(x.row_words - 1) * rows.size() + row - rows.begin]);
 }
 
 // Sixteen outputs.
@@ -235,15 +230,32 @@ Inputs inputs_for(const Weight& weight, Index num_rows) {
     return inputs;
 }
 
+// Chunk by chunk, so that a chunk's words of all rows are written while they are in the L1 cache.
 void arrange(const Rows& x, const Index* index, const Weight& weight, const Inputs& inputs,
-             Index block, std::uint32_t* row) {
+             Index block) {
     const Range rows = inputs.rows(block);
+    const Index num_rows = rows.size();
     std::uint32_t* target = inputs.block(block);
-    for (Index r = 0; r < rows.size(); ++r) {
-        const Index t = rows.begin + r;
-        write_words(x, index ? index[t] : t, weight, rows.size() == 1 ? target : row);
-        if (rows.size() == 1) return;
-        for (Index w = 0; w < inputs.row_words; ++w) target[w * rows.size() + r] = row[w];
+    with_activation_type(x.type, [&](auto type) {
+        using X = decltype(type);
+        const auto* data = static_cast<const typename X::Raw*>(x.data);
+        alignas(64) std::uint32_t memory[kChunk];
+        for (Index i = 0; i < weight.inputs; i += kChunk) {
+            const Index width = min(weight.inputs - i, kChunk);
+            const Index num_words = words_of(weight.packing, width);
+            std::uint32_t* words = num_rows == 1 ? target : memory;
+            for (Index r = 0; r < num_rows; ++r) {
+                const Index row = index ? index[rows.begin + r] : rows.begin + r;
+                write_words<X>(data + row * x.stride + i, width, weight.packing, words);
+                if (num_rows == 1) continue;
+                for (Index w = 0; w < num_words; ++w) target[w * num_rows + r] = words[w];
+            }
+            target += num_words * num_rows;
+        }
+    });
+    if (!has_units(weight.packing)) return;
+    for (Index r = 0; r < num_rows; ++r) {
+        share_unit(inputs.block(block) + r, num_rows, num_groups(weight.inputs));
     }
 }
 

@@ -57,10 +57,9 @@ inline std::int64_t panels_of_piece(std::int64_t count, std::int64_t pieces) {
 // The shape of so many arranged rows, without memory yet.
 Inputs inputs_for(const Weight&, std::int64_t num_rows);
 
-// Fill one block: its row t is row `index[t]` of x, or row t where there is no index. `row` is
-// memory for one row's words.
+// Fill one block: its row t is row `index[t]` of x, or row t where there is no index.
 void arrange(const Rows& x, const std::int64_t* index, const Weight&, const Inputs&,
-             std::int64_t block, std::uint32_t* row);
+             std::int64_t block);
 
 // Write the outputs of these blocks and panels, or pairs.
 void multiply(const Product&, Range blocks, Range panels);
