@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from inferno.engine.assemble import build_engine
-from inferno.errors import NotEnoughMemory
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.weights import packed_cache
@@ -90,21 +89,6 @@ def test_a_damaged_file_is_packed_anew(home: Path, model: Path, damage: str) -> 
     if damage != "a folder":
         assert torch.equal(logits(model), first)
         assert len(kept(home)) == 1
-
-
-def test_a_file_that_finds_no_room_is_kept(
-    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logits(model)
-    (file,) = kept(home)
-    monkeypatch.setattr("inferno.weights.packed_cache.ops.aligned_memory", run_out)
-    with pytest.raises(NotEnoughMemory, match=r"packed weights take 0\.\d\d GB"):
-        logits(model)
-    assert kept(home) == [file]
-
-
-def run_out(num_bytes: int) -> Tensor:
-    raise MemoryError(num_bytes)
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.errors import NotEnoughMemory
 from inferno.ops import Fillable, Stored
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
@@ -57,8 +56,7 @@ def key_of(checkpoint: Checkpoint, **choices: str) -> str:
 def load(model: nn.Module, key: str) -> bool:
     """Fill a model, built on the meta device, from the file of that key; False if there is none.
 
-    A file that is damaged, or that describes another model, is removed. NotEnoughMemory where there
-    is no room for it.
+    A file that is damaged, or that describes another model, is removed.
     """
     try:
         path = folder() / f"{key}.packed"
@@ -169,7 +167,7 @@ def _read(path: Path, key: str) -> Iterator[_Entry]:
         size = path.stat().st_size - len(line)
         if header["key"] != key or header["size"] != size:
             raise ValueError(f"{path.name} is not whole")
-        body = _memory(size)
+        body = ops.aligned_memory(size)
         if file.readinto(body.numpy().data) != size:
             raise ValueError(f"{path.name} is not whole")
     for weight in header["weights"]:
@@ -181,16 +179,6 @@ def _read(path: Path, key: str) -> Iterator[_Entry]:
             parts.append(part)
         shape = tuple(weight["shape"])
         yield _Entry(weight["name"], weight["meta"], tuple(parts), weight["dtype"], shape)
-
-
-def _memory(size: int) -> Tensor:
-    try:
-        return ops.aligned_memory(size)
-    except (MemoryError, RuntimeError):  # the system's refusal, or torch's
-        raise NotEnoughMemory(
-            f"the packed weights take {size / 1e9:.2f} GB, which could not be allocated; "
-            f"use a smaller model"
-        ) from None
 
 
 def _make_room(newest: Path) -> None:

@@ -6,7 +6,10 @@ Shape letters: N blocks of the pool, S slots of a block, K key/value heads, D he
 from __future__ import annotations
 
 import math
+import mmap
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -14,7 +17,6 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops.batch import LayerKV
 from inferno.ops.cpu.native import TYPES
-from inferno.ops.cpu.pages import map_pages
 
 
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
@@ -75,5 +77,18 @@ def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     A long prompt's keys and values touch new pages in every layer; of 4 KiB each, they would take
     longer than what is written.
     """
-    count = math.prod(shape)
-    return torch.frombuffer(map_pages(count * dtype.itemsize), dtype=dtype, count=count).view(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return torch.frombuffer(_map(num_bytes), dtype=dtype, count=math.prod(shape)).view(shape)
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    try:
+        if sys.platform != "linux":
+            return mmap.mmap(-1, num_bytes)
+        # Private: what is shared has huge pages only by another setting of the system.
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as problem:
+        raise MemoryError(f"no {num_bytes} bytes for keys and values: {problem}") from None
+    with suppress(OSError):  # a system without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

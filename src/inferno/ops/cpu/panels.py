@@ -14,7 +14,6 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
-from inferno.ops.cpu.pages import HUGE_PAGE, map_pages
 from inferno.ops.packed import FILL_ROWS, MXFP4Weight, Stored
 
 PANEL = FILL_ROWS
@@ -198,12 +197,7 @@ def _pack_mxfp4(values: MXFP4Weight) -> PanelWeight:
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
-    """Memory [num_bytes] uint8 that begins at a multiple of 64.
-
-    MemoryError or RuntimeError where there is no room.
-    """
-    if num_bytes >= HUGE_PAGE:
-        return torch.frombuffer(map_pages(num_bytes), dtype=torch.uint8)
+    """Memory [num_bytes] uint8 that begins at a multiple of 64."""
     memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)
     start = -memory.data_ptr() % _ALIGNMENT
     return memory[start : start + num_bytes]
