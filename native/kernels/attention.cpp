@@ -222,6 +222,13 @@ void merge_block(const Job& job, const Task& task, const Plan& plan, float* part
     write_rows(job, totals);
 }
 
+// A piece begins far from what its thread read last, so it should not be small; nor so large that
+// threads wait for each other.
+Index grain_of(const Shape& shape, Index num_jobs, Index num_threads) {
+    const Index fair = (shape.kv_heads + num_threads - 1) / num_threads;
+    return min(shape.kv_heads, max(fair, num_jobs / (8 * num_threads)));
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& args, Pool& pool) {
@@ -240,7 +247,7 @@ void attention(const AttentionArgs& args, Pool& pool) {
     plan_tasks(*args.batch, shape, fair_share, plan);
 
     const Index num_jobs = plan.num_tasks * shape.kv_heads;
-    const Index grain = max(1, min(shape.kv_heads, num_jobs / (8 * pool.num_threads())));
+    const Index grain = grain_of(shape, num_jobs, pool.num_threads());
     const auto bytes = static_cast<std::size_t>(workspace_size(shape) * 4);
     const auto run = [&](auto&& f) {
         pool.run(num_jobs, grain, [&](Index begin, Index end, int thread) {

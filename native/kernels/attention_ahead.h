@@ -1,4 +1,5 @@
-// What a thread will read: it goes through the panels of its tasks ahead of their use.
+// What a thread will read: it goes through the panels of its tasks ahead of their use. The first tile
+// is brought near at once.
 #pragma once
 
 #include "attention_plan.h"
@@ -13,8 +14,11 @@ class Ahead {
     Ahead(const AttentionArgs& args, const Plan& plan, Index first_job, Index end_job)
         : args_(args), plan_(plan), job_(first_job), end_job_(end_job) {
         open_job();
-        PanelRows skipped;
-        for (Index panel = 0; panel < kPanels; ++panel) find_next(skipped);
+        PanelRows first[kPanels];
+        for (PanelRows& rows : first) find_next(rows);
+        if (!args.cache.has_whole_keys()) return;
+        for (const PanelRows& rows : first) bring_near(rows, args.cache.keys);
+        for (const PanelRows& rows : first) bring_near(rows, args.cache.values);
     }
 
     // The next panel, a tile's panels ahead of those that are read; it has no rows after the last.
@@ -31,6 +35,13 @@ class Ahead {
     }
 
    private:
+    void bring_near(const PanelRows& rows, const void* keys_or_values) const {
+        const auto* data = static_cast<const std::uint16_t*>(keys_or_values);
+        for (Index row = 0; row < rows.count; ++row) {
+            for (Index d = 0; d < args_.cache.head_dim; d += kWords) rows.bring_near(data, row, d);
+        }
+    }
+
     bool open_next_job() {
         if (job_ + 1 >= end_job_) return false;
         ++job_;

@@ -58,8 +58,8 @@ inline I magnitude(F a) { return bit_and(as_int(a), splat_int(0x7fffffff)); }
 
 // The least power of two that is at least x, which is 0 or normal; 0 stays what it is.
 inline F power_of_two(F x) {
-    const I most = splat_int(static_cast<std::int32_t>(kExponent - 1));
-    return as_float(bit_and(add_int(as_int(x), most), splat_int(static_cast<std::int32_t>(~(kExponent - 1)))));
+    const std::int32_t mantissa = kExponent - 1;
+    return as_float(bit_and(add_int(as_int(x), splat_int(mantissa)), splat_int(~mantissa)));
 }
 
 struct GroupScales {
