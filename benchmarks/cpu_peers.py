@@ -9,8 +9,9 @@ of its own; both are warmed, then run in turn, round by round. gpt-oss-20b (14 G
 is loaded by one engine at a time: inferno, llama.cpp, inferno.
 
 What is compared is each engine's own loop over token ids. llama.cpp runs `llama_decode` and draws
-no tokens, as in its own benchmarks; inferno also schedules and draws. Of the limits, the first is
-the sum of a large buffer, the second a matrix product through PyTorch; `inferno bench` says more.
+no tokens, as in its own benchmarks; inferno also schedules and draws. Ratios, and shares of the
+limits, are medians of the rounds' own. Limits are measured before each round, in a process of its
+own: the sum of a large buffer, and a matrix product through PyTorch; `inferno bench` says more.
 Close other programs first, and compare within one run only.
 """
 
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from peer_shapes import CONFIGS, is_mixture
@@ -74,6 +76,11 @@ class Subject:
     rounds: int
     cases: tuple[Case, ...]
     peer_python: str
+
+    @property
+    def decode_steps(self) -> int:
+        """Steps of a case, the first round's being to warm up."""
+        return (self.rounds + 1) * STEPS
 
     def start(self, engine: str) -> Worker:
         """A fresh process that has loaded nothing yet."""
@@ -154,22 +161,70 @@ def measure(subject: Subject) -> tuple[list[Row], list[str]]:
     rounds = subject.rounds
     name = f"{subject.model} {subject.weights}"
     samples: dict[str, Samples] = {}
+    gauge = Gauge(subject)
     with ExitStack() as stack:
         if is_mixture(CONFIGS[subject.model]):
-            notes, limits, least = _in_turns(subject, rounds, samples)
+            notes = _in_turns(subject, gauge, samples)
         else:
             _cold_starts(subject, rounds, samples)
             workers = {engine: stack.enter_context(subject.start(engine)) for engine in ENGINES}
             notes = [subject.load(engine, worker) for engine, worker in workers.items()]
-            _run_cases(subject, workers, rounds, samples)
+            gauge.find_works(workers["inferno"])
+            _run_cases(subject, workers, gauge, samples)
             notes.append(f"{name}: {workers['inferno'].ask('memory')}")
-            limits, least = _limits(subject, workers["inferno"], rounds)
             notes.append(f"{name}: the engines' logits have a cosine of {_agreement(workers):.4f}")
-    notes.append(
-        f"{name}: limits {limits['bandwidth'] / 1e9:.1f} GB/s read, "
-        f"{limits['peak'] / 1e9:.0f} GOP/s in {limits['arithmetic']}"
-    )
-    return list(_rows(subject, samples, least)), notes
+    notes.append(f"{name}: {gauge.summary()}")
+    return list(_rows(subject, samples, gauge.least)), notes
+
+
+class Gauge:
+    """What the machine allows, measured beside each round: it changes from minute to minute."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._works: dict[str, dict[str, float]] = {}
+        self._limits: list[dict[str, Any]] = []
+        self.least: dict[str, list[float]] = {}  # seconds of each round, by case
+
+    def find_works(self, worker: Worker) -> None:
+        """What each case can't do without, as inferno's loaded model knows it."""
+        cases = [
+            {
+                "requests": case.requests,
+                "prompt": case.prompt,
+                "output": case.output,
+                "steps": self._subject.decode_steps if case.decode else 0,
+            }
+            for case in self._subject.cases
+        ]
+        works = worker.ask("works", cases=cases)
+        self._works = {
+            case.name: work for case, work in zip(self._subject.cases, works, strict=True)
+        }
+
+    def read(self, case: Case) -> None:
+        """Measure, in a process of its own that leaves no memory behind."""
+        subject = self._subject
+        arithmetic = "bfloat16" if subject.weights == "bf16" else "int8"
+        with subject.start("inferno") as worker:
+            limits = worker.ask("limits", threads=subject.threads, arithmetic=arithmetic)
+        self._limits.append(limits)
+        work = self._works[case.name]
+        prefill = work["prefill_operations"] / limits["peak"]
+        reading = work["decode_bytes"] / limits["bandwidth"]
+        decode = max(reading, work["decode_operations"] / limits["peak"])
+        rounds = subject.decode_steps // STEPS if case.decode else 1
+        self.least.setdefault(case.name, []).append(prefill + decode / rounds)
+
+    def summary(self) -> str:
+        """The limits' medians and ranges."""
+        bandwidths = sorted(limits["bandwidth"] / 1e9 for limits in self._limits)
+        peaks = sorted(limits["peak"] / 1e9 for limits in self._limits)
+        return (
+            f"limits {median(bandwidths):.1f} GB/s read ({bandwidths[0]:.1f} to "
+            f"{bandwidths[-1]:.1f}), {median(peaks):.0f} GOP/s in "
+            f"{self._limits[0]['arithmetic']} ({peaks[0]:.0f} to {peaks[-1]:.0f})"
+        )
 
 
 def _cold_starts(subject: Subject, rounds: int, samples: dict[str, Samples]) -> None:
@@ -184,23 +239,20 @@ def _cold_starts(subject: Subject, rounds: int, samples: dict[str, Samples]) -> 
                 _add(samples, "cold start to first token", engine, taken)
 
 
-def _in_turns(
-    subject: Subject, rounds: int, samples: dict[str, Samples]
-) -> tuple[list[str], dict[str, Any], dict[str, float]]:
+def _in_turns(subject: Subject, gauge: Gauge, samples: dict[str, Samples]) -> list[str]:
     """One engine at a time, for models that don't fit into memory twice."""
     notes: list[str] = []
-    limits: dict[str, Any] = {}
-    least: dict[str, float] = {}
     for engine in (*ENGINES, ENGINES[0]):
         begun = time.perf_counter()
         with subject.start(engine) as worker:
             notes.append(_first_token(subject, engine, worker))
             _add(samples, "cold start to first token", engine, time.perf_counter() - begun)
-            _run_cases(subject, {engine: worker}, rounds, samples)
+            if engine == "inferno":
+                gauge.find_works(worker)
+            _run_cases(subject, {engine: worker}, gauge, samples)
             if engine == "inferno":
                 notes.append(worker.ask("memory"))
-                limits, least = _limits(subject, worker, rounds)
-    return notes, limits, least
+    return notes
 
 
 def _first_token(subject: Subject, engine: str, worker: Worker) -> str:
@@ -210,16 +262,18 @@ def _first_token(subject: Subject, engine: str, worker: Worker) -> str:
 
 
 def _run_cases(
-    subject: Subject, workers: dict[str, Worker], rounds: int, samples: dict[str, Samples]
+    subject: Subject, workers: dict[str, Worker], gauge: Gauge, samples: dict[str, Samples]
 ) -> None:
     for case in subject.cases:
         for engine, worker in workers.items():
             _say(f"{subject.model} {subject.weights}: {case.name}, warming {engine}")
             if case.decode:
-                steps = (rounds + 1) * STEPS
+                steps = subject.decode_steps
                 worker.ask("begin", batch=case.requests, context=case.prompt, steps=steps)
             _once(worker, case)
-        for _ in range(rounds):
+        for _ in range(subject.rounds):
+            if "inferno" in workers:
+                gauge.read(case)
             for engine, worker in workers.items():
                 time.sleep(PAUSE)
                 _add(samples, case.name, engine, _once(worker, case))
@@ -235,29 +289,6 @@ def _once(worker: Worker, case: Case) -> float:
     )
 
 
-def _limits(
-    subject: Subject, worker: Worker, rounds: int
-) -> tuple[dict[str, Any], dict[str, float]]:
-    """The machine's limits, and the seconds that they allow for each case."""
-    limits = worker.ask("limits", arithmetic="bfloat16" if subject.weights == "bf16" else "int8")
-    cases = [
-        {
-            "requests": case.requests,
-            "prompt": case.prompt,
-            "output": case.output,
-            "steps": (rounds + 1) * STEPS if case.decode else 0,
-        }
-        for case in subject.cases
-    ]
-    least = {}
-    for case, work in zip(subject.cases, worker.ask("works", cases=cases), strict=True):
-        prefill = work["prefill_operations"] / limits["peak"]
-        reading = work["decode_bytes"] / limits["bandwidth"]
-        decode = max(reading, work["decode_operations"] / limits["peak"])
-        least[case.name] = prefill + decode / (rounds + 1 if case.decode else 1)
-    return limits, least
-
-
 def _agreement(workers: dict[str, Worker]) -> float:
     """The cosine of both engines' logits after one text: 1 if they run the same model."""
     ours, theirs = (workers[engine].ask("logits", ids=list(range(1, 13))) for engine in ENGINES)
@@ -265,7 +296,9 @@ def _agreement(workers: dict[str, Worker]) -> float:
     return float(products / (sum(x * x for x in ours) * sum(y * y for y in theirs)) ** 0.5)
 
 
-def _rows(subject: Subject, samples: dict[str, Samples], least: dict[str, float]) -> Iterator[Row]:
+def _rows(
+    subject: Subject, samples: dict[str, Samples], least: dict[str, list[float]]
+) -> Iterator[Row]:
     tokens = {case.name: case.requests * STEPS for case in CASES if case.decode}
     tokens |= {case.name: case.prompt for case in CASES if case.output == 1 and not case.decode}
     for case, found in samples.items():
@@ -275,7 +308,7 @@ def _rows(subject: Subject, samples: dict[str, Samples], least: dict[str, float]
             case=case,
             samples=found,
             num_tokens=tokens.get(case),
-            least=least.get(case),
+            least=least.get(case, ()),
             is_bytes=case == "most memory held",
         )
 

@@ -98,9 +98,9 @@ class Peer:
             f"({lives_in.kv_cache_bytes / 1e6:.0f} MB)"
         )
 
-    def limits(self, arithmetic: str) -> dict[str, Any]:
-        """What memory and arithmetic do here at their best."""
-        return asdict(measure_limits(self._options.threads or 1, arithmetic))
+    def limits(self, threads: int, arithmetic: str) -> dict[str, Any]:
+        """What memory and arithmetic do here at their best, now; no model need be loaded."""
+        return asdict(measure_limits(threads, arithmetic))
 
     def works(self, cases: list[dict[str, int]]) -> list[dict[str, float]]:
         """What each case can't do without: `requests`, `prompt` and `output`, or `steps` after."""

@@ -15,7 +15,7 @@ class Row:
     """One measurement of both engines: seconds of each round, or bytes.
 
     num_tokens  what a round computed, where tokens a second are wanted.
-    least       seconds that the limits allow; None where there is no such bound.
+    least       seconds that the limits allowed in each round; none where there is no bound.
     """
 
     model: str
@@ -23,14 +23,25 @@ class Row:
     case: str
     samples: dict[str, list[float]]
     num_tokens: int | None = None
-    least: float | None = None
+    least: Sequence[float] = ()
     is_bytes: bool = False
 
     @property
     def ratio(self) -> float:
         """How many times better inferno is."""
-        ours, theirs = (median(self.samples[engine]) for engine in ENGINES)
-        return theirs / ours
+        ours, theirs = (self.samples[engine] for engine in ENGINES)
+        return median_ratio(theirs, ours)
+
+    def share(self, engine: str) -> float | None:
+        """How near an engine comes to the limits: 1 is at them."""
+        return median_ratio(self.least, self.samples[engine]) if self.least else None
+
+
+def median_ratio(some: Sequence[float], others: Sequence[float]) -> float:
+    """Of rounds that both had, so that both saw the same machine; else of their medians."""
+    if len(some) == len(others):
+        return median(a / b for a, b in zip(some, others, strict=True))
+    return median(some) / median(others)
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
@@ -50,7 +61,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "case": row.case,
             "unit": "bytes" if row.is_bytes else "seconds",
             "num_tokens": row.num_tokens,
-            "least_seconds": row.least,
+            "least_seconds": list(row.least),
             "medians": {engine: median(row.samples[engine]) for engine in ENGINES},
             "ratio": row.ratio,
             "samples": row.samples,
@@ -60,9 +71,8 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _cells(row: Row) -> list[str]:
-    shares = [
-        "" if row.least is None else f"{row.least / median(row.samples[e]):.0%}" for e in ENGINES
-    ]
+    found = [row.share(engine) for engine in ENGINES]
+    shares = ["" if share is None else f"{share:.0%}" for share in found]
     shown = [_shown(row, row.samples[engine]) for engine in ENGINES]
     return [row.model, row.weights, row.case, *shown, f"{row.ratio:.2f}", *shares]
 
