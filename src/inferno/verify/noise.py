@@ -91,6 +91,7 @@ def plain_of(
     rounding = Rounding(
         mxfp4=is_engine or _has_packed_weights(observed.model),
         matrices=case.quantize is not None,
+        powers=case.quantize == "int4",
         kv=None if case.quantize is None else _kv_dtype(case, observed),
     )
     return Plain(case, observed, layers, choices, rounding, _has_same_weights(case, oracle))

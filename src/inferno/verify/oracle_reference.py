@@ -36,7 +36,7 @@ from inferno.verify.plain_maths import (
     wide,
 )
 from inferno.verify.plain_rope import plain_cos_sin
-from inferno.verify.plain_rounding import EXACT, INT8_UNIT, Rounding
+from inferno.verify.plain_rounding import EXACT, Rounding
 from inferno.verify.plain_weights import PlainWeights
 from inferno.verify.taps import Taps, at
 
@@ -107,7 +107,7 @@ class ReferenceOracle:
         if self._nudge is None:
             return xs
         unit = torch.finfo(self.weights.dtype).eps
-        unit = max(unit, INT8_UNIT) if self._rounding.matrices else unit
+        unit = max(unit, self._rounding.unit)
         return [_nudged(x, unit, self._nudge) for x in xs]
 
     def _layer(self, index: int) -> PlainLayer:
@@ -118,7 +118,9 @@ class ReferenceOracle:
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return wide(
-            self._rounding.product()(hidden, self.weights.head(tied=self.config.tied), None)
+            self._rounding.product(is_head=True)(
+                hidden, self.weights.head(tied=self.config.tied), None
+            )
         )
 
 

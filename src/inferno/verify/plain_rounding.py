@@ -21,20 +21,31 @@ _GROUP = 32
 class Rounding:
     """mxfp4     what meets MXFP4 weights is rounded to int8.
     matrices  so is what meets all others, but a router's.
+    powers    by scales that are powers of two, as beside int4: not what meets the head, or MXFP4.
     kv        what keys and values are kept in; None: as they come.
     """
 
     mxfp4: bool = False
     matrices: bool = False
+    powers: bool = False
     kv: torch.dtype | None = None
 
     @property
     def is_any(self) -> bool:
         return self.mxfp4 or self.matrices
 
-    def product(self, *, is_mxfp4: bool = False) -> Product:
+    @property
+    def unit(self) -> float:
+        """The largest error of what is rounded, relative to its group's largest value."""
+        if not self.matrices:
+            return 0.0
+        return 2 * INT8_UNIT if self.powers else INT8_UNIT
+
+    def product(self, *, is_mxfp4: bool = False, is_head: bool = False) -> Product:
         """How a matrix of that kind is multiplied with."""
-        return packed_linear if (self.mxfp4 if is_mxfp4 else self.matrices) else floating_linear
+        if not (self.mxfp4 if is_mxfp4 else self.matrices):
+            return floating_linear
+        return power_linear if self.powers and not (is_mxfp4 or is_head) else packed_linear
 
     def cached(self, x: Tensor) -> Tensor:
         """Keys or values as attention reads them."""
@@ -55,11 +66,19 @@ def packed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     return product.to(x.dtype)
 
 
-def in_int8(x: Tensor) -> Tensor:
+def power_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The same where scales are powers of two."""
+    rounded = in_int8(x, powers=True)
+    return linear(rounded, wide(weight), None if bias is None else wide(bias)).to(x.dtype)
+
+
+def in_int8(x: Tensor, *, powers: bool = False) -> Tensor:
     """Groups of 32 values as int8 with a scale, in float32: what meets packed weights."""
     width = x.shape[-1]
     filled = F.pad(wide(x), (0, -width % _GROUP))
     groups = filled.view(*filled.shape[:-1], -1, _GROUP)
     scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    if powers:
+        scales = scales.log2().ceil().exp2()
     rounded: Tensor = ((groups / scales).round() * scales).flatten(-2)
     return rounded[..., :width]
