@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,7 @@ class Rounding:
         """How a matrix of that kind is multiplied with."""
         if not (self.mxfp4 if is_mxfp4 else self.matrices):
             return floating_linear
-        return power_linear if self.powers and not (is_mxfp4 or is_head) else packed_linear
+        return partial(packed_linear, powers=self.powers and not (is_mxfp4 or is_head))
 
     def cached(self, x: Tensor) -> Tensor:
         """Keys or values as attention reads them."""
@@ -60,20 +61,19 @@ def floating_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     return linear(x, weight.to(x.dtype), bias)
 
 
-def packed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def packed_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, powers: bool = False
+) -> Tensor:
     """Products of small whole numbers, which are exact, times scales: rounded when all is done."""
-    product = linear(in_int8(x), wide(weight), None if bias is None else wide(bias))
-    return product.to(x.dtype)
-
-
-def power_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The same where scales are powers of two."""
-    rounded = in_int8(x, powers=True)
+    rounded = in_int8(x, powers=powers)
     return linear(rounded, wide(weight), None if bias is None else wide(bias)).to(x.dtype)
 
 
 def in_int8(x: Tensor, *, powers: bool = False) -> Tensor:
-    """Groups of 32 values as int8 with a scale, in float32: what meets packed weights."""
+    """Groups of 32 values as int8 with a scale, in float32: what meets packed weights.
+
+    With `powers` scales are rounded up to powers of two.
+    """
     width = x.shape[-1]
     filled = F.pad(wide(x), (0, -width % _GROUP))
     groups = filled.view(*filled.shape[:-1], -1, _GROUP)
