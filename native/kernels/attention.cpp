@@ -202,6 +202,11 @@ void attend(const Job& job, const Task& task, const Plan& plan, float* partials,
         }
         return;
     }
+    if (task.splits.end - task.splits.begin == 1 && !job.args.sinks.data) {  // nothing to merge
+        attend_split<C>(job, task.splits.begin, w, w.rows);
+        write_rows(job, w.rows);
+        return;
+    }
     start_totals(job, w.totals);
     for (Index split = task.splits.begin; split < task.splits.end; ++split) {
         attend_split<C>(job, split, w, w.rows);

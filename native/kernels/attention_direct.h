@@ -87,11 +87,6 @@ void add_values_directly(const DirectArgs& args) {
     for (; d < head_dim; d += kWords) add_columns_directly<R, 1>(args, d);
 }
 
-template <int R>
-struct Count {
-    static constexpr int value = R;
-};
-
 // Calls `f` with the count, 1 to kDirectRows, as a constant.
 template <class Function>
 inline void with_rows(Index num_rows, Function&& f) {

@@ -39,33 +39,60 @@ inline void raise_maximum(const RowLayout& layout, float* row, float maximum) {
     layout.maximum(row) = maximum;
 }
 
-// Take a tile's scores into a row's softmax, of which those in `visible` count, times `scale`. They
-// become the weights of the tile's values; those of panels outside hold anything.
-template <class Weight>
-void weigh(const RowLayout& layout, const Scales& scales, Span visible, float scale, float* scores,
-           typename Weight::Raw* weights, float* row) {
-    const Index first = visible.begin / kLanes, end = (visible.end + kLanes - 1) / kLanes;
+// The scores of N panels become weights. Those outside of `visible`, which is counted from the
+// first panel on, become 0.
+template <class Weight, int N>
+inline void weigh_panels(const RowLayout& layout, const float* const* key_scales,
+                         const float* const* value_scales, Span visible, float scale,
+                         const float* scores, typename Weight::Raw* weights, float* row) {
+    const bool are_whole = visible.begin <= 0 && visible.end >= N * kLanes;
+    F score[N];
     F most = splat(kLowest);
-    for (Index panel = first; panel < end; ++panel) {
-        const Index start = panel * kLanes;
-        F score = mul(load(scores + start), splat(scale));
-        if (scales.keys[panel]) score = mul(score, load(scales.keys[panel]));
-        score = between(score, visible.begin - start, visible.end - start, -__builtin_inff());
-        store(scores + start, score);
-        most = max(most, score);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+        const Index start = n * kLanes;
+        score[n] = mul(load(scores + start), splat(scale));
+        if (key_scales[n]) score[n] = mul(score[n], load(key_scales[n]));
+        if (!are_whole) {
+            score[n] = between(score[n], visible.begin - start, visible.end - start,
+                               -__builtin_inff());
+        }
+        most = max(most, score[n]);
     }
     const float maximum = largest(most);
     if (maximum > layout.maximum(row)) raise_maximum(layout, row, maximum);
 
+    const F peak = splat(layout.maximum(row));
     F total = load(&layout.total(row));
-    for (Index panel = first; panel < end; ++panel) {
-        const Index start = panel * kLanes;
-        F weight = Weight::rounded(exp(sub(load(scores + start), splat(layout.maximum(row)))));
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+        F weight = Weight::rounded(exp(sub(score[n], peak)));
         total = add(total, weight);
-        if (scales.values[panel]) weight = mul(weight, load(scales.values[panel]));
-        Weight::store(weights + start, weight);
+        if (value_scales[n]) weight = mul(weight, load(value_scales[n]));
+        Weight::store(weights + n * kLanes, weight);
     }
     store(&layout.total(row), total);
+}
+
+// Take a tile's scores into a row's softmax, of which those in `visible` count, times `scale`. They
+// become the weights of the tile's values; those of panels outside hold anything.
+template <class Weight>
+void weigh(const RowLayout& layout, const Scales& scales, Span visible, float scale,
+           const float* scores, typename Weight::Raw* weights, float* row) {
+    const Index first = visible.begin / kLanes, end = (visible.end + kLanes - 1) / kLanes;
+    const Index start = first * kLanes;
+    const auto weigh_some = [&](auto count) {
+        weigh_panels<Weight, decltype(count)::value>(
+            layout, scales.keys + first, scales.values + first,
+            {visible.begin - start, visible.end - start}, scale, scores + start, weights + start,
+            row);
+    };
+    switch (end - first) {
+        case 1: return weigh_some(Count<1>{});
+        case 2: return weigh_some(Count<2>{});
+        case 3: return weigh_some(Count<3>{});
+        default: return weigh_some(Count<kPanels>{});
+    }
 }
 
 // total += part, both closed. A row that saw nothing has no weight, and changes nothing.

@@ -15,6 +15,11 @@ struct Span {
     Index begin, end;
 };
 
+template <int N>
+struct Count {
+    static constexpr int value = N;
+};
+
 inline bool is_empty(Span s) { return s.begin >= s.end; }
 inline Span intersection(Span a, Span b) { return {max(a.begin, b.begin), min(a.end, b.end)}; }
 
