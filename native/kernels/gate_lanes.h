@@ -13,7 +13,8 @@ constexpr float kLeast = -88.0f;
 
 // Of a bound, which comes first, and NaN, min and max return the second.
 inline F one_plus_exp_minus(F x) {
-    return add(splat(1.0f), exp(sub(zero(), max(splat(kLeast), x))));
+    const F power = sub(zero(), max(splat(kLeast), x));
+    return add(splat(1.0f), exp_within(max(splat(kLeastExponent), power)));
 }
 
 // silu(gate), rounded to the type E, times up.
