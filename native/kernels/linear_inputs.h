@@ -10,6 +10,7 @@
 
 #include "../simd/across.h"
 #include "../simd/elements.h"
+#include "../simd/pairs.h"
 
 namespace inferno {
 namespace {
@@ -152,6 +153,25 @@ inline void write_pairs(const typename X::Raw* x, Index width, std::uint32_t* wo
     for (Index i = 0; i < width; i += 16) {
         store_part<BF16>(reinterpret_cast<std::uint16_t*>(words), i, width,
                          load_part<X>(x, i, width));
+    }
+}
+
+// Rows whose words are interleaved together, where there are so many.
+constexpr Index kTogether = 16;
+
+// Word w of row r goes to target[w * stride + r].
+inline void interleave_words(const std::uint32_t (&rows)[kTogether][kChunk], Index num_words,
+                             std::uint32_t* target, Index stride) {
+    for (Index w = 0; w < num_words; w += 16) {
+        I lanes[16];
+#pragma GCC unroll 16
+        for (Index r = 0; r < 16; ++r) lanes[r] = load_int(rows[r] + w);
+        transpose(lanes);
+        const Index end = min(num_words, w + 16);
+#pragma GCC unroll 16
+        for (Index i = 0; i < 16; ++i) {
+            if (w + i < end) store_int(target + (w + i) * stride, lanes[i]);
+        }
     }
 }
 

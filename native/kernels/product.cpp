@@ -239,14 +239,22 @@ void arrange(const Rows& x, const Index* index, const Weight& weight, const Inpu
     with_activation_type(x.type, [&](auto type) {
         using X = decltype(type);
         const auto* data = static_cast<const typename X::Raw*>(x.data);
-        alignas(64) std::uint32_t memory[kChunk];
+        alignas(64) std::uint32_t memory[kTogether][kChunk];
         for (Index i = 0; i < weight.inputs; i += kChunk) {
             const Index width = min(weight.inputs - i, kChunk);
             const Index num_words = words_of(weight.packing, width);
-            std::uint32_t* words = num_rows == 1 ? target : memory;
-            for (Index r = 0; r < num_rows; ++r) {
-                const Index row = index ? index[rows.begin + r] : rows.begin + r;
+            const auto write = [&](Index nth, std::uint32_t* words) {
+                const Index row = index ? index[rows.begin + nth] : rows.begin + nth;
                 write_words<X>(data + row * x.stride + i, width, weight.packing, words);
+            };
+            Index r = 0;
+            for (; r + kTogether <= num_rows; r += kTogether) {
+                for (Index n = 0; n < kTogether; ++n) write(r + n, memory[n]);
+                interleave_words(memory, num_words, target + r, num_rows);
+            }
+            for (; r < num_rows; ++r) {
+                std::uint32_t* words = num_rows == 1 ? target : memory[0];
+                write(r, words);
                 if (num_rows == 1) continue;
                 for (Index w = 0; w < num_words; ++w) target[w * num_rows + r] = words[w];
             }
