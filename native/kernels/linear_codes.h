@@ -81,16 +81,30 @@ struct ExponentFactor {
     }
 };
 
-template <class AnyCodes, class AnyScales, class AnyFactor>
+// What a row's sums count. `last` is where the row's last word lies, if it is a unit.
+struct One {
+    static F of(F sum, const std::uint32_t*) { return sum; }
+};
+struct Half {  // E2M1 is doubled
+    static F of(F sum, const std::uint32_t*) { return mul(sum, splat(0.5f)); }
+};
+struct LastWord {
+    static F of(F sum, const std::uint32_t* last) {
+        return mul(sum, as_float(splat_int(static_cast<std::int32_t>(*last))));
+    }
+};
+
+template <class AnyCodes, class AnyScales, class AnyFactor, class AnyUnit>
 struct Grouped {
     using Codes = AnyCodes;
     using Scales = AnyScales;
     using Factor = AnyFactor;
+    using Unit = AnyUnit;
 };
 
-using Int8 = Grouped<Int8Codes, Bf16Scales, FloatFactor>;
-using Int4 = Grouped<Int4Codes, Bf16Scales, ExponentFactor>;
-using Mxfp4 = Grouped<Mxfp4Codes, E8m0Scales, FloatFactor>;
+using Int8 = Grouped<Int8Codes, Bf16Scales, FloatFactor, One>;
+using Int4 = Grouped<Int4Codes, Bf16Scales, ExponentFactor, LastWord>;
+using Mxfp4 = Grouped<Mxfp4Codes, E8m0Scales, FloatFactor, Half>;
 
 inline void store_vector(char* p, I bytes) { store(reinterpret_cast<float*>(p), as_float(bytes)); }
 

@@ -37,7 +37,10 @@ struct Tile {
     Index codes_stride;      // bytes from panel to panel
     const char* scales;
     Index scales_stride;
-    float* sums;             // [R][P][16]
+    float* sums;             // 16 of each row and panel
+    Index sums_row;          // from row to row
+    Index sums_panel;        // from panel to panel
+    bool is_far;             // whether sums are written past the caches
     const char* fetch;       // codes that are brought into the L2 cache meanwhile; or null
     Index fetch_step;        // bytes from vector to vector
 };
@@ -52,6 +55,22 @@ inline const char* fetch_ahead(const Tile& tile, const char* fetch, int points) 
         fetch += tile.fetch_step;
     }
     return fetch;
+}
+
+template <int R, int P>
+inline void store_sums(const Tile& tile, const F (&sums)[R][P]) {
+    const auto store_by = [&](auto&& store_one) {
+        INFERNO_UNROLL
+        for (int i = 0; i < R * P; ++i) {
+            float* const to = tile.sums + i / P * tile.sums_row + i % P * tile.sums_panel;
+            store_one(to, sums[i / P][i % P]);
+        }
+    };
+    if (tile.is_far) {
+        store_by([](float* p, F a) { store_past_caches(p, a); });
+    } else {
+        store_by([](float* p, F a) { store(p, a); });
+    }
 }
 
 // R rows times P panels. Tiles are functions of their own: inlined into one, they'd share its
@@ -78,8 +97,7 @@ template <class Dot, int R, int P>
             for (int p = 0; p < P; ++p) sums[r][p] = Dot::dot(sums[r][p], weight[p], word);
         }
     }
-    INFERNO_UNROLL
-    for (int i = 0; i < R * P; ++i) store(tile.sums + i * kPanel, sums[i / P][i % P]);
+    store_sums(tile, sums);
 }
 
 // The exact dots of one group, in int32.
@@ -147,7 +165,10 @@ template <class Format, int R, int P>
         scales += Scales::kBytes;
     }
     INFERNO_UNROLL
-    for (int i = 0; i < R * P; ++i) store(tile.sums + i * kPanel, sums[i / P][i % P]);
+    for (int i = 0; i < R * P; ++i) {
+        sums[i / P][i % P] = Format::Unit::of(sums[i / P][i % P], x + i / P);
+    }
+    store_sums(tile, sums);
 }
 
 }  // namespace

@@ -24,6 +24,10 @@ constexpr Index kMostSharers = 8;
 // Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
 constexpr Index kRowsBytes = 512 << 10;
 
+// Outputs of so many bytes are written past the caches, which hardly hold them: else each line would
+// be fetched to be filled, and tiles would wait for it.
+constexpr Index kFarBytes = 1 << 20;
+
 // How a weight is walked, vector by vector or group by group, and the shapes of its tiles: of kRows
 // rows and one panel, or of kWideRows and kWide panels.
 template <class Dot>
@@ -115,39 +119,41 @@ void run_tile(Index rows, const Tile& tile) {
     }
 }
 
-// What a row's sums count. `rows` are its block's.
-float unit_of(const Product& product, Range rows, Index row) {
-    const Packing packing = product.weight.packing;
-    if (!has_units(packing)) return packing == Packing::mxfp4 ? 0.5f : 1.0f;  // E2M1 is doubled
-    const Inputs& x = product.x;
-    const std::uint32_t* block = x.words + rows.begin * x.row_words;
-    return float_of(block[(x.row_words - 1) * rows.size() + row - rows.begin]);
-}
-
 // Sixteen outputs.
-F outputs_of(const Product& product, float unit, Index panel, const float* sums) {
-    const F outputs = mul(load(sums), splat(unit));
-    if (!product.bias.data) return outputs;
-    return add(outputs, load_weights(product.bias, panel * kPanel, product.weight.outputs));
+F outputs_of(const Product& product, Index panel, const float* sums) {
+    if (!product.bias.data) return load(sums);
+    return add(load(sums), load_weights(product.bias, panel * kPanel, product.weight.outputs));
 }
 
 template <class Out>
 void write_vector(const Product& product, Index row, Index panel, F outputs) {
-    typename Out::Raw* out = static_cast<typename Out::Raw*>(product.out.data);
-    store_part<Out>(out + row * product.out.stride, panel * kPanel, product.out.width, outputs);
+    auto* out = static_cast<typename Out::Raw*>(product.out.data) + row * product.out.stride;
+    store_part<Out>(out, panel * kPanel, product.out.width, outputs);
+}
+
+// Whether outputs are floats that are written past the caches. Their panels are whole.
+bool are_far(const Rows& out) {
+    return out.type == Type::f32 && out.count * out.width * 4 >= kFarBytes &&
+           out.width % kPanel == 0 && out.stride % kPanel == 0 &&
+           reinterpret_cast<std::uintptr_t>(out.data) % 64 == 0;
 }
 
 // sums: [rows][panels][16]
 void write_sums(const Product& product, Range rows, Range panels, const float* sums) {
     with_activation_type(product.out.type, [&](auto type) {
         for (Index row = rows.begin; row < rows.end; ++row) {
-            const float unit = unit_of(product, rows, row);
             for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
-                const F outputs = outputs_of(product, unit, panel, sums);
+                const F outputs = outputs_of(product, panel, sums);
                 write_vector<decltype(type)>(product, row, panel, outputs);
             }
         }
     });
+}
+
+// Whether these panels' sums are outputs, that a tile may write itself.
+bool are_outputs(const Product& product, Range panels) {
+    const Rows& out = product.out;
+    return out.type == Type::f32 && !product.bias.data && panels.end * kPanel <= out.width;
 }
 
 // One panel, or kWide of them.
@@ -157,17 +163,23 @@ void multiply_panels(const Product& product, Range blocks, Range panels) {
     Tile tile = tile_of<Steps>(product, panels.begin);
     const Index ahead = Steps::ahead(product.x.rows(blocks.begin).size());
     const Fetch fetch = fetch_of(tile, panels.size(), blocks.size(), ahead);
+    const bool is_direct = are_outputs(product, panels);
+    float* const outputs = static_cast<float*>(product.out.data) + panels.begin * kPanel;
     tile.sums = sums;
+    tile.sums_row = is_direct ? product.out.stride : panels.size() * kPanel;
+    tile.sums_panel = kPanel;
+    tile.is_far = is_direct && are_far(product.out);
     for (Index b = blocks.begin; b < blocks.end; ++b) {
         const Range rows = product.x.rows(b);
         fetch.place(tile, b - blocks.begin);
         tile.x = product.x.block(b);
+        if (is_direct) tile.sums = outputs + rows.begin * product.out.stride;
         if (panels.size() == Steps::kWide) {
             run_tile<Steps, Steps::kWideRows, Steps::kWide>(rows.size(), tile);
         } else {
             run_tile<Steps, Steps::kRows, 1>(rows.size(), tile);
         }
-        write_sums(product, rows, panels, sums);
+        if (!is_direct) write_sums(product, rows, panels, sums);
     }
 }
 
@@ -176,13 +188,19 @@ void multiply_panels(const Product& product, Range blocks, Range panels) {
 void write_gated(const Product& product, Range rows, Index pair, const float* sums, Index row_step,
                  Index up_step) {
     const Index up_panel = num_panels(product.weight) / 2 + pair;
+    const bool is_far = are_far(product.out);
     with_activation_type(product.out.type, [&](auto type) {
         using Out = decltype(type);
         for (Index row = rows.begin; row < rows.end; ++row, sums += row_step) {
-            const float unit = unit_of(product, rows, row);
-            const F gate = Out::rounded(outputs_of(product, unit, pair, sums));
-            const F up = Out::rounded(outputs_of(product, unit, up_panel, sums + up_step));
-            write_vector<Out>(product, row, pair, gated<Out>(gate, up, *product.gate));
+            const F gate = Out::rounded(outputs_of(product, pair, sums));
+            const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
+            const F outputs = gated<Out>(gate, up, *product.gate);
+            if (is_far) {
+                float* out = static_cast<float*>(product.out.data) + row * product.out.stride;
+                store_past_caches(out + pair * kPanel, outputs);
+            } else {
+                write_vector<Out>(product, row, pair, outputs);
+            }
         }
     });
 }
@@ -192,6 +210,7 @@ void write_gated(const Product& product, Range rows, Index pair, const float* su
 template <class Steps>
 void multiply_pair(const Product& product, Range blocks, Index pair) {
     constexpr Index kRows = Steps::kRows;
+    constexpr bool kIsOneTile = Steps::kWide == 2 && Steps::kWideRows == kRows;
     alignas(64) float sums[2 * kRows * kPanel];
     Tile tile = tile_of<Steps>(product, pair);
     const Index ahead = Steps::ahead(product.x.rows(blocks.begin).size());
@@ -200,11 +219,14 @@ void multiply_pair(const Product& product, Range blocks, Index pair) {
     tile.codes_stride *= half;
     tile.scales_stride *= half;
     tile.sums = sums;
+    tile.sums_row = kIsOneTile ? 2 * kPanel : kPanel;
+    tile.sums_panel = kPanel;
+    tile.is_far = false;
     for (Index b = blocks.begin; b < blocks.end; ++b) {
         const Range rows = product.x.rows(b);
         fetch.place(tile, b - blocks.begin);
         tile.x = product.x.block(b);
-        if constexpr (Steps::kWide == 2 && Steps::kWideRows == Steps::kRows) {
+        if constexpr (kIsOneTile) {
             run_tile<Steps, kRows, 2>(rows.size(), tile);
             write_gated(product, rows, pair, sums, 2 * kPanel, kPanel);
         } else {
@@ -287,6 +309,7 @@ void multiply(const Product& product, Range blocks, Range panels) {
             }
         }
     });
+    if (are_far(product.out)) _mm_sfence();  // those stores wait for no other
 }
 
 }  // namespace inferno::INFERNO_LEVEL

@@ -120,6 +120,28 @@ def test_more_rows_than_are_multiplied_at_a_time(packing: Packing) -> None:
     assert torch.equal(cpu.linear(x_TI, weight), torch.cat(parts))
 
 
+@pytest.mark.usefixtures("level", "two_threads")
+@pytest.mark.parametrize("is_gated", [False, True])
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_large_result_is_that_of_its_rows(packing: Packing, *, is_gated: bool) -> None:
+    num_rows, width, gap = 277, 1024, 16  # more than a megabyte, in whole panels
+    weight, _ = random_weight(packing, 2 * width if is_gated else width, 70)
+    x_TI, out_TO = (
+        random(num_rows, 70),
+        guarded((num_rows, width), torch.float32, stride=width + gap),
+    )
+    if is_gated:
+        silu = _native.activation(0, 0.0, 0.0)
+        _native.gated_linear(matrix(x_TI), weight.native, None, silu, matrix(out_TO))
+    else:
+        _native.linear(matrix(x_TI), weight.native, None, matrix(out_TO))
+    multiply = cpu.gated_linear if is_gated else cpu.linear
+    parts = [multiply(part_TI, weight) for part_TI in torch.split(x_TI, 32)]
+    assert torch.equal(out_TO, torch.cat(parts))
+    first_gap = out_TO.storage_offset() + width
+    assert out_TO.as_strided((num_rows - 1, gap), (width + gap, 1), first_gap).isnan().all()
+
+
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("num_rows", [1, 9, 64])
 @pytest.mark.parametrize("packing", PACKINGS)
