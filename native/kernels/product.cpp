@@ -55,7 +55,7 @@ struct GroupSteps {
     static constexpr Index kCodes = Format::Codes::kBytes;
     static constexpr Index kScales = Format::Scales::kBytes;
     static Index ahead(Index rows) {
-        return rows <= kFewRows && kCodes == kGroup * kPanel ? kNearAhead : kAhead;
+        return rows <= kFewRows && kScales == 2 * kPanel ? kNearAhead : kAhead;
     }
     // Over few rows a single panel is work enough to keep memory busy.
     static bool is_wide(Index num_rows) { return num_rows > kFewRows; }
