@@ -132,16 +132,32 @@ struct Keys {
     }
 };
 
+// Copy a head to its place in the cache. That of a lone token lies far from all others, and is
+// written past the caches: else its lines would be fetched one after another, to be filled.
+inline void place(void* to, const void* head, Index bytes, bool is_lone) {
+    if (is_lone && bytes % 64 == 0 && reinterpret_cast<std::uintptr_t>(to) % 64 == 0) {
+        const auto* from = static_cast<const float*>(head);
+        for (Index i = 0; i < bytes / 4; i += 16) {
+            store_past_caches(static_cast<float*>(to) + i, load(from + i));
+        }
+    } else {
+        __builtin_memcpy(to, head, static_cast<std::size_t>(bytes));
+    }
+}
+
 // Of bfloat16 keys are whole.
 template <class E>
 struct Keys<E, BF16> {
     static void store(const RotateArgs& args, Index t, Index n, Index kv_head,
                       const Workspace& w) {
         const CacheView& cache = args.cache;
+        const Index head_dim = cache.head_dim;
         auto* keys = static_cast<std::uint16_t*>(cache.keys) +
                      cache.key_start(row_at(args, t, kv_head));
+        auto* raw = static_cast<std::uint16_t*>(w.raw);
         for (Index i = 0; i < n; ++i) {
-            rotate_key<E, BF16>(args, t + i, kv_head, w.head, keys + i * cache.head_dim);
+            rotate_key<E, BF16>(args, t + i, kv_head, w.head, raw);
+            place(keys + i * head_dim, raw, head_dim * size_in<BF16>(), n == 1);
         }
     }
 };
@@ -156,8 +172,8 @@ void store_values(const RotateArgs& args, Index t, Index n, Index kv_head, const
         load_head<E>(v + kv_head * head_dim, head_dim, {nullptr, Type::f32}, 0.0f, w.head);
         const float scale = encode<C>(w.head, head_dim, static_cast<Raw*>(w.raw));
         if (cache.type == Type::i8) cache.value_scales[row + i] = scale;
-        __builtin_memcpy(static_cast<Raw*>(cache.values) + (row + i) * head_dim, w.raw,
-                         static_cast<std::size_t>(head_dim * size_in<C>()));
+        place(static_cast<Raw*>(cache.values) + (row + i) * head_dim, w.raw,
+              head_dim * size_in<C>(), n == 1);
     }
 }
 
@@ -201,6 +217,7 @@ void rotate_and_store(const RotateArgs& args, Pool& pool) {
                 float* rotated = memory + padded + 16;
                 const Workspace w = {memory, rotated, rotated + padded};
                 rotate_tokens<decltype(e), decltype(c)>(args, begin, end, w);
+                _mm_sfence();  // what goes past the caches waits for nothing else
             });
         });
     });

@@ -148,9 +148,11 @@ def test_int8_of_zeros_is_zero_and_of_nan_is_nan() -> None:
     assert values_LKD[1:].isnan().all()
 
 
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("head_size", [24, 64])  # of which the second fills cache lines
 @pytest.mark.parametrize("cache", [torch.float32, torch.bfloat16, torch.int8])
-def test_a_token_has_the_same_bits_in_any_schedule(cache: torch.dtype, two_threads: None) -> None:
-    shape = Shape(num_heads=4, num_kv_heads=2, head_size=24, cache=cache)
+def test_a_token_has_the_same_bits_in_any_schedule(cache: torch.dtype, head_size: int) -> None:
+    shape = Shape(num_heads=4, num_kv_heads=2, head_size=head_size, cache=cache)
     inputs = make_inputs(shape, [100], torch.float32)
     table = [[*range(1, 8)]]
     whole, pieces = empty_kv(shape, 8), empty_kv(shape, 8)
