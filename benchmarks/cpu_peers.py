@@ -10,7 +10,7 @@ is loaded by one engine at a time: inferno, llama.cpp, inferno.
 
 What is compared is each engine's own loop over token ids. llama.cpp runs `llama_decode` and draws
 no tokens, as in its own benchmarks; inferno also schedules and draws. Ratios, and shares of the
-limits, are medians of the rounds' own. Limits are measured before each round, in a process of its
+limits, are medians of the rounds' own. Limits are measured after each round, in a process of its
 own: the sum of a large buffer, and a matrix product through PyTorch; `inferno bench` says more.
 Close other programs first, and compare within one run only.
 """
@@ -39,6 +39,7 @@ from inferno.machine import num_usable_cores, read_cpu
 STEPS = 16  # of decoding, in a round
 COLD_TOKENS = 16
 PAUSE = 0.1  # seconds, in which the other engine's threads stop spinning
+SETTLE = 3.0  # seconds, in which the system takes back the memory of a process that ended
 Samples = dict[str, list[float]]
 # Our option for each precision. In the last, llama.cpp runs the file as it is.
 QUANTIZE = {"bf16": "none", "int8": "int8", "int4": "int4", "mxfp4": "none", "mxfp4+int8": "int8"}
@@ -271,12 +272,13 @@ def _run_cases(
                 steps = subject.decode_steps
                 worker.ask("begin", batch=case.requests, context=case.prompt, steps=steps)
             _once(worker, case)
-        for _ in range(subject.rounds):
-            if "inferno" in workers:
-                gauge.read(case)
-            for engine, worker in workers.items():
+        for number in range(subject.rounds):
+            # What comes before changes what follows it, so each engine is the first in turn.
+            for engine in list(workers)[:: -1 if number % 2 else 1]:
                 time.sleep(PAUSE)
-                _add(samples, case.name, engine, _once(worker, case))
+                _add(samples, case.name, engine, _once(workers[engine], case))
+            gauge.read(case)
+            time.sleep(SETTLE)
     for engine, worker in workers.items():
         _add(samples, "most memory held", engine, worker.ask("peak_memory"))
 
