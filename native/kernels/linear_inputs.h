@@ -159,7 +159,8 @@ inline void write_pairs(const typename X::Raw* x, Index width, std::uint32_t* wo
 // Rows whose words are interleaved together, where there are so many.
 constexpr Index kTogether = 16;
 
-// Word w of row r goes to target[w * stride + r].
+// Word w of row r goes to target[w * stride + r]. Sixteen words are read at a time: what lies after
+// the last goes nowhere.
 inline void interleave_words(const std::uint32_t (&rows)[kTogether][kChunk], Index num_words,
                              std::uint32_t* target, Index stride) {
     for (Index w = 0; w < num_words; w += 16) {

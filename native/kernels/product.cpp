@@ -131,6 +131,11 @@ void write_vector(const Product& product, Index row, Index panel, F outputs) {
     store_part<Out>(out, panel * kPanel, product.out.width, outputs);
 }
 
+void write_vector_far(const Product& product, Index row, Index panel, F outputs) {
+    float* out = static_cast<float*>(product.out.data) + row * product.out.stride;
+    store_past_caches(out + panel * kPanel, outputs);
+}
+
 // Whether outputs are floats that are written past the caches. Their panels are whole.
 bool are_far(const Rows& out) {
     return out.type == Type::f32 && out.count * out.width * 4 >= kFarBytes &&
@@ -196,8 +201,7 @@ void write_gated(const Product& product, Range rows, Index pair, const float* su
             const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
             const F outputs = gated<Out>(gate, up, *product.gate);
             if (is_far) {
-                float* out = static_cast<float*>(product.out.data) + row * product.out.stride;
-                store_past_caches(out + pair * kPanel, outputs);
+                write_vector_far(product, row, pair, outputs);
             } else {
                 write_vector<Out>(product, row, pair, outputs);
             }

@@ -126,10 +126,8 @@ def test_more_rows_than_are_multiplied_at_a_time(packing: Packing) -> None:
 def test_a_large_result_is_that_of_its_rows(packing: Packing, *, is_gated: bool) -> None:
     num_rows, width, gap = 277, 1024, 16  # more than a megabyte, in whole panels
     weight, _ = random_weight(packing, 2 * width if is_gated else width, 70)
-    x_TI, out_TO = (
-        random(num_rows, 70),
-        guarded((num_rows, width), torch.float32, stride=width + gap),
-    )
+    x_TI = random(num_rows, 70)
+    out_TO = guarded((num_rows, width), torch.float32, stride=width + gap)
     if is_gated:
         silu = _native.activation(0, 0.0, 0.0)
         _native.gated_linear(matrix(x_TI), weight.native, None, silu, matrix(out_TO))
