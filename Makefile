@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check format setup clients sanitize clean
+.PHONY: demo test check format setup clients sanitize sanitized clean
 
 demo: $(VENV)/.installed
 	$(BIN)/inferno generate --prompt "Once upon a time"
@@ -31,16 +31,38 @@ clients: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[clients]"
 	npm install --silent --no-audit --no-fund --prefix build/node openai
 
-# The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer. The kernels are built
-# apart; -S keeps the editable installation out of the way.
-SANITIZERS := $(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libubsan.so)
+# The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; or, as
+# `make sanitize SANITIZER=thread`, engines at once under ThreadSanitizer, first without Python. The
+# kernels are built apart; -S keeps the editable installation out of the way. LEVELS limits what is
+# built, which takes long: LEVELS=avx2, say, or LEVELS=none for plain C++ alone.
+SANITIZER := address,undefined
+LEVELS := avx2;avx2_vnni;avx512;avx512_bf16
+SANITIZED := build/sanitize-$(SANITIZER)
+runtime = $(shell $(CXX) -print-file-name=lib$(1).so)
+ifeq ($(SANITIZER),thread)
+RUNTIMES := $(call runtime,tsan)
+# Its map of memory has no place for what the system shuffles widely.
+UNSHUFFLED := $(if $(shell command -v setarch),setarch -R)
+else
+RUNTIMES := $(call runtime,asan) $(call runtime,ubsan)
+endif
 sanitize: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
-		--target build/sanitize --config-settings=build-dir=build/sanitize-objects \
-		--config-settings=cmake.define.INFERNO_SANITIZE=ON .
-	PYTHONPATH=build/sanitize:$(wildcard $(VENV)/lib/python3*/site-packages) \
-		LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 \
-		$(BIN)/python -S -m pytest tests/ops/cpu
+		--target $(SANITIZED) --config-settings=build-dir=$(SANITIZED)-objects \
+		--config-settings=cmake.define.INFERNO_SANITIZE=$(SANITIZER) \
+		--config-settings="cmake.define.INFERNO_LEVELS=$(LEVELS)" .
+ifeq ($(SANITIZER),thread)
+	$(UNSHUFFLED) env TSAN_OPTIONS=halt_on_error=1 $(SANITIZED)-objects/engines 1 20
+	$(MAKE) sanitized TESTS=tests/engine/test_many_engines.py SANITIZER=thread
+else
+	$(MAKE) sanitized TESTS=tests/ops/cpu
+endif
+
+# Tests that run what `sanitize` has built.
+sanitized:
+	PYTHONPATH=$(SANITIZED):$(wildcard $(VENV)/lib/python3*/site-packages) \
+		LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 \
+		$(UNSHUFFLED) $(BIN)/python -S -m pytest $(TESTS)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -149,11 +149,12 @@ def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[]
     @torch.inference_mode()
     def run() -> None:
         result: Tensor
-        for weight in weights:
-            result = ops.linear(inputs[weight.shape[1]], weight)
-        if head is not None:
-            result = ops.linear(rows, head)
-        del result
+        with engine._executor._kernels:
+            for weight in weights:
+                result = ops.linear(inputs[weight.shape[1]], weight)
+            if head is not None:
+                result = ops.linear(rows, head)
+            del result
 
     return run
 

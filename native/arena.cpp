@@ -39,6 +39,9 @@ Arena::~Arena() {
 void* Arena::take(std::size_t bytes) {
     bytes = rounded(bytes);
     std::lock_guard<std::mutex> lock(mutex_);
+    // What is given back may become a gap of its own, and giving back must not fail.
+    const std::size_t most_gaps = slabs_.size() + 1 + num_lent_ + 1;
+    if (gaps_.capacity() < most_gaps) gaps_.reserve(2 * most_gaps);
     auto fits = [&](const Gap& gap) { return gap.bytes >= bytes; };
     auto gap = std::find_if(gaps_.begin(), gaps_.end(), fits);
     if (gap == gaps_.end()) {
@@ -49,13 +52,15 @@ void* Arena::take(std::size_t bytes) {
     gap->begin += bytes;
     gap->bytes -= bytes;
     if (gap->bytes == 0) gaps_.erase(gap);
+    ++num_lent_;
     return memory;
 }
 
-void Arena::give_back(void* memory, std::size_t bytes) {
+void Arena::give_back(void* memory, std::size_t bytes) noexcept {
     bytes = rounded(bytes);
     char* begin = static_cast<char*>(memory);
     std::lock_guard<std::mutex> lock(mutex_);
+    --num_lent_;
     auto next = std::lower_bound(gaps_.begin(), gaps_.end(), begin,
                                  [](const Gap& gap, char* at) { return gap.begin < at; });
     if (next != gaps_.end() && begin + bytes == next->begin) {
@@ -80,6 +85,7 @@ std::size_t Arena::size() const {
 // Slabs are large, so that there are few, and what was touched stays dense. Gaps of slabs that happen
 // to touch may be joined: both live as long as the arena.
 void Arena::add_slab(std::size_t bytes) {
+    slabs_.reserve(slabs_.size() + 1);
     const std::size_t whole = std::max(bytes, kSmallestSlab) + kHugePage - 1;
     std::size_t wanted = whole / kHugePage * kHugePage;
     char* slab = static_cast<char*>(large_memory(wanted));

@@ -18,7 +18,7 @@ class Arena {
 
     // Memory aligned to 64 bytes. Throws std::bad_alloc.
     void* take(std::size_t bytes);
-    void give_back(void* memory, std::size_t bytes);
+    void give_back(void* memory, std::size_t bytes) noexcept;
     // Bytes of all slabs.
     std::size_t size() const;
 
@@ -32,6 +32,7 @@ class Arena {
     mutable std::mutex mutex_;
     std::vector<Gap> gaps_;  // by address; neighbours are joined
     std::vector<void*> slabs_;
+    std::size_t num_lent_ = 0;  // pieces
     std::size_t size_ = 0;
 };
 

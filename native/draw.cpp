@@ -188,10 +188,10 @@ const float* row_of(const Rows& rows, std::int64_t row) {
 
 // Calls f(row, helper) for every row; each thread has a helper of its own.
 template <class Helper, class F>
-void for_rows(const Rows& logits, const Kernels& kernels, Pool& pool, F&& f) {
+void for_rows(const Rows& logits, const Kernels& kernels, Team& team, F&& f) {
     const std::int64_t width = logits.width, grain = 1 + kGrainLogits / width;
-    pool.run(logits.count, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
-        Helper helper(kernels, width, pool.scratch(thread, Helper::bytes(width)));
+    team.run(logits.count, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
+        Helper helper(kernels, width, team.scratch(thread, Helper::bytes(width)));
         for (std::int64_t row = begin; row < end; ++row) f(row, helper);
     });
 }
@@ -199,8 +199,8 @@ void for_rows(const Rows& logits, const Kernels& kernels, Pool& pool, F&& f) {
 }  // namespace
 
 void largest(const Rows& logits, const Kernels& kernels, float* peaks, std::int64_t* tokens,
-             Pool& pool) {
-    for_rows<PeakFinder>(logits, kernels, pool, [&](std::int64_t row, PeakFinder& finder) {
+             Team& team) {
+    for_rows<PeakFinder>(logits, kernels, team, [&](std::int64_t row, PeakFinder& finder) {
         const Largest found = finder.find(row_of(logits, row));
         peaks[row] = found.logit;
         tokens[row] = found.token;
@@ -208,8 +208,8 @@ void largest(const Rows& logits, const Kernels& kernels, float* peaks, std::int6
 }
 
 void draw(const Rows& logits, const float* peaks, const std::vector<DrawRule>& rules,
-          const double* uniform, const Kernels& kernels, std::int64_t* tokens, Pool& pool) {
-    for_rows<Drawer>(logits, kernels, pool, [&](std::int64_t row, Drawer& drawer) {
+          const double* uniform, const Kernels& kernels, std::int64_t* tokens, Team& team) {
+    for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer) {
         const DrawRule& rule = rules[static_cast<std::size_t>(row)];
         if (rule.temperature == 0 || !std::isfinite(peaks[row])) return;
         tokens[row] = drawer.draw(row_of(logits, row), rule, peaks[row], uniform[row]);
@@ -217,17 +217,17 @@ void draw(const Rows& logits, const float* peaks, const std::vector<DrawRule>& r
 }
 
 void log_totals(const Rows& logits, const float* peaks, const Kernels& kernels, double* out,
-                Pool& pool) {
+                Team& team) {
     const float unit = unit_weight(logits.width);
-    for_rows<Drawer>(logits, kernels, pool, [&](std::int64_t row, Drawer& drawer) {
+    for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer) {
         const Scale scale = {peaks[row], 1, unit, 0};
         out[row] = std::log(drawer.blocks(row_of(logits, row), scale).mass() / unit);
     });
 }
 
 void top_tokens(const Rows& logits, std::int64_t count, const Kernels& kernels,
-                std::int64_t* tokens, Pool& pool) {
-    for_rows<Ranker>(logits, kernels, pool, [&](std::int64_t row, Ranker& ranker) {
+                std::int64_t* tokens, Team& team) {
+    for_rows<Ranker>(logits, kernels, team, [&](std::int64_t row, Ranker& ranker) {
         std::int64_t* out = tokens + row * count;
         std::fill(out, out + count, 0);
         if (!ranker.read(row_of(logits, row))) return;

@@ -19,18 +19,18 @@ struct DrawRule {
 
 // Logits are float32. Each row's highest logit, NaN where it holds one, and the first token that
 // has it.
-void largest(const Rows& logits, const Kernels&, float* peaks, std::int64_t* tokens, Pool&);
+void largest(const Rows& logits, const Kernels&, float* peaks, std::int64_t* tokens, Team&);
 
 // A token for each row, by its rule and its random number in [0, 1). Rows that are not drawn, or
 // whose peak is not finite, are passed over.
 void draw(const Rows& logits, const float* peaks, const std::vector<DrawRule>& rules,
-          const double* uniform, const Kernels&, std::int64_t* tokens, Pool&);
+          const double* uniform, const Kernels&, std::int64_t* tokens, Team&);
 
 // The logarithm of each row's sum of exponentials, less its peak.
-void log_totals(const Rows& logits, const float* peaks, const Kernels&, double* out, Pool&);
+void log_totals(const Rows& logits, const float* peaks, const Kernels&, double* out, Team&);
 
 // The first `count` tokens of each row, ranked: [rows][count]. Zeros where a row holds NaN.
 void top_tokens(const Rows& logits, std::int64_t count, const Kernels&, std::int64_t* tokens,
-                Pool&);
+                Team&);
 
 }  // namespace inferno

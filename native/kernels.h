@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "pool.h"
+#include "team.h"
 #include "types.h"
 
 namespace inferno {
@@ -135,21 +135,21 @@ constexpr std::int64_t kLogitBlock = 256;  // logits that have one peak and one 
 
 struct Kernels {
     const char* level;
-    void (*linear)(const LinearArgs&, Pool&);
-    void (*experts)(const ExpertsArgs&, Pool&);
+    void (*linear)(const LinearArgs&, Team&);
+    void (*experts)(const ExpertsArgs&, Team&);
     // Rows `ids` of a packed weight, unpacked: out is [T, inputs].
-    void (*embedding)(const std::int64_t* ids, const Weight&, const Rows& out, Pool&);
+    void (*embedding)(const std::int64_t* ids, const Weight&, const Rows& out, Team&);
     // out[t] = cos(position * frequency) and then the sines, times factor: [num_tokens][2 * half].
     void (*cos_sin)(const BatchView& batch, const float* frequencies, std::int64_t half,
-                    float factor, float* out, Pool&);
-    void (*rms_norm)(const NormArgs&, Pool&);
-    void (*rotate_and_store)(const RotateArgs&, Pool&);
-    void (*attention)(const AttentionArgs&, Pool&);
+                    float factor, float* out, Team&);
+    void (*rms_norm)(const NormArgs&, Team&);
+    void (*rotate_and_store)(const RotateArgs&, Team&);
+    void (*attention)(const AttentionArgs&, Team&);
     // x is [T, 2F], gates first; out is [T, F].
-    void (*gate)(const Rows& x, const Activation&, const Rows& out, Pool&);
+    void (*gate)(const Rows& x, const Activation&, const Rows& out, Team&);
     // Quantize rows of a weight into `target` (int8 or int4), from output `first` on, a multiple of
     // 16; their number is one too, but at the weight's end.
-    void (*quantize)(const Rows& source, std::int64_t first, const Weight& target, Pool&);
+    void (*quantize)(const Rows& source, std::int64_t first, const Weight& target, Team&);
 
     // Of a row of logits, for draw.cpp: each block's largest, NaN if it holds one; each block's sum
     // of weights, which is exact; and weights.

@@ -68,7 +68,7 @@ const Kernels* find_kernels(const char* name) {
     Level all[5];
     const int count = levels(all);
     for (int i = 0; i < count; ++i) {
-        if (all[i].is_here && std::strcmp(all[i].name, name) == 0) return all[i].table();
+        if (std::strcmp(all[i].name, name) == 0) return all[i].is_here ? all[i].table() : nullptr;
     }
     return nullptr;
 }
@@ -77,7 +77,7 @@ const Kernels* best_kernels() {
     Level all[5];
     const int count = levels(all);
     for (int i = 0; i < count; ++i) {
-        if (all[i].is_here) return all[i].table();
+        if (all[i].is_here && all[i].table()) return all[i].table();
     }
     return nullptr;
 }

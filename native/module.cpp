@@ -2,45 +2,26 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "arena.h"
 #include "checksum.h"
 #include "kernels.h"
 #include "module.h"
 #include "pack.h"
-#include "pool.h"
 #include "prefault.h"
 #include "route.h"
 
 namespace nb = nanobind;
 using namespace inferno;
 
-namespace {
-
-// What the process has one of: the chosen level, the pool that owns the cores.
-const Kernels* kernels = best_kernels();
-std::unique_ptr<Pool> pool;
-
-}  // namespace
-
 namespace inferno {
-
-const Kernels& the_kernels() { return *kernels; }
-
-Pool& the_pool() {
-    if (!pool) pool = std::make_unique<Pool>(1);
-    return *pool;
-}
 
 Rows rows(nb::handle matrix) {
     nb::tuple t = nb::borrow<nb::tuple>(matrix);
@@ -53,24 +34,11 @@ Rows rows(nb::handle matrix) {
 
 namespace {
 
-using Call = std::function<void()>;
-
-// The calls of a step, to be made again without Python between them.
-struct Program {
-    std::vector<Call> calls;
-
-    void run() const {
-        for (const Call& call : calls) call();
-    }
-};
-
-Program* recorded = nullptr;  // the program that is being recorded, if any
-
 template <class F>
 void submit(F&& call) {
-    if (recorded) recorded->calls.emplace_back(call);
-    nb::gil_scoped_release released;
-    call();
+    KernelContext& context = KernelContext::current();
+    if (context.recording) context.recording->add(call);
+    run_now(call);
 }
 
 // A vector that may be absent: None, or (address, type).
@@ -80,15 +48,10 @@ Optional optional(nb::handle vector) {
     return {pointer(nb::cast<std::uintptr_t>(t[0])), static_cast<Type>(nb::cast<int>(t[1]))};
 }
 
-void set_threads(int num_threads) {
-    if (pool && pool->num_threads() == num_threads) return;
-    pool = std::make_unique<Pool>(num_threads);
-}
-
 void set_level(const std::string& name) {
     const Kernels* found = find_kernels(name.c_str());
     if (!found) throw std::invalid_argument("this processor has no level " + name);
-    kernels = found;
+    set_kernels(*found);
 }
 
 std::vector<std::string> levels() {
@@ -137,19 +100,20 @@ CacheView make_cache(std::uintptr_t keys, std::uintptr_t values, std::uintptr_t 
 
 void pack_rows(nb::handle source, std::int64_t first, const Weight& target) {
     const Rows input = rows(source);
-    nb::gil_scoped_release released;
     const bool is_quantized = target.packing == Packing::int8 || target.packing == Packing::int4;
-    (is_quantized ? kernels->quantize : pack)(input, first, target, the_pool());
+    const auto fill = is_quantized ? the_kernels().quantize : pack;
+    run_now([&](Team& team) { fill(input, first, target, team); });
 }
 
 void pack_mx(std::uintptr_t blocks, std::uintptr_t scales, const Weight& target) {
-    nb::gil_scoped_release released;
-    pack_mxfp4(array<std::uint8_t>(blocks), array<std::uint8_t>(scales), target, the_pool());
+    run_now([&](Team& team) {
+        pack_mxfp4(array<std::uint8_t>(blocks), array<std::uint8_t>(scales), target, team);
+    });
 }
 
 void linear(nb::handle x, const Weight& weight, nb::handle bias, nb::handle out) {
     const LinearArgs args = {rows(x), weight, optional(bias), rows(out)};
-    submit([args] { kernels->linear(args, the_pool()); });
+    submit([args](Team& team) { the_kernels().linear(args, team); });
 }
 
 void gated_linear(nb::handle x, const Weight& weight, nb::handle bias, const Activation& activation,
@@ -158,30 +122,33 @@ void gated_linear(nb::handle x, const Weight& weight, nb::handle bias, const Act
         throw std::invalid_argument("a half of a gated weight must be whole panels");
     }
     const LinearArgs args = {rows(x), weight, optional(bias), rows(out), true, activation};
-    submit([args] { kernels->linear(args, the_pool()); });
+    submit([args](Team& team) { the_kernels().linear(args, team); });
 }
 
-// The weights of a mixture's experts, kept together because kernels index them by expert.
+// The weights of a mixture's experts, kept together because kernels index them by expert. Recorded
+// calls share them.
 struct Weights {
-    std::vector<Weight> list;
+    std::shared_ptr<const std::vector<Weight>> list;
 };
 
 void experts(nb::handle x, std::uintptr_t chosen, std::uintptr_t weights, std::int64_t num_chosen,
-             const std::shared_ptr<Weights>& gate_up, const std::shared_ptr<Weights>& down,
+             const Weights& gate_up, const Weights& down,
              nb::handle gate_up_bias, nb::handle down_bias, const Activation& activation,
              nb::handle out) {
     const ExpertsArgs args = {rows(x),
                               array<std::int64_t>(chosen),
                               array<float>(weights),
                               num_chosen,
-                              static_cast<std::int64_t>(gate_up->list.size()),
-                              gate_up->list.data(),
-                              down->list.data(),
+                              static_cast<std::int64_t>(gate_up.list->size()),
+                              gate_up.list->data(),
+                              down.list->data(),
                               optional(gate_up_bias),
                               optional(down_bias),
                               activation,
                               rows(out)};
-    submit([args, gate_up, down] { kernels->experts(args, the_pool()); });
+    submit([args, up = gate_up.list, down = down.list](Team& team) {
+        the_kernels().experts(args, team);
+    });
 }
 
 void route_tokens(nb::handle logits, std::int64_t num_chosen, bool renormalize,
@@ -189,27 +156,31 @@ void route_tokens(nb::handle logits, std::int64_t num_chosen, bool renormalize,
     const Rows input = rows(logits);
     std::int64_t* chosen = static_cast<std::int64_t*>(pointer(experts));
     float* weight = static_cast<float*>(pointer(weights));
-    submit([=] { route(input, num_chosen, renormalize, chosen, weight); });
+    submit([=](Team&) { route(input, num_chosen, renormalize, chosen, weight); });
 }
 
 void embedding(std::uintptr_t ids, const Weight& weight, nb::handle out) {
     const std::int64_t* id = array<std::int64_t>(ids);
     const Rows result = rows(out);
-    submit([id, weight, result] { kernels->embedding(id, weight, result, the_pool()); });
+    submit([id, weight, result](Team& team) {
+        the_kernels().embedding(id, weight, result, team);
+    });
 }
 
 void cos_sin(const BatchView& batch, std::uintptr_t frequencies, std::int64_t half, float factor,
              std::uintptr_t out) {
     const float* frequency = array<float>(frequencies);
     float* result = static_cast<float*>(pointer(out));
-    submit([=] { kernels->cos_sin(batch, frequency, half, factor, result, the_pool()); });
+    submit([=](Team& team) {
+        the_kernels().cos_sin(batch, frequency, half, factor, result, team);
+    });
 }
 
 void rms_norm(nb::handle x, std::uintptr_t residual, std::uintptr_t sum, nb::handle weight,
               float eps, nb::handle out) {
     const NormArgs args = {rows(x),         pointer(residual), pointer(sum),
                            optional(weight), eps,               rows(out)};
-    submit([args] { kernels->rms_norm(args, the_pool()); });
+    submit([args](Team& team) { the_kernels().rms_norm(args, team); });
 }
 
 void rotate_and_store(nb::handle q, nb::handle k, nb::handle v, std::uintptr_t angles,
@@ -218,47 +189,46 @@ void rotate_and_store(nb::handle q, nb::handle k, nb::handle v, std::uintptr_t a
     RotateArgs args = {rows(q),        rows(k), rows(v),   array<float>(angles), optional(q_norm),
                        optional(k_norm), eps,     num_heads, nullptr,              cache,
                        rows(out)};
-    submit([args, batch]() mutable {
+    submit([args, batch](Team& team) mutable {
         args.batch = &batch;
-        kernels->rotate_and_store(args, the_pool());
+        the_kernels().rotate_and_store(args, team);
     });
 }
 
 void attention(nb::handle q, std::int64_t num_heads, float scale, nb::handle sinks,
                const BatchView& batch, const CacheView& cache, nb::handle out) {
     AttentionArgs args = {rows(q), num_heads, scale, optional(sinks), nullptr, cache, rows(out)};
-    submit([args, batch]() mutable {
+    submit([args, batch](Team& team) mutable {
         args.batch = &batch;
-        kernels->attention(args, the_pool());
+        the_kernels().attention(args, team);
     });
 }
 
 void gate(nb::handle x, const Activation& activation, nb::handle out) {
     const Rows input = rows(x);
     const Rows result = rows(out);
-    submit([=] { kernels->gate(input, activation, result, the_pool()); });
+    submit([=](Team& team) { the_kernels().gate(input, activation, result, team); });
 }
 
-// A torch tensor whose memory the arena gets back when its last view ends.
-nb::object empty(std::shared_ptr<Arena> arena, const std::vector<std::size_t>& shape, int type) {
+// A torch tensor whose memory the context's arena gets back when its last view ends.
+nb::object empty(nb::handle sizes, int type) {
+    const std::vector<std::size_t> shape = elements<std::size_t>(sizes);
     std::size_t count = 1;
     for (std::size_t size : shape) count *= size;
     const std::size_t bytes = count * static_cast<std::size_t>(size_of(static_cast<Type>(type)));
     struct Loan {
         std::shared_ptr<Arena> arena;
-        void* memory;
         std::size_t bytes;
+        void* memory = arena->take(bytes);
+        ~Loan() { arena->give_back(memory, bytes); }
     };
-    Loan* loan = new Loan{arena, arena->take(bytes), bytes};
-    nb::capsule owner(loan, [](void* p) noexcept {
-        Loan* ended = static_cast<Loan*>(p);
-        ended->arena->give_back(ended->memory, ended->bytes);
-        delete ended;
-    });
+    std::unique_ptr<Loan> loan(new Loan{KernelContext::current().arena(), bytes});
+    nb::capsule owner(loan.get(), [](void* p) noexcept { delete static_cast<Loan*>(p); });
+    void* memory = loan.release()->memory;
     nb::dlpack::dtype dtype = nb::dtype<float>();
     if (static_cast<Type>(type) == Type::bf16) dtype = {4 /* DLPack's bfloat */, 16, 1};
     if (static_cast<Type>(type) == Type::i64) dtype = nb::dtype<std::int64_t>();
-    return nb::cast(nb::ndarray<nb::pytorch>(loan->memory, shape.size(), shape.data(), owner,
+    return nb::cast(nb::ndarray<nb::pytorch>(memory, shape.size(), shape.data(), owner,
                                              nullptr, dtype));
 }
 
@@ -273,19 +243,29 @@ NB_MODULE(_native, m) {
     nb::class_<CacheView>(m, "Cache");
     nb::class_<Activation>(m, "Activation");
     nb::class_<Weights>(m, "Weights");
-    nb::class_<Arena>(m, "Arena")
-        .def(nb::init<>())
-        .def_prop_ro("size", &Arena::size);
+    nb::class_<KernelContext>(m, "KernelContext")
+        .def(nb::init<int>())
+        // The binding keeps it alive: an interrupt that comes just before `__exit__` skips that, and
+        // then the thread stays bound.
+        .def("__enter__",
+             [](nb::object self) {
+                 nb::cast<KernelContext&>(self).enter();
+                 self.inc_ref();
+                 return self;
+             })
+        .def("__exit__",
+             [](nb::handle self, nb::args /* problem */) {
+                 nb::cast<KernelContext&>(self).leave();
+                 self.dec_ref();
+             })
+        .def_prop_ro("num_threads", [](const KernelContext& c) { return c.team.num_threads(); })
+        .def_prop_ro("arena_size", [](const KernelContext& c) { return c.arena()->size(); });
     nb::class_<Program>(m, "Program")
-        .def(nb::init<>())
-        .def("start", [](Program& program) {
-            if (recorded) throw std::runtime_error("a program is being recorded already");
-            program.calls.clear();
-            recorded = &program;
-        })
-        .def("stop", [](Program&) { recorded = nullptr; })
+        .def(nb::init<KernelContext&>(), nb::keep_alive<1, 2>())
+        .def("start", &Program::start)
+        .def("stop", &Program::stop)
         .def("run", &Program::run, nb::call_guard<nb::gil_scoped_release>())
-        .def("__len__", [](const Program& program) { return program.calls.size(); });
+        .def("__len__", &Program::size);
 
     nb::class_<Prefault>(m, "Prefault")
         .def(
@@ -302,10 +282,9 @@ NB_MODULE(_native, m) {
         .def_prop_ro("is_done", &Prefault::is_done);
 
     m.def("levels", &levels);
-    m.def("level", [] { return kernels->level; });
+    m.def("level", [] { return the_kernels().level; });
     m.def("set_level", &set_level);
-    m.def("set_threads", &set_threads);
-    m.def("threads", [] { return the_pool().num_threads(); });
+    m.def("threads", [] { return KernelContext::current().team.num_threads(); });
 
     m.def("weight", &make_weight);
     m.def("batch", &make_batch);
@@ -313,8 +292,8 @@ NB_MODULE(_native, m) {
     m.def("activation", [](int kind, float alpha, float limit) {
         return Activation{static_cast<Gate>(kind), alpha, limit};
     });
-    m.def("weights", [](std::vector<Weight> list) {
-        return std::make_shared<Weights>(Weights{std::move(list)});
+    m.def("weights", [](const std::vector<Weight>& list) {
+        return Weights{std::make_shared<const std::vector<Weight>>(list)};
     });
     m.def("empty", &empty);
     m.def("xxh64", [](std::uintptr_t data, std::size_t bytes) {

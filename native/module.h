@@ -4,15 +4,11 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <vector>
 
-#include "kernels.h"
-#include "pool.h"
+#include "context.h"
 
 namespace inferno {
-
-// What the process has one of: the chosen level, the pool that owns the cores.
-const Kernels& the_kernels();
-Pool& the_pool();
 
 inline void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
@@ -21,8 +17,26 @@ const T* array(std::uintptr_t address) {
     return reinterpret_cast<const T*>(address);
 }
 
+// What a sequence of numbers holds. nanobind's own casts end the process where memory runs out.
+template <class T>
+std::vector<T> elements(nanobind::handle sequence) {
+    std::vector<T> values;
+    values.reserve(nanobind::len(sequence));
+    for (nanobind::handle value : sequence) values.push_back(nanobind::cast<T>(value));
+    return values;
+}
+
 // A matrix as Python names it: (address, type, rows, columns, stride).
 Rows rows(nanobind::handle matrix);
+
+// Run what is never recorded, without the GIL.
+template <class F>
+void run_now(F&& call) {
+    KernelContext& context = KernelContext::current();
+    nanobind::gil_scoped_release released;
+    Team::Turn turn(context.team);
+    call(context.team);
+}
 
 void bind_draw(nanobind::module_& m);
 

@@ -1,6 +1,5 @@
 // The Python face of drawing tokens, which comes after a step and is never recorded.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
 
 #include <stdexcept>
 #include <vector>
@@ -15,6 +14,7 @@ namespace inferno {
 namespace {
 
 using Int64s = std::vector<std::int64_t>;
+using Doubles = std::vector<double>;
 
 struct DrawRules {
     std::vector<DrawRule> rows;
@@ -25,8 +25,12 @@ T* output(std::uintptr_t address) {
     return static_cast<T*>(pointer(address));
 }
 
-DrawRules draw_rules(const std::vector<double>& temperatures, const Int64s& top_ks,
-                     const std::vector<double>& top_ps, const std::vector<double>& min_ps) {
+DrawRules draw_rules(nb::handle some_temperatures, nb::handle some_top_ks, nb::handle some_top_ps,
+                     nb::handle some_min_ps) {
+    const Doubles temperatures = elements<double>(some_temperatures);
+    const Int64s top_ks = elements<std::int64_t>(some_top_ks);
+    const Doubles top_ps = elements<double>(some_top_ps);
+    const Doubles min_ps = elements<double>(some_min_ps);
     DrawRules rules;
     for (std::size_t i = 0; i < temperatures.size(); ++i) {
         rules.rows.push_back({temperatures[i], top_ks.at(i), top_ps.at(i), min_ps.at(i)});
@@ -36,12 +40,16 @@ DrawRules draw_rules(const std::vector<double>& temperatures, const Int64s& top_
 
 void find_largest(nb::handle logits, std::uintptr_t peaks, std::uintptr_t tokens) {
     const Rows input = rows(logits);
-    nb::gil_scoped_release released;
-    largest(input, the_kernels(), output<float>(peaks), output<std::int64_t>(tokens), the_pool());
+    run_now([&](Team& team) {
+        largest(input, the_kernels(), output<float>(peaks), output<std::int64_t>(tokens), team);
+    });
 }
 
-void random_numbers(const Int64s& seeds, const Int64s& sample_indices, const Int64s& positions,
+void random_numbers(nb::handle some_seeds, nb::handle some_indices, nb::handle some_positions,
                     std::int64_t purpose, std::int64_t lane, std::uintptr_t out) {
+    const Int64s seeds = elements<std::int64_t>(some_seeds);
+    const Int64s sample_indices = elements<std::int64_t>(some_indices);
+    const Int64s positions = elements<std::int64_t>(some_positions);
     const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
     for (std::size_t i = 0; i < seeds.size(); ++i) {
         output<double>(out)[i] =
@@ -56,21 +64,24 @@ void draw_tokens(nb::handle logits, std::uintptr_t peaks, const DrawRules& rules
     if (static_cast<std::int64_t>(rules.rows.size()) != input.count) {
         throw std::invalid_argument("each row needs a rule");
     }
-    nb::gil_scoped_release released;
-    draw(input, array<float>(peaks), rules.rows, array<double>(uniform), the_kernels(),
-         output<std::int64_t>(tokens), the_pool());
+    run_now([&](Team& team) {
+        draw(input, array<float>(peaks), rules.rows, array<double>(uniform), the_kernels(),
+             output<std::int64_t>(tokens), team);
+    });
 }
 
 void log_total(nb::handle logits, std::uintptr_t peaks, std::uintptr_t out) {
     const Rows input = rows(logits);
-    nb::gil_scoped_release released;
-    log_totals(input, array<float>(peaks), the_kernels(), output<double>(out), the_pool());
+    run_now([&](Team& team) {
+        log_totals(input, array<float>(peaks), the_kernels(), output<double>(out), team);
+    });
 }
 
 void likeliest(nb::handle logits, std::int64_t count, std::uintptr_t tokens) {
     const Rows input = rows(logits);
-    nb::gil_scoped_release released;
-    top_tokens(input, count, the_kernels(), output<std::int64_t>(tokens), the_pool());
+    run_now([&](Team& team) {
+        top_tokens(input, count, the_kernels(), output<std::int64_t>(tokens), team);
+    });
 }
 
 }  // namespace

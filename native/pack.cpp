@@ -35,10 +35,10 @@ struct BF16 {
 
 // Rows [begin, end) of the source; inputs go in units of `Unit` that lie side by side in a lane.
 template <class To, int Unit, class From>
-void pack_panels(const Rows& source, std::int64_t first, const Weight& target, Pool& pool) {
+void pack_panels(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
     const std::int64_t num_units = round_up(target.inputs, Unit) / Unit;
     const std::int64_t num_panels = round_up(source.count, kPanel) / kPanel;
-    pool.run(num_panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(num_panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t p = begin; p < end; ++p) {
             auto* panel = static_cast<typename To::Stored*>(const_cast<void*>(target.data)) +
                           (first / kPanel + p) * num_units * kPanel * Unit;
@@ -57,11 +57,11 @@ void pack_panels(const Rows& source, std::int64_t first, const Weight& target, P
 }
 
 template <class To, int Unit>
-void pack_any(const Rows& source, std::int64_t first, const Weight& target, Pool& pool) {
+void pack_any(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
     if (source.type == Type::f32) {
-        pack_panels<To, Unit, float>(source, first, target, pool);
+        pack_panels<To, Unit, float>(source, first, target, team);
     } else {
-        pack_panels<To, Unit, std::uint16_t>(source, first, target, pool);
+        pack_panels<To, Unit, std::uint16_t>(source, first, target, team);
     }
 }
 
@@ -82,19 +82,19 @@ void place_group(const std::uint8_t* block, std::uint8_t* group, std::int64_t la
 
 }  // namespace
 
-void pack(const Rows& source, std::int64_t first, const Weight& target, Pool& pool) {
+void pack(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
     if (target.packing == Packing::f32) {
-        pack_any<F32, 1>(source, first, target, pool);
+        pack_any<F32, 1>(source, first, target, team);
     } else {
-        pack_any<BF16, 2>(source, first, target, pool);
+        pack_any<BF16, 2>(source, first, target, team);
     }
 }
 
 void pack_mxfp4(const std::uint8_t* blocks, const std::uint8_t* scales, const Weight& target,
-                Pool& pool) {
+                Team& team) {
     const std::int64_t num_groups = target.inputs / kGroup;
     const std::int64_t num_panels = round_up(target.outputs, kPanel) / kPanel;
-    pool.run(num_panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(num_panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
         static const std::uint8_t nothing[kGroup / 2] = {};
         for (std::int64_t p = begin; p < end; ++p) {
             auto* panel = static_cast<std::uint8_t*>(const_cast<void*>(target.data)) +

@@ -1,16 +1,20 @@
-// The pool's threads: how they wait, how they share out pieces.
+// The pool's threads: how they wait, how they share out pieces, and whose turn it is.
 #include "pool.h"
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
+#include <exception>
+#include <memory>
 #include <mutex>
-#include <new>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
 #endif
 
 namespace inferno {
@@ -28,116 +32,195 @@ inline void relax() {
 #endif
 }
 
-struct Scratch {
-    void* memory = nullptr;
-    std::size_t bytes = 0;
+// Turns in the order of asking. Each waiter sleeps by itself, and is handed the turn.
+class Queue {
+   public:
+    void enter() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (!is_taken_) return static_cast<void>(is_taken_ = true);
+        Waiter waiter;
+        *last_ = &waiter;
+        last_ = &waiter.next;
+        waiter.wake.wait(lock, [&] { return waiter.has_turn; });
+    }
+
+    void leave() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        Waiter* first = first_;
+        if (!first) return static_cast<void>(is_taken_ = false);
+        first_ = first->next;
+        if (!first_) last_ = &first_;
+        first->has_turn = true;
+        first->wake.notify_one();  // under the lock: the waiter lies on a stack that may end
+    }
+
+   private:
+    struct Waiter {
+        Waiter* next = nullptr;
+        bool has_turn = false;
+        std::condition_variable wake;
+    };
+    std::mutex mutex_;
+    bool is_taken_ = false;
+    Waiter* first_ = nullptr;
+    Waiter** last_ = &first_;
+};
+
+struct Worker {
+    int thread;  // from 1 on: the borrower is thread 0
+    alignas(64) std::atomic<bool> is_asleep{false};
+    std::mutex mutex;
+    std::condition_variable wake;
 };
 
 }  // namespace
 
+// Who may touch what: while `ticket` is even and `inside` is 0 the job is the borrower's, who is one
+// at a time. Else it is read by all who entered: a worker counts itself into `inside` and then looks
+// at `ticket` again, the borrower makes `ticket` even and then looks at `inside`. In whatever order
+// these four happen, either the worker finds the job closed or the borrower waits for it.
 struct Pool::State {
-    // One kernel's work. Workers join while `ticket` is odd; `inside` counts them.
-    alignas(64) std::atomic<std::uint64_t> ticket{0};
+    alignas(64) std::atomic<std::uint64_t> ticket{0};  // odd: a job is open
+    std::atomic<int> num_threads{1};                   // of the job; changes only while it is closed
     alignas(64) std::atomic<std::int64_t> next{0};
     alignas(64) std::atomic<int> inside{0};
+
     std::int64_t count = 0;
     std::int64_t grain = 1;
     Body body = nullptr;
     void* context = nullptr;
+    std::atomic<bool> has_failed{false};
+    std::exception_ptr problem;  // the first one's, who found has_failed unset
 
-    alignas(64) std::atomic<int> sleepers{0};
-    std::atomic<bool> is_closing{false};
-    std::mutex mutex;
-    std::condition_variable wake;
-    std::vector<std::thread> workers;
-    std::vector<Scratch> scratch;
+    alignas(64) Queue queue;
+    int num_lent = 1;
+    std::vector<Worker*> workers;
+
+    void add_worker() {
+        auto worker = std::make_unique<Worker>();
+        worker->thread = static_cast<int>(workers.size()) + 1;
+        workers.reserve(workers.size() + 1);
+        std::thread([this, worker = worker.get()] { serve(*worker); }).detach();
+        workers.push_back(worker.release());
+    }
 
     void work(int thread) {
-        for (;;) {
-            const std::int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
-            if (begin >= count) return;
-            const std::int64_t end = begin + grain < count ? begin + grain : count;
-            body(context, begin, end, thread);
+        try {
+            for (;;) {
+                const std::int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+                if (begin >= count) return;
+                const std::int64_t end = count - begin > grain ? begin + grain : count;
+                body(context, begin, end, thread);
+            }
+        } catch (...) {
+            next.store(count, std::memory_order_relaxed);
+            if (!has_failed.exchange(true)) problem = std::current_exception();
         }
     }
 
-    // Returns the first ticket after `seen`, or stops spinning and sleeps until there is one.
-    std::uint64_t wait_for_ticket(std::uint64_t seen) {
+    // Whether there is a newer ticket than `seen`, which concerns that worker.
+    bool is_called(const Worker& worker, std::uint64_t seen) const {
+        return ticket.load() != seen &&
+               worker.thread < num_threads.load(std::memory_order_relaxed);
+    }
+
+    // Returns when the worker is called. It stops spinning and sleeps if that takes long.
+    void wait(Worker& worker, std::uint64_t seen) {
         for (int spin = 0; spin < kSpins; ++spin) {
-            const std::uint64_t now = ticket.load(std::memory_order_acquire);
-            if (now != seen || is_closing.load(std::memory_order_relaxed)) return now;
+            if (is_called(worker, seen)) return;
             relax();
         }
-        std::unique_lock<std::mutex> lock(mutex);
-        sleepers.fetch_add(1);
-        wake.wait(lock, [&] { return ticket.load() != seen || is_closing.load(); });
-        sleepers.fetch_sub(1);
-        return ticket.load(std::memory_order_acquire);
+        std::unique_lock<std::mutex> lock(worker.mutex);
+        worker.is_asleep.store(true);
+        worker.wake.wait(lock, [&] { return is_called(worker, seen); });
+        worker.is_asleep.store(false);
     }
 
-    void serve(int thread) {
+    void serve(Worker& worker) {
+        // The runtime's memory for a thread's exceptions comes when it is first asked for, and the
+        // system ends a process that has none left then.
+        (void)std::uncaught_exceptions();
         std::uint64_t seen = 0;
         for (;;) {
-            seen = wait_for_ticket(seen);
-            if (is_closing.load(std::memory_order_relaxed)) return;
-            // Enter only work that is still open: the caller closes it, then waits for `inside`.
+            wait(worker, seen);
+            seen = ticket.load();
+            if (seen % 2 == 0) continue;
             inside.fetch_add(1);
-            if (ticket.load() == seen && seen % 2 == 1) work(thread);
+            if (ticket.load() == seen && worker.thread < num_threads.load()) work(worker.thread);
             inside.fetch_sub(1);
+        }
+    }
+
+    // The lock is for those who are about to sleep: they have seen the ticket, or hear the call.
+    void wake_workers() {
+        for (int thread = 1; thread < num_lent; ++thread) {
+            Worker& worker = *workers[static_cast<std::size_t>(thread) - 1];
+            if (!worker.is_asleep.load()) continue;
+            { std::lock_guard<std::mutex> lock(worker.mutex); }
+            worker.wake.notify_one();
+        }
+    }
+
+    // A worker may have been put off its core in the middle of a piece: then it gets the caller's.
+    void wait_for_workers() {
+        for (int spin = 0; inside.load() != 0; ++spin) {
+            if (spin < kSpins) {
+                relax();
+            } else {
+                std::this_thread::yield();
+            }
         }
     }
 };
 
-Pool::Pool(int num_threads) : state_(new State), num_threads_(num_threads < 1 ? 1 : num_threads) {
-    state_->scratch.resize(static_cast<std::size_t>(num_threads_) + 1);
-    for (int thread = 1; thread < num_threads_; ++thread) {
-        state_->workers.emplace_back([this, thread] { state_->serve(thread); });
-    }
-}
+Pool::Pool() : state_(new State) {}
 
-Pool::~Pool() {
-    {
-        std::lock_guard<std::mutex> lock(state_->mutex);
-        state_->is_closing.store(true);
-    }
-    state_->wake.notify_all();
-    for (std::thread& worker : state_->workers) worker.join();
-    for (Scratch& scratch : state_->scratch) std::free(scratch.memory);
-    delete state_;
-}
-
-void Pool::run_pieces(std::int64_t count, std::int64_t grain, Body body, void* context) {
-    if (count <= 0) return;
+void Pool::lend(int num_threads) {
     State& state = *state_;
-    if (num_threads_ == 1 || count <= grain) {
-        body(context, 0, count, 0);
-        return;
+    state.queue.enter();
+    state.num_lent = num_threads;
+    try {
+        while (static_cast<int>(state.workers.size()) < num_threads - 1) state.add_worker();
+    } catch (...) {
+        state.queue.leave();
+        throw;
     }
+}
+
+void Pool::take_back() { state_->queue.leave(); }
+
+void Pool::run(std::int64_t count, std::int64_t grain, Body body, void* context) {
+    State& state = *state_;
     state.count = count;
     state.grain = grain;
     state.body = body;
     state.context = context;
+    state.has_failed.store(false, std::memory_order_relaxed);
+    state.num_threads.store(state.num_lent, std::memory_order_relaxed);
     state.next.store(0, std::memory_order_relaxed);
     state.ticket.fetch_add(1);  // odd: open
-    if (state.sleepers.load() > 0) {
-        { std::lock_guard<std::mutex> lock(state.mutex); }
-        state.wake.notify_all();
-    }
+    state.wake_workers();
     state.work(0);
     state.ticket.fetch_add(1);  // even: closed
-    while (state.inside.load() != 0) relax();
+    state.wait_for_workers();
+    if (state.has_failed.load(std::memory_order_relaxed)) {
+        std::rethrow_exception(std::exchange(state.problem, nullptr));
+    }
 }
 
-void* Pool::scratch(int thread, std::size_t bytes) {
-    Scratch& scratch = state_->scratch[static_cast<std::size_t>(thread)];
-    if (scratch.bytes < bytes) {
-        std::free(scratch.memory);
-        const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
-        scratch.memory = std::aligned_alloc(64, rounded);
-        scratch.bytes = scratch.memory ? rounded : 0;
-        if (!scratch.memory) throw std::bad_alloc();
-    }
-    return scratch.memory;
-}
+namespace {
+
+std::atomic<Pool*> pool{new Pool};
+
+#if defined(__unix__) || defined(__APPLE__)
+// The threads stayed with the parent, and locks with whoever held them. What is left of the old pool
+// is never touched again.
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { pool.store(new Pool); });
+#endif
+
+}  // namespace
+
+Pool& the_pool() { return *pool.load(); }
 
 }  // namespace inferno

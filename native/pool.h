@@ -1,7 +1,6 @@
-// A pool of threads that owns the cores: bounded spinning between kernels, then sleep.
+// The process's one pool of threads, lent to one team at a time, in the order of asking.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace inferno {
@@ -9,38 +8,34 @@ namespace inferno {
 // What a thread is told: do parts [begin, end) of the work.
 using Body = void (*)(void* context, std::int64_t begin, std::int64_t end, int thread);
 
+// Two pools that spin on the same cores would ruin each other, so there is one. Its threads spin for
+// some microseconds between kernels, then sleep; they are made when they are first asked for, and
+// live as long as the process.
 class Pool {
    public:
-    // `num_threads` counts the caller, who works too.
-    explicit Pool(int num_threads);
-    ~Pool();
+    Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
+    // Nobody could say when the last user is gone, and after a fork there is nobody to join.
+    ~Pool() = delete;
 
-    int num_threads() const { return num_threads_; }
+    // Wait until it is this caller's turn; then `num_threads` threads, the caller's own among them,
+    // are lent to it alone. Throws std::system_error where the system refuses a thread; then nothing
+    // is lent.
+    void lend(int num_threads);
+    void take_back();
 
-    // Call `body` for all of [0, count), cut into pieces of at most `grain` parts, and wait. Which
-    // thread does which piece is left to chance, so no result may depend on it.
-    void run_pieces(std::int64_t count, std::int64_t grain, Body body, void* context);
-
-    template <class F>
-    void run(std::int64_t count, std::int64_t grain, F&& f) {
-        run_pieces(
-            count, grain,
-            [](void* context, std::int64_t begin, std::int64_t end, int thread) {
-                (*static_cast<F*>(context))(begin, end, thread);
-            },
-            &f);
-    }
-
-    // Memory of one thread, aligned to 64 bytes, kept until the pool ends; what was in it is lost.
-    // The caller may ask for thread `num_threads()`: that is shared by all.
-    void* scratch(int thread, std::size_t bytes);
+    // For the borrower alone: call `body` for all of [0, count), cut into pieces of at most `grain`
+    // parts, on at most as many threads as are lent, and wait. If a piece throws, no further ones
+    // begin, and the first exception is thrown on, once all threads have left.
+    void run(std::int64_t count, std::int64_t grain, Body body, void* context);
 
    private:
     struct State;
     State* state_;
-    int num_threads_;
 };
+
+// The pool of this process; a process that was forked has a new one.
+Pool& the_pool();
 
 }  // namespace inferno

@@ -16,7 +16,8 @@ struct Memory {
 
 // The system gives a page when it is first touched, which takes longer than writing it; where the
 // machine is a virtual one, ten times as long. What lies in the pages stays as it is, so that others
-// may use them meanwhile. All parts are touched side by side, from their beginnings on.
+// may use them meanwhile. All parts are touched side by side, from their beginnings on. Nothing
+// depends on it: where the system refuses a thread nothing is touched.
 class Prefault {
    public:
     explicit Prefault(std::vector<Memory> parts);
@@ -32,7 +33,9 @@ class Prefault {
     const std::vector<Memory> parts_;
     std::atomic<bool> is_closing_{false};
     std::atomic<bool> is_done_{false};
-    std::thread thread_;
+    // A process that was forked meanwhile has the object and not the thread, so it can't join it.
+    const int process_;
+    std::thread* thread_ = nullptr;
 };
 
 }  // namespace inferno

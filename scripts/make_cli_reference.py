@@ -25,7 +25,8 @@ _HEAD = """# The command line
 
 `python -m inferno` is the same program as `inferno`. What a command makes goes to standard output,
 all else to standard error. The exit code is 0, or 1 after an error, which is one line, or 2 after
-a wrong option. Where a table names no default, the option is off or the model decides.
+a wrong option, with what was given and what was expected. Where a table names no default, the
+option is off or the model decides.
 
 [Getting started](getting-started.md) shows the commands at work and sets up shell completion,
 [Troubleshooting](troubleshooting.md) explains the errors.

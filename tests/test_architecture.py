@@ -20,7 +20,9 @@ MAY_IMPORT = {
         *("llm", "server", "engine", "text", "hub", "client", "demo"),
         *("bench", "verify", "inferno"),
     },
-    "llm": {"server", "engine", "text", "hub", "client"},
+    "llm": {"engine", "text", "loaded_model"},
+    "async_llm": {"llm", "engine", "text", "loaded_model"},
+    "loaded_model": {"engine", "text", "hub", "client"},
     "verify": {"engine", "models", "layers", "ops", "weights", "text", "inferno"},
     "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text", "inferno"},
@@ -33,12 +35,12 @@ MAY_IMPORT = {
     "ops": {"_native"},
     "text": set(),
     "demo": set(),
-    "inferno": {"llm"},
+    "inferno": {"llm", "async_llm"},
     "__main__": {"cli"},
 }
 PLAIN_DATA = {
-    *("requests", "errors", "options", "machine"),
-    *("json_file", "untrusted_json", "http_post", "log_format"),
+    *("requests", "errors", "options", "machine", "parameters", "out_of_memory"),
+    *("json_file", "untrusted_json", "http_post", "log_format", "extras"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
@@ -47,7 +49,8 @@ EXCEPTIONS = {
 }
 TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
 TORCH_FREE_ENGINE = tuple(
-    f"engine/{name}.py" for name in ("scheduler", "limits", "state", "plan", "blocks", "pool")
+    f"engine/{name}.py"
+    for name in ("scheduler", "limits", "state", "plan", "shares", "step_cost", "blocks", "pool")
 )
 ONLY_IN = {
     "triton": "ops/cuda/",

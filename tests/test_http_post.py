@@ -21,6 +21,8 @@ def test_a_target_is_what_the_url_says() -> None:
     assert parse_target("https://a.b/c?d=e", option="--x") == Target(
         "a.b", 443, "a.b", "/c?d=e", True
     )
+    assert parse_target("http://a_b-c.d.:80/@e", option="--x").host == "a_b-c.d."
+    assert parse_target("http://127.0.0.1:65535", option="--x").port == 65535
     assert parse_target("http://[::1]:8000/v1", option="--x") == Target(
         "::1", 8000, "[::1]:8000", "/v1", False
     )
@@ -35,6 +37,33 @@ def test_a_target_is_what_the_url_says() -> None:
         *("http://a:0", "http://a:65536", "http://a:x", "http://[::1", "http://[a]"),
         *("http://a/ b", "http://a/\r\nX: y", "http://a/\x00", "http://ä", "http://a。b"),
         *("http://a/" + "b" * 3000, "http://a..b", "http://" + "a" * 64),
+        *("http://[::1]evil/", "http://[::1]evil:80/", "http://[::1]@a/", "http://[::1].a/"),
+        *("http://a.com%00.b/", "http://a%2eb/", "http://a%0d%0a.b/", "http://[fe80::1%25eth0]/"),
+        *(
+            "http://a.com:80%00/",
+            "http://a:80@b/",
+            "http://a:80:90/",
+            "http://a:+80/",
+            "http://a:/",
+        ),
+        *("http://a:８０/", "http://a:8_0/", "http://a:-1/", "http://a:000080/", "http://[::1]:0/"),
+        *(
+            "http://2130706433",
+            "http://0x7f000001",
+            "http://0177.0.0.1",
+            "http://127.1",
+            "http://0/",
+        ),
+        *(
+            "http://256.1.1.1/",
+            "http://1.2.3.4.5/",
+            "http://a.0x1/",
+            "http://[v1.a]/",
+            "http://[]/",
+        ),
+        *("http://a,b/", "http://a;b/", 'http://a"b/', "http://<a>/", "http://*/", "http://$a/"),
+        *("http://-a/", "http://a-/", "http://a|b/", "http://a{b}/", "http://.a/", "http://a/#"),
+        *("http://" + "a." * 130 + "b/", "http://[" + ":" * 1900 + "/", "HTTP://a/"),
     ],
 )
 def test_what_is_no_plain_url_is_refused_by_its_option(url: str) -> None:

@@ -16,7 +16,7 @@ NOT_INTEGERS: list[Any] = ["1", True, 1.0, [1], math.nan, 2**70, -(2**70), 10**5
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "temperature": ([0, 0.7, 2, 5e-324, 100], [-0.1, 101, *NOT_NUMBERS]),
     "top_k": ([0, 1, 10**6], [-1, 0.01, None, *NOT_INTEGERS]),
-    "top_p": ([1e-9, 0.5, 1], [0, -0.1, 1.01, *NOT_NUMBERS]),
+    "top_p": ([0, 1e-9, 0.5, 1], [-0.1, 1.01, *NOT_NUMBERS]),
     "min_p": ([0, 0.5, 1.0], [-0.1, 1.1, *NOT_NUMBERS]),
     "repetition_penalty": ([0.5, 1, 2.5], [0, -1, 101, *NOT_NUMBERS]),
     "presence_penalty": ([-2, 0, 2.0], [-2.1, 2.1, *NOT_NUMBERS]),

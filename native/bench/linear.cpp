@@ -42,9 +42,9 @@ void fill(char* memory) {
     }
 }
 
-void read_all(const char* memory, std::int64_t bytes, Pool& pool) {
+void read_all(const char* memory, std::int64_t bytes, Team& team) {
     constexpr std::int64_t kPiece = 1 << 16;
-    pool.run((bytes + kPiece - 1) / kPiece, 2, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run((bytes + kPiece - 1) / kPiece, 2, [&](std::int64_t begin, std::int64_t end, int) {
         const char* last = memory + std::min(end * kPiece, bytes);
         for (const char* p = memory + begin * kPiece; p < last; p += 64) {
             (void)*static_cast<const volatile char*>(p);
@@ -52,7 +52,7 @@ void read_all(const char* memory, std::int64_t bytes, Pool& pool) {
     });
 }
 
-void measure(Weight weight, std::int64_t num_rows, const char* memory, Pool& pool) {
+void measure(Weight weight, std::int64_t num_rows, const char* memory, Team& team) {
     const std::int64_t panels = round_up(weight.outputs, kPanel) / kPanel;
     const std::int64_t code_bytes = panels * panel_bytes(weight);
     const std::int64_t groups = panels * kPanel * round_up(weight.inputs, kGroup) / kGroup;
@@ -72,9 +72,9 @@ void measure(Weight weight, std::int64_t num_rows, const char* memory, Pool& poo
             weight,
             {nullptr, Type::f32},
             {out.data(), Type::bf16, num_rows, weight.outputs, weight.outputs}};
-        multiplying.push_back(seconds([&] { best_kernels()->linear(args, pool); }));
+        multiplying.push_back(seconds([&] { best_kernels()->linear(args, team); }));
         const char* elsewhere = memory + bytes * ((round + copies / 2) % copies);
-        reading.push_back(seconds([&] { read_all(elsewhere, bytes, pool); }));
+        reading.push_back(seconds([&] { read_all(elsewhere, bytes, team); }));
     }
     const double time = median(multiplying);
     std::printf("%4lld rows  %6.1f GB/s, %3.0f %% of reading  %7.1f GOP/s\n",
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: %s THREADS OUTPUTS INPUTS ROWS...\n", argv[0]);
         return 2;
     }
-    Pool pool(std::atoi(argv[1]));
+    Team team(std::atoi(argv[1]));
     char* memory = static_cast<char*>(std::aligned_alloc(4096, kMemory));
     fill(memory);
     const char* names[] = {"f32", "bf16", "int8", "int4", "mxfp4"};
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
         for (int i = 4; i < argc; ++i) {
             const Weight weight = {static_cast<Packing>(packing), nullptr, nullptr,
                                    std::atoll(argv[2]), std::atoll(argv[3])};
-            measure(weight, std::atoll(argv[i]), memory, pool);
+            measure(weight, std::atoll(argv[i]), memory, team);
         }
     }
     std::free(memory);

@@ -236,9 +236,9 @@ Index grain_of(const Shape& shape, Index num_jobs, Index num_threads) {
 
 }  // namespace
 
-void attention(const AttentionArgs& args, Pool& pool) {
+void attention(const AttentionArgs& args, Team& team) {
     const Shape shape = shape_of(args);
-    const Index fair_share = fair_share_of(*args.batch, shape, pool.num_threads());
+    const Index fair_share = fair_share_of(*args.batch, shape, team.num_threads());
     Plan plan = {nullptr, 0, 0};
     plan_tasks(*args.batch, shape, fair_share, plan);
     if (plan.num_tasks == 0) return;
@@ -246,17 +246,17 @@ void attention(const AttentionArgs& args, Pool& pool) {
     const Index task_bytes = round_up(plan.num_tasks * static_cast<Index>(sizeof(Task)), 64);
     const Index partial_bytes = plan.num_partial_rows * shape.kv_heads * shape.row_size() * 4;
     void* shared =
-        pool.scratch(pool.num_threads(), static_cast<std::size_t>(task_bytes + partial_bytes));
+        team.scratch(team.num_threads(), static_cast<std::size_t>(task_bytes + partial_bytes));
     plan.tasks = static_cast<Task*>(shared);
     float* partials = reinterpret_cast<float*>(static_cast<char*>(shared) + task_bytes);
     plan_tasks(*args.batch, shape, fair_share, plan);
 
     const Index num_jobs = plan.num_tasks * shape.kv_heads;
-    const Index grain = grain_of(shape, num_jobs, pool.num_threads());
+    const Index grain = grain_of(shape, num_jobs, team.num_threads());
     const auto bytes = static_cast<std::size_t>(workspace_size(shape) * 4);
     const auto run = [&](auto&& f) {
-        pool.run(num_jobs, grain, [&](Index begin, Index end, int thread) {
-            void* memory = pool.scratch(thread, bytes);
+        team.run(num_jobs, grain, [&](Index begin, Index end, int thread) {
+            void* memory = team.scratch(thread, bytes);
             Ahead ahead(args, plan, begin, end);
             for (Index i = begin; i < end; ++i) {
                 const Task& task = plan.tasks[i / shape.kv_heads];

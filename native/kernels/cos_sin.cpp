@@ -7,9 +7,9 @@
 namespace inferno::INFERNO_LEVEL {
 
 void cos_sin(const BatchView& batch, const float* frequencies, std::int64_t half, float factor,
-             float* out, Pool& pool) {
+             float* out, Team& team) {
     const std::int64_t grain = 1 + 256 / (half + 1);
-    pool.run(batch.num_tokens, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(batch.num_tokens, grain, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t t = begin; t < end; ++t) {
             float* row = out + t * 2 * half;
             for (std::int64_t i = 0; i < half; ++i) {

@@ -89,11 +89,11 @@ void unpack_row(const Weight& weight, Index output, typename Out::Raw* out) {
 
 }  // namespace
 
-void embedding(const std::int64_t* ids, const Weight& weight, const Rows& out, Pool& pool) {
+void embedding(const std::int64_t* ids, const Weight& weight, const Rows& out, Team& team) {
     with_activation_type(out.type, [&](auto type) {
         using Out = decltype(type);
         typename Out::Raw* data = static_cast<typename Out::Raw*>(out.data);
-        pool.run(out.count, 1, [&](Index begin, Index end, int) {
+        team.run(out.count, 1, [&](Index begin, Index end, int) {
             for (Index t = begin; t < end; ++t) {
                 unpack_row<Out>(weight, ids[t], data + t * out.stride);
             }

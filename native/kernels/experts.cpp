@@ -150,10 +150,10 @@ Block find_block(const State& state, const Stage& stage, Index nth) {
 
 // Arrange each block after `prepare` has made its sorted rows.
 template <class Prepare>
-void arrange_stage(const State& state, const Stage& stage, Pool& pool, Prepare&& prepare) {
+void arrange_stage(const State& state, const Stage& stage, Team& team, Prepare&& prepare) {
     const Index count = count_blocks(state, stage);
     const bool is_small = state.num_choices * stage.weights[0].inputs <= kFewValues;
-    pool.run(count, is_small ? count : 1, [&](Index begin, Index end, int) {
+    team.run(count, is_small ? count : 1, [&](Index begin, Index end, int) {
         for (Index nth = begin; nth < end; ++nth) {
             const Block block = find_block(state, stage, nth);
             const Product product = product_of(state, stage, block.expert);
@@ -168,11 +168,11 @@ void arrange_stage(const State& state, const Stage& stage, Pool& pool, Prepare&&
 }
 
 // All experts' panels are one list of pieces.
-void multiply_stage(const State& state, const Stage& stage, Pool& pool) {
+void multiply_stage(const State& state, const Stage& stage, Team& team) {
     const Index panels = num_panels(stage.weights[0]) / (stage.gate ? 2 : 1);
-    const Index width = panels_of_piece(state.num_used * panels, pool.num_threads() * kPieces);
+    const Index width = panels_of_piece(state.num_used * panels, team.num_threads() * kPieces);
     const Index columns = (panels + width - 1) / width;
-    pool.run(state.num_used * columns, 1, [&](Index begin, Index end, int) {
+    team.run(state.num_used * columns, 1, [&](Index begin, Index end, int) {
         for (Index piece = begin; piece < end; ++piece) {
             const Product product = product_of(state, stage, state.used[piece / columns]);
             const Index first = piece % columns * width;
@@ -211,24 +211,24 @@ void combine_token(const State& state, Index token) {
 }
 
 template <class X>
-void run_stages(const State& state, Pool& pool) {
-    arrange_stage(state, state.up, pool, [](Range) {});
-    multiply_stage(state, state.up, pool);
-    arrange_stage(state, state.down, pool, [&](Range rows) {
+void run_stages(const State& state, Team& team) {
+    arrange_stage(state, state.up, team, [](Range) {});
+    multiply_stage(state, state.up, team);
+    arrange_stage(state, state.down, team, [&](Range rows) {
         if (state.is_gated) return;
         for (Index row = rows.begin; row < rows.end; ++row) gate_row<X>(state, row);
     });
-    multiply_stage(state, state.down, pool);
+    multiply_stage(state, state.down, team);
     with_activation_type(state.args.out.type, [&](auto type) {
         const Index count = state.args.out.count;
         const bool is_small = state.num_choices * state.args.out.width <= kFewValues;
-        pool.run(count, is_small ? count : 1, [&](Index begin, Index end, int) {
+        team.run(count, is_small ? count : 1, [&](Index begin, Index end, int) {
             for (Index t = begin; t < end; ++t) combine_token<X, decltype(type)>(state, t);
         });
     });
 }
 
-void run_tokens(const ExpertsArgs& args, Pool& pool) {
+void run_tokens(const ExpertsArgs& args, Team& team) {
     const Index num_choices = args.x.count * args.num_chosen;
     const bool is_gated = args.down[0].inputs % kPanel == 0 &&
                           num_choices >= args.num_experts * kGatedFromRows;
@@ -236,14 +236,14 @@ void run_tokens(const ExpertsArgs& args, Pool& pool) {
                    {}, {}, {}, {}, {}};
     const Index bytes = place_arrays(state, nullptr);
     place_arrays(state, static_cast<char*>(
-                            pool.scratch(pool.num_threads(), static_cast<std::size_t>(bytes))));
+                            team.scratch(team.num_threads(), static_cast<std::size_t>(bytes))));
     sort_choices(state);
-    with_activation_type(args.x.type, [&](auto type) { run_stages<decltype(type)>(state, pool); });
+    with_activation_type(args.x.type, [&](auto type) { run_stages<decltype(type)>(state, team); });
 }
 
 }  // namespace
 
-void experts(const ExpertsArgs& args, Pool& pool) {
+void experts(const ExpertsArgs& args, Team& team) {
     for (Index begin = 0; begin < args.x.count; begin += kMostRows) {
         const Index end = min(begin + kMostRows, args.x.count);
         ExpertsArgs some = args;
@@ -251,7 +251,7 @@ void experts(const ExpertsArgs& args, Pool& pool) {
         some.out = rows_from(args.out, begin, end);
         some.experts += begin * args.num_chosen;
         some.weights += begin * args.num_chosen;
-        run_tokens(some, pool);
+        run_tokens(some, team);
     }
 }
 

@@ -18,7 +18,7 @@ void gate_row(const typename E::Raw* gates, const typename E::Raw* ups, Index wi
 
 }  // namespace
 
-void gate(const Rows& x, const Activation& activation, const Rows& out, Pool& pool) {
+void gate(const Rows& x, const Activation& activation, const Rows& out, Team& team) {
     with_activation_type(x.type, [&](auto e) {
         with_activation_type(out.type, [&](auto o) {
             using E = decltype(e);
@@ -27,7 +27,7 @@ void gate(const Rows& x, const Activation& activation, const Rows& out, Pool& po
             auto* output = static_cast<typename O::Raw*>(out.data);
             const Index width = out.width;
             const Index grain = 1 + kGrainElements / (width + 1);
-            pool.run(x.count, grain, [&](Index begin, Index end, int) {
+            team.run(x.count, grain, [&](Index begin, Index end, int) {
                 for (Index t = begin; t < end; ++t) {
                     const auto* row = input + t * x.stride;
                     gate_row<E, O>(row, row + width, width, activation, output + t * out.stride);

@@ -47,19 +47,19 @@ Pieces pieces_of(const Product& product, std::int64_t num_threads) {
     return {panels, num_threads, wanted < blocks ? wanted : blocks};
 }
 
-void arrange_all(const LinearArgs& args, const Rows& x, const Inputs& inputs, Pool& pool) {
+void arrange_all(const LinearArgs& args, const Rows& x, const Inputs& inputs, Team& team) {
     const bool is_small = x.count * args.weight.inputs <= kFewValues;
     const std::int64_t grain = is_small ? inputs.num_blocks : 1;
-    pool.run(inputs.num_blocks, grain, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(inputs.num_blocks, grain, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t b = begin; b < end; ++b) arrange(x, nullptr, args.weight, inputs, b);
     });
 }
 
-void multiply_all(const Product& product, Pool& pool) {
-    const Pieces pieces = pieces_of(product, pool.num_threads());
+void multiply_all(const Product& product, Team& team) {
+    const Pieces pieces = pieces_of(product, team.num_threads());
     const std::int64_t parts = pieces.row_parts;
     const std::int64_t blocks = product.x.num_blocks;
-    pool.run(pieces.count() * parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(pieces.count() * parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) {
             const std::int64_t part = i % parts;
             multiply(product, {blocks * part / parts, blocks * (part + 1) / parts},
@@ -70,7 +70,7 @@ void multiply_all(const Product& product, Pool& pool) {
 
 }  // namespace
 
-void linear(const LinearArgs& args, Pool& pool) {
+void linear(const LinearArgs& args, Team& team) {
     const std::int64_t count = args.x.count;
     const std::int64_t parts = divide_up(count, kMostRows);
     for (std::int64_t part = 0; part < parts; ++part) {
@@ -78,10 +78,10 @@ void linear(const LinearArgs& args, Pool& pool) {
         const std::int64_t end = count * (part + 1) / parts;
         Inputs inputs = inputs_for(args.weight, end - begin);
         inputs.words = static_cast<std::uint32_t*>(
-            pool.scratch(pool.num_threads(), static_cast<std::size_t>(inputs.bytes())));
-        arrange_all(args, rows_from(args.x, begin, end), inputs, pool);
+            team.scratch(team.num_threads(), static_cast<std::size_t>(inputs.bytes())));
+        arrange_all(args, rows_from(args.x, begin, end), inputs, team);
         const Activation* gate = args.is_gated ? &args.activation : nullptr;
-        multiply_all({inputs, args.weight, args.bias, rows_from(args.out, begin, end), gate}, pool);
+        multiply_all({inputs, args.weight, args.bias, rows_from(args.out, begin, end), gate}, team);
     }
 }
 

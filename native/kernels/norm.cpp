@@ -55,11 +55,11 @@ void norm_row(const NormArgs& args, Index t) {
 
 }  // namespace
 
-void rms_norm(const NormArgs& args, Pool& pool) {
+void rms_norm(const NormArgs& args, Team& team) {
     with_activation_type(args.x.type, [&](auto e) {
         with_activation_type(args.out.type, [&](auto o) {
             const Index grain = 1 + kGrainElements / (args.x.width + 1);
-            pool.run(args.x.count, grain, [&](Index begin, Index end, int) {
+            team.run(args.x.count, grain, [&](Index begin, Index end, int) {
                 for (Index t = begin; t < end; ++t) norm_row<decltype(e), decltype(o)>(args, t);
             });
         });

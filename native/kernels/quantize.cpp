@@ -168,11 +168,11 @@ void quantize_panel(const Rows& source, Index row, const Weight& target, Index p
 
 }  // namespace
 
-void quantize(const Rows& source, std::int64_t first, const Weight& target, Pool& pool) {
+void quantize(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
     const Index num_panels = round_up(source.count, kPanel) / kPanel;
     with_activation_type(source.type, [&](auto type) {
         using X = decltype(type);
-        pool.run(num_panels, 1, [&](Index begin, Index end, int) {
+        team.run(num_panels, 1, [&](Index begin, Index end, int) {
             for (Index p = begin; p < end; ++p) {
                 const Index panel = first / kPanel + p;
                 if (target.packing == Packing::int8) {

@@ -205,15 +205,15 @@ void rotate_tokens(const RotateArgs& args, Index begin, Index end, const Workspa
 
 }  // namespace
 
-void rotate_and_store(const RotateArgs& args, Pool& pool) {
+void rotate_and_store(const RotateArgs& args, Team& team) {
     const Index padded = round_up(args.cache.head_dim, 16);
     const auto bytes = static_cast<std::size_t>((2 * padded + 16 + kTokens * padded) * 4);
-    const Index share = (args.q.count + pool.num_threads() - 1) / pool.num_threads();
+    const Index share = (args.q.count + team.num_threads() - 1) / team.num_threads();
     const Index grain = min(kTokens, max(1, share));
     with_activation_type(args.q.type, [&](auto e) {
         with_cache_type(args.cache.type, [&](auto c) {
-            pool.run(args.q.count, grain, [&](Index begin, Index end, int thread) {
-                float* memory = static_cast<float*>(pool.scratch(thread, bytes));
+            team.run(args.q.count, grain, [&](Index begin, Index end, int thread) {
+                float* memory = static_cast<float*>(team.scratch(thread, bytes));
                 float* rotated = memory + padded + 16;
                 const Workspace w = {memory, rotated, rotated + padded};
                 rotate_tokens<decltype(e), decltype(c)>(args, begin, end, w);

@@ -75,14 +75,14 @@ void attend(const Query& query, float* scores) {
     }
 }
 
-void attend_request(const AttentionArgs& args, std::int64_t request, Pool& pool) {
+void attend_request(const AttentionArgs& args, std::int64_t request, Team& team) {
     const BatchView& batch = *args.batch;
     const std::int64_t start = batch.query_starts[request];
     const std::int64_t length = batch.query_starts[request + 1] - start;
     const std::int64_t context_len = batch.context_lens[request];
     const auto bytes = static_cast<std::size_t>(context_len) * sizeof(float);
-    pool.run(length * args.num_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        float* scores = static_cast<float*>(pool.scratch(thread, bytes));
+    team.run(length * args.num_heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* scores = static_cast<float*>(team.scratch(thread, bytes));
         for (std::int64_t i = begin; i < end; ++i) {
             const std::int64_t t = i / args.num_heads;
             const std::int64_t position = context_len - length + t;
@@ -96,9 +96,9 @@ void attend_request(const AttentionArgs& args, std::int64_t request, Pool& pool)
 
 }  // namespace
 
-void attention(const AttentionArgs& args, Pool& pool) {
+void attention(const AttentionArgs& args, Team& team) {
     for (std::int64_t request = 0; request < args.batch->num_requests; ++request) {
-        attend_request(args, request, pool);
+        attend_request(args, request, team);
     }
 }
 

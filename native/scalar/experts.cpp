@@ -24,7 +24,7 @@ Optional of_expert(const Optional& bias, Index expert, Index width) {
 }
 
 // One expert's output for one token.
-void run_choice(const ExpertsArgs& args, Index token, Index expert, const Rows& out, Pool& pool) {
+void run_choice(const ExpertsArgs& args, Index token, Index expert, const Rows& out, Team& team) {
     const Weight& gate_up = args.gate_up[expert];
     const Weight& down = args.down[expert];
     const Type type = args.x.type;
@@ -32,20 +32,20 @@ void run_choice(const ExpertsArgs& args, Index token, Index expert, const Rows& 
     Rows x = args.x;
     x.data = static_cast<char*>(x.data) + token * x.stride * size_of(type);
     x.count = 1;
-    linear({x, gate_up, of_expert(args.gate_up_bias, expert, gate_up.outputs), both.rows}, pool);
-    gate(both.rows, args.activation, hidden.rows, pool);
-    linear({hidden.rows, down, of_expert(args.down_bias, expert, down.outputs), out}, pool);
+    linear({x, gate_up, of_expert(args.gate_up_bias, expert, gate_up.outputs), both.rows}, team);
+    gate(both.rows, args.activation, hidden.rows, team);
+    linear({hidden.rows, down, of_expert(args.down_bias, expert, down.outputs), out}, team);
 }
 
 }  // namespace
 
-void experts(const ExpertsArgs& args, Pool& pool) {
+void experts(const ExpertsArgs& args, Team& team) {
     Row output(args.out.width, args.x.type);
     std::vector<float> sums(static_cast<std::size_t>(args.out.width));
     for (Index t = 0; t < args.x.count; ++t) {
         sums.assign(sums.size(), 0.0f);
         for (Index c = t * args.num_chosen; c < (t + 1) * args.num_chosen; ++c) {
-            run_choice(args, t, args.experts[c], output.rows, pool);
+            run_choice(args, t, args.experts[c], output.rows, team);
             for (Index i = 0; i < args.out.width; ++i) {
                 sums[i] += read(output.rows, 0, i) * args.weights[c];
             }

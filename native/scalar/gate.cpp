@@ -4,9 +4,9 @@
 
 namespace inferno::INFERNO_LEVEL {
 
-void gate(const Rows& x, const Activation& activation, const Rows& out, Pool& pool) {
+void gate(const Rows& x, const Activation& activation, const Rows& out, Team& team) {
     const std::int64_t width = out.width;
-    pool.run(x.count, 4, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(x.count, 4, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t t = begin; t < end; ++t) {
             for (std::int64_t i = 0; i < width; ++i) {
                 const float gate = read(x, t, i), up = read(x, t, width + i);

@@ -139,8 +139,8 @@ float gated_output(const LinearArgs& args, const Inputs& inputs, Index output) {
 
 }  // namespace
 
-void linear(const LinearArgs& args, Pool& pool) {
-    pool.run(args.x.count, 1, [&](Index begin, Index end, int) {
+void linear(const LinearArgs& args, Team& team) {
+    team.run(args.x.count, 1, [&](Index begin, Index end, int) {
         for (Index t = begin; t < end; ++t) {
             const Inputs inputs = inputs_for(args.weight, args.x, t);
             for (Index o = 0; o < args.out.width; ++o) {

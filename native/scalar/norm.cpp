@@ -31,8 +31,8 @@ void norm_row(const NormArgs& args, std::int64_t t) {
 
 }  // namespace
 
-void rms_norm(const NormArgs& args, Pool& pool) {
-    pool.run(args.x.count, 4, [&](std::int64_t begin, std::int64_t end, int) {
+void rms_norm(const NormArgs& args, Team& team) {
+    team.run(args.x.count, 4, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t t = begin; t < end; ++t) norm_row(args, t);
     });
 }

@@ -144,9 +144,9 @@ void quantize_row(const Rows& source, Index row, const Weight& target, Index out
 
 }  // namespace
 
-void quantize(const Rows& source, std::int64_t first, const Weight& target, Pool& pool) {
+void quantize(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
     const Index num_rows = round_up(source.count, kPanel);
-    pool.run(num_rows, kPanel, [&](Index begin, Index end, int) {
+    team.run(num_rows, kPanel, [&](Index begin, Index end, int) {
         for (Index row = begin; row < end; ++row) quantize_row(source, row, target, first + row);
     });
 }

@@ -85,10 +85,10 @@ void rotate_queries(const RotateArgs& args, std::int64_t t, float* head) {
 
 }  // namespace
 
-void rotate_and_store(const RotateArgs& args, Pool& pool) {
+void rotate_and_store(const RotateArgs& args, Team& team) {
     const auto bytes = static_cast<std::size_t>(args.cache.head_dim) * sizeof(float);
-    pool.run(args.q.count, 4, [&](std::int64_t begin, std::int64_t end, int thread) {
-        float* head = static_cast<float*>(pool.scratch(thread, bytes));
+    team.run(args.q.count, 4, [&](std::int64_t begin, std::int64_t end, int thread) {
+        float* head = static_cast<float*>(team.scratch(thread, bytes));
         for (std::int64_t t = begin; t < end; ++t) {
             rotate_queries(args, t, head);
             store_token(args, t, head);

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing itself, and importlib, would be most of what a command waits for
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from inferno.async_llm import AsyncLLM
     from inferno.errors import InfernoError
     from inferno.llm import LLM
     from inferno.requests import SamplingParams
 
-__all__ = ["LLM", "InfernoError", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncLLM", "InfernoError", "SamplingParams", "__version__"]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncLLM": "inferno.async_llm",
     "InfernoError": "inferno.errors",
     "LLM": "inferno.llm",
     "SamplingParams": "inferno.requests",
@@ -23,5 +26,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used: LLM brings torch, and `--help` needs none."""
     if name in _HOMES:
+        from importlib import import_module  # noqa: PLC0415
+
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'inferno' has no attribute {name!r}")

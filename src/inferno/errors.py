@@ -13,6 +13,7 @@
     │   └── TemplateError       the chat template is missing, refused, or failed
     ├── DeviceUnavailable       a device was asked for that is not there
     ├── NotEnoughMemory         weights or cache don't fit
+    ├── Overloaded              too much waits already; the same can succeed later
     └── EngineError             a step failed; the request ended with finish reason `error`
         └── EngineDied          the engine is gone; retry on a new one
 
@@ -77,6 +78,10 @@ class DeviceUnavailable(InfernoError):
 
 class NotEnoughMemory(InfernoError):
     """Weights or cache don't fit into the device's memory."""
+
+
+class Overloaded(InfernoError):
+    """Too much waits already, or the system has no room; the same can succeed later."""
 
 
 class EngineError(InfernoError):

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import SplitResult, urlsplit
 
 from inferno.errors import InvalidRequest
@@ -18,6 +19,10 @@ _PIECE = 64 << 10
 _URL = re.compile(r"https?://[!-\[\]-~]{1,2000}")  # no backslash: not every parser reads it alike
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})\b")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?\n")
+_PORT = re.compile(r":[0-9]{1,5}")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+_MAX_NAME = 253
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
@@ -35,7 +40,7 @@ class Target:
 def parse_target(url: str, *, option: str) -> Target:
     """The target that a person named by this option; raises InvalidRequest."""
     parts = _split(url)
-    if parts is None or not parts.hostname or parts.username is not None or parts.fragment:
+    if parts is None or not parts.hostname or "#" in url:
         raise InvalidRequest(
             f"{option} must be an http:// or https:// URL without a user name or a fragment, "
             f"not {url[:200]!r}",
@@ -122,12 +127,42 @@ class Answer:
 
 
 def _split(url: str) -> SplitResult | None:
+    """The URL's parts, unless somebody could take its authority for another."""
+    if not _URL.fullmatch(url):
+        return None
     try:
         parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")  # as looking it up will
-        return parts if _URL.fullmatch(url) and parts.port != 0 else None
-    except ValueError:  # a name or a port that is none, or brackets around no address
+    except ValueError:  # brackets around no address
         return None
+    return parts if _is_authority(parts.netloc) else None
+
+
+def _is_authority(text: str) -> bool:
+    """Whether it is `name`, `1.2.3.4` or `[::1]`, and perhaps a port: no user, escape or zone."""
+    if text.startswith("["):
+        address, bracket, rest = text[1:].partition("]")
+        is_host = bool(bracket) and "%" not in address and _is_address(IPv6Address, address)
+    else:
+        name, colon, port = text.partition(":")
+        rest, is_host = colon + port, _is_name(name)
+    is_port = _PORT.fullmatch(rest) is not None and 0 < int(rest[1:]) < 1 << 16
+    return is_host and (not rest or is_port)
+
+
+def _is_name(text: str) -> bool:
+    labels = text.removesuffix(".").split(".")
+    if len(text) > _MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+        return False
+    # 2130706433, 127.1 and 0x7f.1 are addresses as well, though not to everybody.
+    return not _NUMBER.fullmatch(labels[-1]) or _is_address(IPv4Address, text)
+
+
+def _is_address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> bool:
+    try:
+        kind(text)
+    except ValueError:
+        return False
+    return True
 
 
 @cache

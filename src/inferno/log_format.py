@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -11,13 +13,20 @@ from enum import StrEnum
 
 MAX_BYTES = 512
 _MAX_FRAMES = 20
+_WORD = re.compile(r"[\w./:@%+\[\]-]+")
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
+    """How lines are written: for programs, or for people."""
 
     JSON = "json"
     TEXT = "text"
+
+
+def usual_format() -> LogFormat:
+    """Text where a person reads standard error, on a terminal; else JSON."""
+    is_read = sys.stderr is not None and sys.stderr.isatty()
+    return LogFormat.TEXT if is_read else LogFormat.JSON
 
 
 def make_formatter(
@@ -61,14 +70,20 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """The same for a person: time, level, message, and the fields after it."""
+    """The same for a person: local time, level, message, and the fields after it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = json.loads(super().format(record))
-        start = f"{line.pop('time')} {str(line.pop('level')).upper():7} {line.pop('message')}"
-        del line["logger"], line["process"]
-        fields = " ".join(f"{key}={json.dumps(value)}" for key, value in line.items())
-        return _printable(f"{start} {fields}".rstrip())
+        for key in ("time", "logger", "process"):
+            del line[key]
+        level, message = str(line.pop("level")).upper(), line.pop("message")
+        if message == "request" and {"method", "route", "status"} <= line.keys():
+            route = line.pop("route")  # where there is none, the path is told
+            said = (line.pop("method"), line.pop("path", route), line.pop("status"))
+            message = " ".join(map(_plain, said))
+        time_ = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        fields = " ".join(f"{key}={_plain(value)}" for key, value in line.items())
+        return _printable(f"{time_} {level:7} {message} {fields}".rstrip())
 
 
 def shorten(text: str) -> str:
@@ -90,6 +105,15 @@ def _safe(value: object) -> object:
     if isinstance(value, list):
         return [_safe(item) for item in value[:16]]
     return shorten(str(value))
+
+
+def _plain(value: object) -> str:
+    """A value without quotes, where it needs none to be told from what follows."""
+    if isinstance(value, list):
+        return ",".join(map(_plain, value))
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    return json.dumps(value)
 
 
 def _timestamp(seconds: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,12 @@ def memory_limit(root: Path = ROOT) -> int | None:
     """Bytes that the control groups grant, or None without a limit."""
     limits = [limit for limit, _ in _memory_of_groups(root)]
     return min(limits, default=None)
+
+
+def address_space_limit() -> int | None:
+    """Bytes that this process may map, as `ulimit -v` sets it, or None without a limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def available_memory(root: Path = ROOT) -> int | None:

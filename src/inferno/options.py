@@ -30,6 +30,10 @@ class EngineOptions:
     num_blocks      blocks in the KV cache; None sizes it from free memory.
     max_model_len   context in tokens; None is the model's own.
     max_num_seqs    requests computed at once; max_num_batched_tokens: tokens computed per step.
+    priority_aging  levels of priority that a request gains per second of waiting; 0 keeps them
+                    strict.
+    step_target_ms  how long a step should take at most while a stream waits for its next token;
+                    auto is 250 ms, or four times what the streams alone take, and 0 sets no bound.
     attention       the reference's attention algorithm: flash, naive, or auto by length.
     quantize        int8 or int4 packs the weights so while they are loaded; activations are then
                     float32 unless dtype says otherwise.
@@ -51,6 +55,8 @@ class EngineOptions:
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
+    priority_aging: float = 0.1
+    step_target_ms: float | str = "auto"
     attention: str = "auto"
     quantize: str = "none"
     kv_dtype: str = "auto"
@@ -73,6 +79,12 @@ class EngineOptions:
         for name, high in (("threads", 1024), ("num_blocks", 2**24), ("max_model_len", _MAX)):
             if getattr(self, name) is not None:
                 self._check_count(name, high)
+        if not _is_number(self.priority_aging, 0, 1e6):
+            raise _refuse("priority_aging", self.priority_aging, "a number from 0 to 1,000,000")
+        if self.step_target_ms != "auto" and not _is_number(self.step_target_ms, 0, _MAX):
+            raise _refuse(
+                "step_target_ms", self.step_target_ms, f"auto, or a number from 0 to {_MAX}"
+            )
         for name in ("prefix_cache", "eager", "allow_unknown_config"):
             if not isinstance(getattr(self, name), bool):
                 raise _refuse(name, getattr(self, name), "true or false")
@@ -85,6 +97,12 @@ class EngineOptions:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
             raise _refuse(name, value, f"an integer from 1 to {high}")
+
+
+def _is_number(value: object, low: float, high: float) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return low <= value <= high
 
 
 def _refuse(name: str, value: object, expected: str) -> InvalidRequest:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from inferno.errors import InvalidRequest
+from inferno.parameters import names_fields
 
 MAX_LOGPROBS = 20
 MAX_SAMPLES = 128
@@ -33,13 +34,15 @@ class FinishReason(StrEnum):
     ERROR = "error"  # a step failed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@names_fields
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SamplingParams:
     """How tokens are chosen and when to stop; a bad value raises InvalidRequest.
 
     temperature     0 is greedy; otherwise logits are divided by it.
     top_k           keep the k likeliest tokens; 0 keeps all.
-    top_p           keep the smallest set whose probability reaches it; 1.0 keeps all.
+    top_p           keep the smallest set whose probability reaches it; 1.0 keeps all, 0.0 the
+                    likeliest token.
     min_p           drop tokens less likely than min_p times the likeliest; 0.0 drops none.
     repetition_penalty  divide positive and multiply negative logits of tokens in prompt or output
                     (CTRL, arXiv:1909.05858); 1.0 is off.
@@ -84,7 +87,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         _number(self, "temperature", 0.0, 100.0)
         _integer(self, "top_k", 0, MAX_TOKEN_ID)
-        _number(self, "top_p", 0.0, 1.0, open_low=True)
+        _number(self, "top_p", 0.0, 1.0)
         _number(self, "min_p", 0.0, 1.0)
         _number(self, "repetition_penalty", 0.0, 100.0, open_low=True)
         _number(self, "presence_penalty", -MAX_PENALTY, MAX_PENALTY)
@@ -113,6 +116,16 @@ class SamplingParams:
                 raise _refuse("allowed_token_ids", "an empty list", "at least one token id")
             _set(self, "allowed_token_ids", allowed)
         _set(self, "logit_bias", _bias(self.logit_bias))
+
+    def __repr__(self) -> str:
+        """What builds it again: the fields that are not as by default."""
+        given = [(each, getattr(self, each.name)) for each in fields(self)]
+        shown = [
+            f"{each.name}={dict(value) if isinstance(value, Mapping) else value!r}"
+            for each, value in given
+            if value != (each.default if each.default is not MISSING else {})
+        ]
+        return f"SamplingParams({', '.join(shown)})"
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -144,11 +157,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """One token's log-probability, and the likeliest tokens at its position, likeliest first."""
+    """One token's log-probability, and the likeliest tokens at its position, likeliest first.
+
+    rank        the token's own place among all, from 1; told of a prompt's tokens.
+    """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]
+    rank: int | None = None
 
 
 class TokenEvent(NamedTuple):

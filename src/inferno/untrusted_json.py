@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from typing import Any
 
@@ -12,6 +13,7 @@ from typing import Any
 # is ASCII none is longer than the document.
 _MAX_WIDE_BYTES = 16 << 20
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_MAX_DIGITS = sys.int_info.default_max_str_digits
 _FOUR_BYTES = tuple(bytes([first]) for first in range(0xF0, 0xF5))  # UTF-8's beyond U+FFFF
 
 # Every JSON value follows one of these characters, so counting them bounds the objects that the
@@ -24,6 +26,10 @@ MAX_SEPARATORS = 300_000
 
 class Malformed(Exception):
     """The bytes are not what the format says; whoever knows the file's name adds it."""
+
+
+class BadNumber(Malformed):
+    """The JSON holds a number that JSON doesn't have, or one of thousands of digits."""
 
 
 class TooWide(Malformed):
@@ -46,11 +52,29 @@ def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
         )
     except RecursionError:
         raise Malformed("its JSON is nested too deeply") from None
-    except ValueError as error:  # bad UTF-8, bad JSON, an integer of thousands of digits
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise Malformed(f"it is not valid JSON in UTF-8 ({error})") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise BadNumber(f"it is not valid JSON in UTF-8 ({error})") from None
     if not isinstance(value, dict):
         raise Malformed(f"its JSON is a {type(value).__name__}, not an object")
     return value
+
+
+def field_of_bad_number(raw: bytes) -> str | None:
+    """The object's key whose value holds the number that made parse_object raise BadNumber."""
+    bad = object()
+    try:
+        value = json.loads(
+            raw,
+            parse_constant=lambda _: bad,
+            parse_int=lambda digits: bad if len(digits) > _MAX_DIGITS else None,
+            parse_float=lambda _: None,
+        )
+    except (ValueError, RecursionError):  # what comes after the number is worse
+        return None
+    fields = value.items() if isinstance(value, dict) else ()
+    return next((name for name, held in fields if _holds(held, bad)), None)
 
 
 def quoted(text: str, limit: int = 100) -> str:
@@ -85,6 +109,19 @@ def _check_width(num_bytes: int, width: int) -> None:
         raise TooWide(f"its JSON has {num_bytes} bytes; with {kind}, at most {most} bytes are read")
 
 
+def _holds(value: object, wanted: object) -> bool:
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case dict(items):
+                waiting += items.values()
+            case list(items):
+                waiting += items
+            case other if other is wanted:
+                return True
+    return False
+
+
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
@@ -102,4 +139,4 @@ def _agreeing(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _refuse_constant(constant: str) -> object:
-    raise Malformed(f"its JSON holds {constant}, which is not JSON")
+    raise BadNumber(f"its JSON holds {constant}, which is not JSON")

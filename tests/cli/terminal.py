@@ -16,6 +16,8 @@ from types import TracebackType
 
 import pyte
 
+from tests.patience import PATIENCE
+
 INFERNO = [sys.executable, "-m", "inferno"]
 ENTER, CTRL_C, CTRL_D, ESCAPE, UP = "\r", "\x03", "\x04", "\x1b", "\x1b[A"
 
@@ -36,6 +38,8 @@ class Terminal:
         variables: Mapping[str, str | None] | None = None,
     ) -> None:
         environment = {**os.environ, "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+        for name in ("COLUMNS", "LINES"):  # of another terminal, if there
+            environment.pop(name, None)
         for name, value in (variables or {}).items():
             environment.pop(name, None)
             if value is not None:
@@ -70,14 +74,14 @@ class Terminal:
         self._screen.resize(rows, columns)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def wait_for(self, text: str, *, times: int = 1, seconds: float = 60.0) -> None:
+    def wait_for(self, text: str, *, times: int = 1, seconds: float = PATIENCE) -> None:
         """Go on until the text is to be seen so often, words wrapped or not."""
         deadline = time.monotonic() + seconds
         while " ".join(self.text.split()).count(text) < times:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
             assert self.read(0.1), f"it ended without {text!r}:\n{self.text}"
 
-    def wait_for_end(self, *, seconds: float = 60.0) -> int:
+    def wait_for_end(self, *, seconds: float = PATIENCE) -> int:
         """Go on until the program ends; returns its exit code."""
         deadline = time.monotonic() + seconds
         while self.read(0.1):

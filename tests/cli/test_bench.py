@@ -60,17 +60,29 @@ def test_throughput_of_random_weights_needs_only_a_config(bare: Path) -> None:
     [
         (["latency", "-m", "/no/such/model"], "error: there is no folder"),
         (["throughput", "-m", "/no/such/model"], "error: there is no folder"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    check_one_line(run(*arguments), 1, said)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
         (["latency", "--revision", "main"], "error: revision"),
         (
             ["latency", "--prompt-tokens", "9999", "--threads", "1"],
             "error: --prompt-tokens 9999 and --max-tokens 64 don't fit into the model's context",
         ),
-        (["throughput", "--threads", "0"], "error: threads must be an integer from 1"),
+        (["throughput", "--threads", "0"], "error: --threads must be an integer from 1"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 1
+def test_a_wrong_value_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    check_one_line(run(*arguments), 2, said)
+
+
+def check_one_line(result: Result, exit_code: int, said: str) -> None:
+    assert result.exit_code == exit_code
     assert result.stdout == ""
     assert result.stderr.startswith(said)
     assert len(result.stderr.splitlines()) == 1

@@ -110,20 +110,26 @@ def test_the_table_is_plain_where_piped(scripted: Host) -> None:
     [
         (["--concurrency", "2", "--request-rate", "1"], "error: --concurrency and --request-rate"),
         (["--vocab-size", "9", "--endpoint", "chat"], "error: --vocab-size goes with --endpoint"),
-        (["--request-rate", "0"], "error: --request-rate must be a number above 0, not 0.0"),
+        (["--request-rate", "0"], "error: --request-rate must be a number above 0 and up to"),
         (["--request-rate", "nan"], "error: --request-rate must be a number above 0"),
         (["--ttft-slo", "-1"], "error: --ttft-slo must be a number above 0"),
         (["--itl-slo", "inf"], "error: --itl-slo must be a number above 0"),
         (["--api-key", "a b"], "error: --api-key must be visible ASCII"),
         (["--api-key", "a\r\nX: y"], "error: --api-key must be visible ASCII"),
         (["--base-url", "ftp://a"], "error: --base-url must be an http:// or https:// URL"),
-        ([], "error: 127.0.0.1:9 did not answer a first request: "),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
     result = run("http://127.0.0.1:9", *arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(said)
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there_is_said_in_one_line() -> None:
+    result = run("http://127.0.0.1:9")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: 127.0.0.1:9 did not answer a first request: ")
     assert len(result.stderr.splitlines()) == 1
 
 

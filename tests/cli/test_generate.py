@@ -15,12 +15,13 @@ from typer.testing import CliRunner, Result
 
 from inferno.cli.app import app
 from tests.data import data_path
+from tests.patience import PATIENCE
 from tests.tiny import edit_config, save_tiny_model
 
 INFERNO = [sys.executable, "-m", "inferno"]
 
 
-def run(folder: Path, *arguments: str, stdin: str | None = None) -> Result:
+def run(folder: Path, *arguments: str, stdin: str | bytes | None = None) -> Result:
     return CliRunner().invoke(
         app, ["generate", "-m", str(folder), "--threads", "1", *arguments], input=stdin
     )
@@ -94,6 +95,43 @@ def test_a_prompt_may_come_from_standard_input(folder: Path, arguments: list[str
     )
 
 
+@pytest.mark.parametrize(
+    ("stdin", "prompt"),
+    [
+        ("hello\n", "hello"),
+        ("hello\r\n", "hello"),
+        ("hello\n\n", "hello\n"),
+        ("hello\r\n\r\n", "hello\r\n"),
+        ("hello\r", "hello\r"),
+        (" two\nlines \n", " two\nlines "),
+        ("\n", ""),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("arguments", [["-p", "-"], []])
+def test_one_newline_at_the_end_of_standard_input_is_no_part_of_the_prompt(
+    folder: Path, arguments: list[str], stdin: str, prompt: str
+) -> None:
+    given = run(folder, *arguments, "--max-tokens", "1", "--json", stdin=stdin.encode())
+    assert json.loads(given.stdout)["prompt"] == prompt
+
+
+def test_no_new_tokens_are_told_of(folder: Path) -> None:
+    result = run(folder, "-p", "hello", "--max-tokens", "0")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "note: --max-tokens 0 asks for no new tokens, so there are none\n"
+
+
+def test_several_texts_are_printed_in_the_order_of_their_prompts(folder: Path) -> None:
+    nearly_full = "x" * 245  # is done long before the others
+    given = ["-p", "one", "-p", nearly_full, "-p", "three", "--max-tokens", "60", "-t", "0"]
+    printed = run(folder, *given).stdout
+    headings = [line for line in printed.splitlines() if line.startswith("=== ")]
+    assert [heading[:9] for heading in headings] == ["=== 1/3: ", "=== 2/3: ", "=== 3/3: "]
+    for text in (run(folder, "-p", "three", *given[6:]).stdout,):
+        assert printed.count(f"=== 3/3: three\n{text}\n\n") == 1
+
+
 def test_a_line_of_the_file_is_a_prompt_whatever_else_it_holds(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -156,21 +194,11 @@ def test_a_seed_makes_it_repeatable(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-t", "nan"], "temperature"),
-        (["-t", "-1"], "temperature"),
-        (["--top-p", "2"], "top_p"),
-        (["--top-k", "-3"], "top_k"),
-        (["--max-tokens", "-1"], "max_tokens"),
-        (["--num-blocks", "0"], "num_blocks"),
-        (["--device", "tpu"], "device"),
         (["--device", "cuda:77"], "cuda"),
-        (["--cuda", "--device", "mps"], "contradict"),
         (["--prompts-file", "/no/such/file"], "/no/such/file"),
         (["-m", ""], "empty"),
         (["-m", "~no-such-user/x"], "~no-such-user"),
         (["-m", "x" * 5000], "xxx"),
-        (["--revision", "main", "-m", "demo"], "revision"),
-        (["--cuda", "--device", "cpu"], "contradict"),
         (["-p", "x" * 300_000], "characters"),
         (["-p", "x" * 400], "256"),
         (["--num-blocks", "2"], "--num-blocks"),
@@ -184,6 +212,28 @@ def test_bad_input_ends_in_one_line_that_names_it(
     assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-t", "nan"], "--temperature must be a number from 0 to 100, not nan"),
+        (["--top-p", "2"], "--top-p must be"),
+        (["--stop", ""], "--stop must be texts of 1 to 512 characters, not ''"),
+        (["--device", "tpu"], "--device must be cpu, cuda, cuda:N or mps, not 'tpu'"),
+        (["--cuda", "--device", "mps"], "--cuda and --device mps contradict each other"),
+        (["--cuda", "--device", "cpu"], "--cuda and --device cpu contradict each other"),
+        (["--revision", "main", "-m", "demo"], "revision 'main' goes with a Hugging Face id"),
+        (["--reasoning-effort", "low"], "--reasoning-effort goes with --chat"),
+    ],
+)
+def test_a_wrong_value_has_exit_code_2_and_one_line(
+    folder: Path, arguments: list[str], said: str
+) -> None:
+    result = run(folder, "-p", "hello", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith(f"error: {said}")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +327,7 @@ def test_an_interrupt_ends_it_in_one_line(folder: Path) -> None:
         )
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 1
         assert errors == "interrupted\n"
 
@@ -300,5 +350,5 @@ def test_a_closed_pipe_ends_it_quietly(folder: Path) -> None:
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    process.wait(timeout=30)
+    process.wait(timeout=PATIENCE)
     process.stderr.close()

@@ -48,14 +48,14 @@ def test_packed_weights_and_keys_take_less(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--quantize", "quantize=int8 needs"), ("--kv-dtype", "kv_dtype=int8 needs")],
+    [("--quantize", "--quantize=int8 needs"), ("--kv-dtype", "--kv-dtype=int8 needs")],
 )
 def test_without_kernels_it_is_refused_in_one_line(
     folder: Path, option: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ops, "can_quantize", lambda device: False)
     result = generate(folder, option, "int8")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {said}")
     assert len(result.stderr.splitlines()) == 1
 

@@ -106,10 +106,10 @@ def test_an_answer_that_the_context_cuts_says_so(
     with play(str(endless), *limit, home=tmp_path, columns=columns, rows=rows) as terminal:
         terminal.wait_for("Ctrl+D leaves.")
         terminal.type("hello" + ENTER)
-        terminal.wait_for(f"cut: the {place} is full; /trim drops the oldest turns, /reset")
+        terminal.wait_for(f"cut: the {place} is full; /trim drops the oldest turns, /set context")
         terminal.type("again" + ENTER)
         terminal.wait_for(f"error: the {place} is full: with this message")
-        terminal.wait_for("First /trim 1 or /reset, then /retry")
+        terminal.wait_for("First /trim 1 or /reset, then /retry; /set context trim does so")
         terminal.type("/reset" + ENTER + "/retry" + ENTER)
         terminal.wait_for("a new conversation begins > /retry")
         terminal.wait_for("cut:", times=2)

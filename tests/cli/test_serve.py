@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,9 @@ from pathlib import Path
 
 import pytest
 from openai import OpenAI
+
+from inferno.extras import install_command
+from tests.cli.terminal import CTRL_C, Terminal
 
 COMMAND = [sys.executable, "-m", "inferno", "serve"]
 
@@ -62,23 +66,65 @@ def test_a_script_takes_the_models_place(tmp_path: Path) -> None:
         assert answer.usage.completion_tokens == 2
 
 
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    """Answers without a model, which are there at once."""
+    path = tmp_path / "script.json"
+    path.write_text('{"answers": [{"token_ids": [300, 301]}], "vocab_size": 2048}')
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_terminal_gets_lines_for_people_and_an_address_to_open(script: str, host: str) -> None:
+    asked = ["serve", "demo", "--fake-model", script, "--port", "0", "--host", host]
+    with Terminal(*asked, columns=200) as terminal:
+        terminal.wait_for("INFO Open http://127.0.0.1:")
+        found = re.search(r"Open (http://127\.0\.0\.1:\d+) \(Ctrl\+C stops", terminal.text)
+        assert found
+        models = OpenAI(base_url=found[1] + "/v1", api_key="none", max_retries=0).models.list()
+        assert [model.id for model in models.data] == ["demo"]
+        terminal.wait_for("GET /v1/models 200")
+        assert "{" not in terminal.text
+        terminal.type(CTRL_C)
+        assert terminal.wait_for_end() == 0
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_json_where_it_is_asked_for(script: str) -> None:
+    asked = ["serve", "demo", "--fake-model", script, "--port", "0", "--log-format", "json"]
+    with Terminal(*asked, columns=400) as terminal:
+        terminal.wait_for('"message": "ready"')
+        assert "Open http" not in terminal.text
+        assert all(json.loads(line) for line in terminal.text.splitlines())
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_text_where_it_is_asked_for(script: str) -> None:
+    command = [*COMMAND, "demo", "--fake-model", script, "--port", "0", "--log-format", "text"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("INFO    Open http://127.0.0.1:" in line for line in process.stderr)
+        process.kill()
+
+
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "said"),
     [
-        (["no such model"], "no such model"),
-        (["demo", "--port", "99999"], "--port"),
-        (["demo", "--host", "not a host"], "--host"),
-        (["demo", "--api-key", ""], "--api-key"),
-        (["demo", "--device", "tpu"], "device"),
-        (["demo", "--request-timeout", "0"], "--request-timeout"),
+        (["no such model"], 1, "no such model"),
+        (["demo", "--port", "99999"], 2, "--port"),
+        (["demo", "--host", "not a host"], 2, "--host"),
+        (["demo", "--api-key", ""], 2, "--api-key"),
+        (["demo", "--device", "tpu"], 2, "--device"),
+        (["demo", "--request-timeout", "0"], 2, "--request-timeout"),
     ],
 )
-def test_bad_options_are_one_line(options: list[str], said: str) -> None:
+def test_bad_options_are_one_line(options: list[str], code: int, said: str) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [*COMMAND, *options], capture_output=True, text=True, check=False, env=environment
     )
-    assert done.returncode == 1
+    assert done.returncode == code
     [line] = done.stderr.splitlines()
     assert line.startswith("error: ")
     assert said in line
@@ -91,4 +137,4 @@ def test_without_the_extra_it_says_how_to_get_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "error: fastapi is not installed; pip install 'inferno-engine[serve]'\n"
+    assert done.stderr == f"error: fastapi is not installed: {install_command('serve')}\n"

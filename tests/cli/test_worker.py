@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
+from tests.patience import PATIENCE
 from tests.server.worker.hosting import answers, events_of, receiving
 
 URL = "http://127.0.0.1:9/"
@@ -36,24 +37,29 @@ def bound(device: str, *arguments: str) -> list[str]:
         (["--callback-url", "a.b"], "error: --callback-url must be an http:// or https:// URL"),
         (["--callback-url", "ftp://a"], "error: --callback-url must be"),
         (["--callback-url", "http://u:p@a"], "error: --callback-url must be"),
-        (["--callback-attempts", "0"], "error: --callback-attempts must be from 1"),
-        (["--callback-timeout", "nan"], "error: --callback-timeout must be from"),
+        (["--callback-attempts", "0"], "error: --callback-attempts must be an integer"),
+        (["--callback-timeout", "nan"], "error: --callback-timeout must be a number"),
         (["--cuda-device", "0"], "error: --cuda-device 0 goes with --device cuda, not with"),
         (["--metal-device", "0"], "error: --metal-device 0 goes with --device metal, not with"),
         (["--device", "metal", "--metal-device", "1"], "error: --metal-device must be 0"),
-        (["--device", "cuda", "--cuda-device", "-1"], "error: --cuda-device must be from 0"),
+        (["--device", "cuda", "--cuda-device", "-1"], "error: --cuda-device must be an integer"),
         (["--host", "0.0.0.0"], "error: --host 0.0.0.0 doesn't say where others reach"),
         (["--uri", "here"], "error: --uri must be an http:// or https:// URL"),
         (["--port", "70000"], "error: --port must be an integer"),
-        ([], "error: there is no folder"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
     given = ["worker", *GOOD, "--model", "/no/such/model", *arguments]
     result = CliRunner().invoke(app, given)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(said)
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_model_that_is_not_there_has_exit_code_1() -> None:
+    result = CliRunner().invoke(app, ["worker", *GOOD, "--model", "/no/such/model"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: there is no folder")
 
 
 @pytest.mark.parametrize("missing", ["--worker-id", "--model", "--port", "--callback-url"])
@@ -69,7 +75,7 @@ def test_a_bound_command_takes_no_device(given: str) -> None:
     model = ["--model", "/no/such/model"]
     device = [given] if "=" in given else [given, "cpu"]
     command = bound("cuda", *WHO, "--callback-url", URL, *model, *device)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
     assert done.stderr == "error: inferno-worker-cuda has its device; leave --device out\n"
 
@@ -81,7 +87,9 @@ def test_a_bound_command_refuses_to_start_without_its_device(device: str) -> Non
         pytest.skip(f"this machine has {device}")
     with receiving(answers(200)) as receiver:
         command = bound(device, *WHO, "--callback-url", receiver.url())
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
         assert receiver.num_connections == 0
     *_, last = done.stderr.splitlines()
     assert done.returncode == 1

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from inferno.client import EngineState
 from inferno.client.process import ProcessClient
 from inferno.client.spawned import EngineLog
 from inferno.client.supervisor import Patience
 from inferno.engine.faults import VARIABLE
-from inferno.errors import EngineDied
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 
@@ -88,21 +86,21 @@ def test_engines_write_so_the_first_and_those_after_it(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "load:fail")
-    asyncio.run(_until_failed(EngineLog("json", "warning")))
+    asyncio.run(_until_two_failed(EngineLog("json", "warning")))
     lines: list[dict[str, Any]] = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [line["process"] for line in lines] == ["engine"] * len(lines)
     on_purpose = [line for line in lines if "fails on purpose" in line["message"]]
     stopped = [line for line in lines if line.get("exception") == "Fault"]
-    assert len(on_purpose) == len(stopped) == 2
+    assert len(stopped) >= 2
+    assert len(on_purpose) >= len(stopped)
     assert {line["level"] for line in stopped} == {"error"}
 
 
-async def _until_failed(log: EngineLog) -> None:
-    patience = Patience(quick_failures=2, first_delay=0.01)
-    client = ProcessClient(OPTIONS, patience=patience, log=log)
+async def _until_two_failed(log: EngineLog) -> None:
+    client = ProcessClient(OPTIONS, patience=Patience(first_delay=0.001), log=log)
     try:
-        with pytest.raises(EngineDied):
-            await client.wait_ready()
-        assert client.state is EngineState.FAILED
+        await client.start()
+        while client.recovery is None or client.recovery.num_failures < 2:
+            await asyncio.sleep(0.01)
     finally:
         await client.close()

@@ -21,7 +21,9 @@ from inferno.client.process import ProcessClient
 from inferno.client.spawned import Spawned, spawned
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
 from tests.client.test_process import OPTIONS, is_running
+from tests.patience import PATIENCE
 
 PARENT = """
 import asyncio
@@ -41,7 +43,7 @@ asyncio.run(main())
 """
 
 
-def is_gone(pid: int, seconds: float = 5.0) -> bool:
+def is_gone(pid: int, seconds: float = PATIENCE) -> bool:
     """Whether a process ends in time."""
     deadline = time.monotonic() + seconds
     while is_running(pid):
@@ -95,7 +97,38 @@ def test_a_closed_socket_ends_the_process(faults: str) -> None:
         if not faults:
             ours.recv(1)  # it is loading, or ready
         ours.close()
-        assert process.wait(timeout=10.0) != 0
+        assert process.wait(timeout=PATIENCE) != 0
+
+
+@pytest.mark.slow
+def test_an_engine_at_work_says_how_long_its_step_should_take() -> None:
+    request = Request(
+        request_id="a",
+        prompt_token_ids=(5,),
+        params=SamplingParams(max_tokens=900, ignore_eos=True),
+    )
+    with engine_process() as (_, ours):
+        writer, frames = wire.FrameWriter(), wire.FrameReader()
+        writer.frame(wire.Ping())  # takes the place of Start, which was sent
+        pings = 0
+
+        def answers() -> Iterator[wire.FromEngine]:
+            while data := ours.recv(1 << 16):
+                yield from map(wire.decode_from_engine, frames.feed(data))
+
+        for message in answers():
+            match message:
+                case wire.Loaded():
+                    ours.sendall(writer.frame(wire.Add(request)) + writer.frame(wire.Ping()))
+                case wire.Pong(_, False, seconds) if seconds is not None:
+                    assert 0 < seconds < 60
+                    break
+                case wire.Pong():  # it has made no step yet
+                    pings += 1
+                    assert pings < 100_000
+                    ours.sendall(writer.frame(wire.Ping()))
+        else:
+            raise AssertionError("the process ended")
 
 
 class Evil:
@@ -123,7 +156,7 @@ def test_nonsense_ends_the_process_and_runs_nothing(kind: str, tmp_path: Path) -
         ours.sendall(nonsense[kind])
         while ours.recv(1 << 16):  # what it said before
             pass
-        assert process.wait(timeout=10.0) != 0
+        assert process.wait(timeout=PATIENCE) != 0
         assert process.stderr is not None
         assert b"nonsense" in process.stderr.read()
     assert not target.exists()

@@ -14,15 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from inferno.client import EngineClient, EngineState
+from inferno.client import EngineClient, EngineState, supervisor
 from inferno.client.inline import InlineClient
 from inferno.client.process import ProcessClient
+from inferno.client.spawned import Spawned
 from inferno.client.supervisor import Patience
 from inferno.engine.assemble import build_engine
 from inferno.errors import EngineDied, InvalidRequest, ModelNotFound, NeverFits
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
+from tests.patience import PATIENCE
 
 OPTIONS = EngineOptions(model=find_model_folder("demo"), threads=1, num_blocks=256)
 ENDLESS = 900  # tokens, of a context of 1024
@@ -61,10 +63,10 @@ async def begin(client: ProcessClient, max_tokens: int = ENDLESS) -> AsyncGenera
 
 
 def run(test: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 60))
+    asyncio.run(asyncio.wait_for(test, PATIENCE))
 
 
-async def until(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(is_so: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, "it does not come to that"
@@ -74,6 +76,10 @@ async def until(is_so: Callable[[], bool], seconds: float = 5.0) -> None:
 def is_idle(client: ProcessClient) -> bool:
     stats = client.stats()
     return not (stats.running or stats.waiting or stats.blocks_used)
+
+
+def failures_of(client: ProcessClient) -> int:
+    return 0 if client.recovery is None else client.recovery.num_failures
 
 
 def is_running(pid: int) -> bool:
@@ -236,10 +242,8 @@ def test_a_killed_engine_ends_its_requests_at_once_and_is_replaced(served: Serve
         before, events, pid = client.stats(), await begin(client), client.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        killed_at = time.monotonic()
         with pytest.raises(EngineDied):
             _ = [event async for event in events]
-        assert time.monotonic() - killed_at < 2.0
         assert client.state is EngineState.RESTARTING
         with pytest.raises(EngineDied, match="again"):
             await collect(client, make_request())
@@ -281,7 +285,7 @@ def test_an_engine_with_a_fault_is_replaced_by_one_without(
         async with own_client(patience=patience) as client:
             await client.wait_ready()
             with pytest.raises(EngineDied):
-                await asyncio.wait_for(collect(client, make_request(ENDLESS)), 10)
+                await asyncio.wait_for(collect(client, make_request(ENDLESS)), PATIENCE)
             await client.wait_ready()
             assert len((await collect(client, make_request(20)))[0].token_ids) == 20
             assert client.stats().restarts == 1
@@ -290,17 +294,85 @@ def test_an_engine_with_a_fault_is_replaced_by_one_without(
 
 
 @pytest.mark.slow
-def test_an_engine_that_never_starts_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERNO_FAULTS", "load:hang@1")
+
+    async def main() -> None:
+        patience = Patience(heartbeat=0.1, load=4.0, first_delay=0.01)
+        async with own_client(patience=patience) as client:
+            await client.wait_ready()
+            assert client.stats().restarts >= 1
+            assert len(await collect(client, make_request())) == 1
+
+    run(main())
+
+
+@pytest.mark.slow
+def test_an_engine_that_cannot_start_is_tried_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERNO_FAULTS", "load:fail")
 
     async def main() -> None:
-        patience = Patience(quick_failures=2, first_delay=0.01)
-        async with own_client(patience=patience) as client:
-            with pytest.raises(EngineDied, match="2 times"):
-                await client.wait_ready()
-            assert client.state is EngineState.FAILED
+        async with own_client(patience=Patience(first_delay=0.001)) as client:
+            await client.start()
+            await until(lambda: failures_of(client) == 2, 60.0)
+            with pytest.raises(EngineDied, match="again"):
+                await collect(client, make_request())
+            monkeypatch.delenv("INFERNO_FAULTS")
+            await client.wait_ready()
+            assert client.recovery is None
+            assert len(await collect(client, make_request())) == 1
 
     run(main())
+
+
+def test_no_number_of_failures_makes_it_give_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where open files are short for a while: no process can be started at all."""
+    shortage = OSError(24, "Too many open files")
+
+    def fail(_: object) -> Spawned:
+        raise shortage
+
+    async def main() -> None:
+        async with own_client(patience=Patience(first_delay=1e-6, most_delay=1e-4)) as client:
+            with monkeypatch.context() as starved:
+                starved.setattr(supervisor, "spawn", fail)
+                await client.start()
+                await until(lambda: failures_of(client) > 40)
+                assert client.state is EngineState.RESTARTING
+                assert str(shortage) in (client.problem or "")
+            await client.wait_ready()
+
+    with caplog.at_level("WARNING", logger="inferno"):
+        run(main())
+    assert any(" 40 times in a row, " in record.getMessage() for record in caplog.records)
+
+
+def test_tries_are_at_most_a_minute_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def skip(closing: Awaitable[bool], seconds: float) -> None:
+        waits.append(seconds)
+        assert closing.close() is None  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+    def fail(_: object) -> Spawned:
+        raise OSError(24, "Too many open files")
+
+    async def main() -> None:
+        monkeypatch.setattr(supervisor, "spawn", fail)
+        monkeypatch.setattr(asyncio, "wait_for", skip)
+        async with own_client(patience=Patience()) as client:
+            await client.start()
+            while len(waits) < 60:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert waits[0] <= Patience().first_delay
+    assert waits[4] > 2 * waits[0]
+    assert all(30.0 <= seconds <= 60.0 for seconds in waits[20:])
+    assert len(set(waits[20:])) > 1  # so that many servers don't try together
 
 
 @pytest.mark.slow
@@ -326,9 +398,8 @@ def test_closing_ends_open_requests_as_aborted_even_while_it_loads() -> None:
         async with own_client() as client:
             await client.start()
             await until(lambda: client.pid is not None)
-            pid, began = client.pid, time.monotonic()
+            pid = client.pid
             await client.close()
-            assert time.monotonic() - began < 2.0
             assert pid is not None
             assert not is_running(pid)
         async with own_client() as client:

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 DOCUMENTED = "localhost:8000"
-_START_SECONDS = 120
-_STOP_SECONDS = 30
+_START_SECONDS = PATIENCE
+_STOP_SECONDS = PATIENCE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 import inferno
-from inferno import LLM, SamplingParams, errors
+from inferno import LLM, AsyncLLM, SamplingParams, errors
 from inferno.requests import FinishReason, TokenLogprobs
 from inferno.text.completion import Chunk, Completion, Timings, Usage
 from tests.docs.pages import PAGES, rows, section
@@ -59,6 +59,22 @@ def test_every_method_has_its_parameters_and_defaults(method: str) -> None:
     assert any(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters) == (
         "*" in shown
     )
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "as_completed"])
+def test_coroutines_have_every_method_with_the_same_parameters(method: str) -> None:
+    ours = inspect.signature(getattr(AsyncLLM, method)).parameters
+    assert list(ours.values()) == list(inspect.signature(getattr(LLM, method)).parameters.values())
+
+
+def test_coroutines_have_every_attribute_and_are_documented(tiny_llm: LLM) -> None:
+    found = {name for name in dir(tiny_llm) if name[0] != "_"} - {"as_completed"}
+    assert {name for name in dir(AsyncLLM) if name[0] != "_"} == found | {"start"}
+    text = section(PAGE, "## AsyncLLM")
+    differs = {"start", "generate", "chat", "stream", "stream_chat", "encode_chat", "logits"}
+    for name in differs | {"close"}:
+        assert f"`{name}" in text
+    assert inspect.signature(AsyncLLM) == inspect.signature(LLM)
 
 
 def test_every_attribute_of_llm_is_there(tiny_llm: LLM) -> None:

@@ -20,6 +20,7 @@ from inferno.cli.serve import serve
 from inferno.server.schema import ERRORS
 from tests.docs.pages import PAGES, blocks, dialogues, rows, section
 from tests.docs.serving import Server, serving
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 
 PAGE = "docs/server.md"
@@ -62,7 +63,7 @@ def run(command: str, folder: Path) -> str:
         pytest.skip(f"{program} is not installed")
     quiet = re.sub(r"^curl", "curl --silent --show-error --max-time 30", command)
     done = subprocess.run(
-        ["sh", "-c", quiet], cwd=folder, capture_output=True, timeout=60, check=False
+        ["sh", "-c", quiet], cwd=folder, capture_output=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, (command, done.stderr)
     return done.stdout.decode()
@@ -140,11 +141,13 @@ def test_options_exist_and_have_these_defaults() -> None:
     parameters = inspect.signature(serve).parameters
     for cell, defaults, _ in rows(section(PAGE, "## Limits"))[1:]:
         found = [parameters[name].default for name in names_of(cell) if name in parameters]
-        assert [number_of(word) for word in defaults.split(", ")] == found, cell
+        assert [value_of(word) for word in defaults.split(", ")] == found, cell
 
 
-def number_of(word: str) -> float:
-    """Of `1,000,000` or `8 MiB`."""
+def value_of(word: str) -> float | str:
+    """Of `1,000,000`, `8 MiB` or `auto`."""
+    if word == "auto":
+        return word
     digits, _, unit = word.replace(",", "").partition(" ")
     return float(digits) * {"": 1, "MiB": 1 << 20}[unit]
 

@@ -19,6 +19,7 @@ from inferno.server.worker import messages
 from inferno.server.worker.schema import EVENTS
 from tests.docs.pages import PAGES, blocks, commands, dialogues, rows, section
 from tests.docs.test_server_page import is_as_shown, run
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 
 PAGE = "docs/worker.md"
@@ -35,7 +36,7 @@ def worker(folder: Path, receiver: int) -> Iterator[dict[str, Any]]:
         command = [sys.executable, "-m", "inferno", *words[1:], "--threads", "1"]
         process = subprocess.Popen(command, cwd=folder, stderr=stderr)
     try:
-        wait_until(lambda: '"ready"' in log.read_text(), 60)
+        wait_until(lambda: '"ready"' in log.read_text())
         yield json.loads(log.read_text().splitlines()[0])
     finally:
         process.kill()
@@ -58,7 +59,7 @@ def test_the_program_and_the_commands_print_what_is_shown(tmp_path: Path) -> Non
     ) as fleet:
         try:
             with worker(tmp_path, port) as listening:
-                printed, _ = fleet.communicate(timeout=60)
+                printed, _ = fleet.communicate(timeout=PATIENCE)
                 assert "4" in printed
                 here = listening["at"][0].removeprefix("http://")
                 for command, shown in DIALOGUES:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 from inferno.engine.blocks import BlockManager
 from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
@@ -142,6 +143,92 @@ def oracle(
     return output, FinishReason.LENGTH
 
 
+class Clock:
+    """Seconds that pass when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What steps cost on a machine: a step reads all weights, or computes, whichever takes longer.
+
+    chunk       of a row of logits and its draw; pair: of a token and a key that it sees.
+    """
+
+    weights: float
+    token: float
+    chunk: float
+    pair: float
+
+    def seconds(self, plan: StepPlan) -> float:
+        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        num_pairs = sum(
+            chunk.num_tokens * chunk.start + chunk.num_tokens * (chunk.num_tokens + 1) / 2
+            for chunk in plan.chunks
+        )
+        num_rows = sum(chunk.wants_token for chunk in plan.chunks)
+        compute = max(self.weights, num_tokens * self.token)
+        return compute + num_rows * self.chunk + num_pairs * self.pair
+
+    def seconds_of_prompt(self, num_tokens: int) -> float:
+        """Of a step with so many tokens at a prompt's beginning."""
+        return max(self.weights, num_tokens * self.token) + num_tokens**2 / 2 * self.pair
+
+
+@dataclass
+class TimedEngine:
+    """Runs a scheduler against a clock; tokens are all the same, and come when their step ends."""
+
+    scheduler: Scheduler
+    clock: Clock
+    prices: Prices
+    arrivals: dict[str, float] = field(default_factory=dict)
+    tokens_at: dict[str, list[float]] = field(default_factory=dict)
+    num_prompt_tokens: int = 0
+
+    def add(self, request_id: str, num_tokens: int, max_tokens: int = 1, priority: int = 0) -> None:
+        """Add a request whose prompt is like no other's."""
+        prompt = [1 + len(self.arrivals), *[0] * (num_tokens - 1)]
+        self.arrivals[request_id] = self.clock()
+        self.tokens_at[request_id] = []
+        self.scheduler.add(
+            make_request(
+                request_id, prompt, max_tokens=max_tokens, ignore_eos=True, priority=priority
+            )
+        )
+
+    def step(self) -> StepPlan:
+        """Run a step, let its time pass, and teach the scheduler."""
+        plan = self.scheduler.plan()
+        seconds = self.prices.seconds(plan)
+        self.clock.now += seconds
+        self.scheduler.costs.observe(plan.work, seconds)
+        for chunk in plan.chunks:
+            self.num_prompt_tokens += max(
+                0, min(chunk.num_prompt_tokens - chunk.start, chunk.num_tokens)
+            )
+        results = [StepResult((1,) if chunk.wants_token else ()) for chunk in plan.chunks]
+        for event in self.scheduler.commit(plan, results):
+            self.tokens_at[event.request_id] += [self.clock()] * len(event.token_ids)
+        return plan
+
+    def first_token(self, request_id: str) -> float:
+        """Seconds from a request's arrival to its first token, stepping until it comes."""
+        while not self.tokens_at[request_id]:
+            self.step()
+        return self.tokens_at[request_id][0] - self.arrivals[request_id]
+
+    def gaps(self, request_id: str) -> list[float]:
+        """Seconds between a stream's tokens."""
+        times = self.tokens_at[request_id]
+        return [later - earlier for earlier, later in pairwise(times)]
+
+
 class Ledger:
     """Everything that the events told, put together by sample."""
 
@@ -259,6 +346,10 @@ def chained_digest(salt: str, tokens: tuple[int, ...], block_size: int) -> bytes
     return digest
 
 
+def is_stream(sample: SampleState) -> bool:
+    return sample.is_stream
+
+
 def check_queues(scheduler: Scheduler) -> None:
     running, waiting = scheduler._running, scheduler._waiting
     assert len(running) <= scheduler._limits.max_num_seqs
@@ -273,11 +364,10 @@ def check_queues(scheduler: Scheduler) -> None:
         if sample.status is not Status.FINISHED
     ]
     assert {id(s) for s in unfinished} == {id(s) for s in [*running, *waiting]}
+    promised = {digest for sample in unfinished for digest in sample.promised}
+    assert set(scheduler._computing) <= promised, "a promise that nobody keeps"
+    assert not any(sample.promised for sample in [*waiting, *filter(is_stream, running)])
     for sample in unfinished:
         assert 0 <= sample.num_computed_tokens <= len(sample.token_ids) <= sample.max_length
     for sample in waiting:
         assert (sample.num_computed_tokens, sample.tables.num_held) == (0, 0)
-    for first_waiting in waiting[:1]:
-        for sample in running:
-            same = sample.rank[0] == first_waiting.rank[0]
-            assert not same or sample.rank < first_waiting.rank, "one overtook another"

@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.executor import StepHandle
+from inferno.engine.plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
@@ -281,3 +283,20 @@ def test_logits_report_a_failed_step(engine: Engine, monkeypatch: pytest.MonkeyP
         with pytest.raises(EngineError, match="no kernel"):
             engine.logits([1, 2, 3])
     assert engine.logits([1, 2, 3]).isfinite().all()
+
+
+def test_what_a_step_should_take_is_known_while_it_runs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[float | None] = []
+    submit = engine._executor.submit
+
+    def look(plan: StepPlan) -> StepHandle:
+        expected.append(engine.expected_step_seconds)
+        return submit(plan)
+
+    monkeypatch.setattr(engine._executor, "submit", look)
+    assert engine.expected_step_seconds is None
+    run(engine, make_request("a", [1, 2, 3], max_tokens=20))
+    assert expected[0] is None
+    assert all(seconds is not None and 0 < seconds < 60 for seconds in expected[1:])

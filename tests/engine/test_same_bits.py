@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno import ops
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.ops.cpu.program import CallList
@@ -46,15 +45,14 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
 @pytest.fixture(scope="module", params=CASES)
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+) -> tuple[Path, Mapping[str, Any]]:
     model_type, config, options = CASES[request.param]
     folder = tmp_path_factory.mktemp("model")
     if model_type == "gpt_oss":
         save_tiny_mxfp4(folder)
     else:
         save_tiny(folder, model_type, **config)
-    yield folder, options
-    ops.use_threads(1)
+    return folder, options
 
 
 def test_logits_have_the_same_bits_in_every_schedule(

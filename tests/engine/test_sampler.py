@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.sampler import Sampled, Sampler, SampleRow, token_logprobs
+from inferno.engine.sampler import Sampled, Sampler, SampleRow, prompt_logprobs, token_logprobs
 from inferno.ops import reference
 from inferno.ops.kernels import why_not
 from inferno.requests import SamplingParams
@@ -33,6 +33,7 @@ STEPS: list[dict[str, Any]] = [  # one of each kind, and mixtures
     {"top_k": 1},
     {"top_p": 0.6},
     {"top_p": 1e-9},
+    {"top_p": 0.0},
     {"min_p": 0.2},
     {"min_p": 1.0},
     {"temperature": 1.4, "top_k": 9, "top_p": 0.8},
@@ -74,7 +75,7 @@ def random_logits(num_rows: int, vocab_size: int, seed: int = 0, spread: float =
 def expected_probabilities(logits: list[float], params: SamplingParams) -> list[float]:
     """The distribution by its definition: min-p, then the top k, then the top p of those."""
     by_rank = sorted(range(len(logits)), key=lambda i: (-logits[i], i))
-    if params.temperature == 0.0:
+    if params.temperature == 0.0 or params.top_p == 0.0:
         return [float(i == by_rank[0]) for i in range(len(logits))]
     peak = max(logits)
     weights = [math.exp((logit - peak) / params.temperature) for logit in logits]
@@ -219,10 +220,9 @@ def test_the_number_of_threads_changes_nothing() -> None:
     before, results = torch.get_num_threads(), []
     try:
         for num_threads in (1, 2, 3):
-            ops.use_threads(num_threads)
-            results.append(sample(logits, rows) + sample(logits[1:2], rows[1:2]))
+            with ops.kernel_context(num_threads):
+                results.append(sample(logits, rows) + sample(logits[1:2], rows[1:2]))
     finally:
-        ops.use_threads(1)
         torch.set_num_threads(before)
     assert results[0] == results[1] == results[2]
 
@@ -341,6 +341,14 @@ def test_token_logprobs_equal_log_softmax(vocab_size: int) -> None:
         assert ids == logits[i].argsort(descending=True, stable=True)[:20].tolist()
         logprobs = [logprob for _, logprob in found.top]
         assert logprobs == pytest.approx(expected[i, ids].tolist(), abs=1e-5)
+
+
+def test_a_prompts_tokens_are_ranked_among_all() -> None:
+    logits = random_logits(30, 400).round()
+    targets = [7 * i % 400 for i in range(30)]
+    for i, found in enumerate(prompt_logprobs(logits, targets, num_top=2)):
+        order = logits[i].argsort(descending=True, stable=True).tolist()
+        assert found.rank == 1 + order.index(targets[i])
 
 
 def test_top_logprobs_list_equal_logits_by_id() -> None:

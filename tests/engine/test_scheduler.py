@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from inferno.engine.blocks import BlockManager
 from inferno.engine.plan import StepPlan, StepResult
-from inferno.engine.scheduler import Scheduler
+from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.state import SampleState, Status
 from inferno.errors import InvalidRequest, NeverFits
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 from tests.engine.simulation import (
     EOS,
+    Clock,
     Device,
     Windows,
     make_request,
@@ -35,6 +37,8 @@ def make_scheduler(
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 64,
     max_model_len: int = 64,
+    priority_aging: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Scheduler:
     blocks = BlockManager(num_blocks, block_size, windows, enable_prefix_cache)
     return Scheduler(
@@ -42,6 +46,8 @@ def make_scheduler(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=max_model_len,
+        priority_aging=priority_aging,
+        clock=clock,
     )
 
 
@@ -332,7 +338,7 @@ def test_a_window_makes_a_long_request_fit_a_small_pool() -> None:
 def test_limits_below_one_are_refused(name: str) -> None:
     limits = {"max_num_seqs": 1, "max_num_batched_tokens": 1, "max_model_len": 1, name: 0}
     with pytest.raises(InvalidRequest, match=f"{name} must be at least 1"):
-        Scheduler(BlockManager(4, 4), **limits)
+        Scheduler(BlockManager(4, 4), **limits)  # type: ignore[arg-type]
 
 
 # Order
@@ -340,9 +346,81 @@ def test_limits_below_one_are_refused(name: str) -> None:
 
 def test_equal_priorities_are_served_in_order_of_arrival() -> None:
     scheduler = make_scheduler(max_num_batched_tokens=8)
-    for name in "abc":
-        scheduler.add(make_request(name, range(6)))
+    for number, name in enumerate("abc"):
+        scheduler.add(make_request(name, [number] * 6))
     assert shares(scheduler.plan()) == [("a", 0, 6), ("b", 0, 2)]
+
+
+def test_a_short_prompt_is_computed_beside_long_ones_that_came_before_it() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=20, max_model_len=400)
+    for number, name in enumerate("abc"):
+        scheduler.add(make_request(name, [number] * 100))
+    scheduler.add(make_request("short", [9] * 5))
+    assert shares(scheduler.plan()) == [("a", 0, 15), ("short", 0, 5)]
+
+
+def test_long_prompts_take_turns_with_whole_steps() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=20, max_model_len=400)
+    for number, name in enumerate("abc"):
+        scheduler.add(make_request(name, [number] * 100))
+    seen = []
+    for _ in range(6):
+        plan = scheduler.plan()
+        seen.append(shares(plan))
+        scheduler.commit(plan, answer(plan))
+    assert seen == [[(name, start, 20)] for start in (0, 20) for name in "abc"]
+
+
+def test_a_stream_keeps_its_token_in_each_step_whatever_prompts_come() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=4, max_model_len=400)
+    scheduler.add(make_request("a", [1, 2], priority=-1))
+    step(scheduler)
+    for number in range(3):
+        scheduler.add(make_request(str(number), [5 + number] * 30, priority=number))
+    for position in range(2, 12):
+        plan = scheduler.plan()
+        assert ("a", position, 1) in shares(plan)
+        assert sum(chunk.num_tokens for chunk in plan.chunks) == 4
+        scheduler.commit(plan, answer(plan, OTHER))
+
+
+def test_streams_that_a_step_cannot_hold_take_turns() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(max_num_batched_tokens=2, clock=clock)
+    for number, name in enumerate("abc"):
+        scheduler.add(make_request(name, [number]))
+    counts: Counter[str] = Counter()
+    for _ in range(30):
+        plan = scheduler.plan()
+        counts.update(chunk.request_id for chunk in plan.chunks)
+        scheduler.commit(plan, answer(plan, OTHER))
+        clock.now += 1
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_a_prompt_waits_for_another_that_begins_like_it_and_finds_its_blocks() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=8, max_model_len=200)
+    scheduler.add(make_request("a", range(20), max_tokens=1))
+    scheduler.add(make_request("b", [*range(14), 99, 98], max_tokens=1))
+    scheduler.add(make_request("c", range(50, 53), max_tokens=1))
+    seen = []
+    for _ in range(3):
+        plan = scheduler.plan()
+        seen.append(shares(plan))
+        scheduler.commit(plan, answer(plan, OTHER))
+    assert seen == [
+        [("a", 0, 5), ("c", 0, 3)],
+        [("a", 5, 8)],
+        [("a", 13, 4), ("b", 12, 4)],
+    ]
+
+
+def test_nobody_waits_for_the_beginning_of_a_lower_priority() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=8)
+    scheduler.add(make_request("a", range(20)))
+    step(scheduler)
+    scheduler.add(make_request("b", range(20), priority=1))
+    assert shares(scheduler.plan()) == [("b", 8, 8)]
 
 
 def test_a_higher_priority_goes_first_even_past_a_running_prompt() -> None:
@@ -353,12 +431,85 @@ def test_a_higher_priority_goes_first_even_past_a_running_prompt() -> None:
     assert shares(scheduler.plan()) == [("b", 0, 3), ("a", 4, 1)]
 
 
-def test_who_does_not_fit_is_not_overtaken() -> None:
-    scheduler = make_scheduler(num_blocks=6)
+def test_who_does_not_fit_is_passed_by_smaller_ones_for_a_while() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=7, clock=clock)
     scheduler.add(make_request("a", range(12), max_tokens=8, ignore_eos=True))
     scheduler.add(make_request("b", range(20, 36), max_tokens=8))
     scheduler.add(make_request("c", range(40, 42), max_tokens=1))
-    assert shares(scheduler.plan()) == [("a", 0, 12)]
+    assert shares(scheduler.plan()) == [("a", 0, 12), ("c", 0, 2)]
+    clock.now = PASSING_SECONDS - 0.1
+    scheduler.abort("c")
+    scheduler.add(make_request("d", range(50, 52), max_tokens=1))
+    assert ("d", 0, 2) in shares(scheduler.plan())
+    clock.now = PASSING_SECONDS + 0.1
+    scheduler.abort("d")
+    scheduler.add(make_request("e", range(60, 62), max_tokens=1))
+    assert shares(scheduler.plan()) == []
+    assert scheduler.num_running == 1
+    scheduler.abort("a")
+    assert shares(scheduler.plan()) == [("b", 0, 16), ("e", 0, 2)]
+
+
+def test_who_passes_is_not_driven_out_again_by_whom_it_passed() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(num_blocks=7, clock=clock)
+    scheduler.add(make_request("a", range(12), max_tokens=8, ignore_eos=True))
+    scheduler.add(make_request("b", range(20, 36), max_tokens=8))
+    scheduler.add(make_request("c", range(40, 42), max_tokens=9, ignore_eos=True))
+    step(scheduler)
+    scheduler.abort("a")
+    plan = scheduler.plan()
+    assert shares(plan) == [("b", 0, 16), ("c", 2, 1)]
+    assert scheduler.num_preemptions == 0
+
+
+def test_a_steady_stream_of_high_priorities_does_not_starve_the_rest() -> None:
+    for aging, is_served in ((0.1, True), (0.0, False)):
+        clock = Clock()
+        scheduler = make_scheduler(max_num_seqs=1, priority_aging=aging, clock=clock)
+        scheduler.add(make_request("low", range(4), max_tokens=1))
+        ended = []
+        for number in range(40):
+            scheduler.add(make_request(f"high {number}", [9, 9, number], priority=2, max_tokens=1))
+            ended += endings(step(scheduler))
+            clock.now += 1
+        assert (("low", FinishReason.LENGTH) in ended) is is_served
+        assert ended[0] == ("high 0", FinishReason.LENGTH)
+
+
+def test_a_prompt_under_way_gets_its_turn_among_higher_priorities_in_time() -> None:
+    for aging, is_served in ((0.5, True), (0.0, False)):
+        clock = Clock()
+        scheduler = make_scheduler(
+            max_num_batched_tokens=8, max_num_seqs=40, priority_aging=aging, clock=clock
+        )
+        scheduler.add(make_request("low", [1] * 12, max_tokens=1))
+        step(scheduler)  # it is under way
+        ended = []
+        for number in range(10):
+            scheduler.add(
+                make_request(f"high {number}", [20 + number] * 8, priority=2, max_tokens=1)
+            )
+            clock.now += 1
+            ended += endings(step(scheduler))
+        assert (("low", FinishReason.LENGTH) in ended) is is_served
+
+
+def test_age_protects_from_priorities_that_come_much_later() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(max_num_seqs=1, priority_aging=0.1, clock=clock)
+    scheduler.add(make_request("old", range(4)))
+    step(scheduler)
+    clock.now = 9.0
+    scheduler.add(make_request("high", range(50, 54), priority=1))
+    assert shares(scheduler.plan()) == [("high", 0, 4)]
+    scheduler.abort("high")
+    scheduler.plan()
+    clock.now = 11.0
+    scheduler.add(make_request("late", range(60, 64), priority=1))
+    scheduler.plan()
+    assert scheduler.num_preemptions == 1
 
 
 def test_who_lacks_blocks_to_go_on_is_not_overtaken() -> None:

@@ -18,10 +18,11 @@ from hypothesis.stateful import (
 
 from inferno.engine.blocks import BlockManager
 from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
-from inferno.engine.scheduler import Scheduler
+from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
+from inferno.engine.state import SampleState, Status
 from inferno.errors import NeverFits
 from inferno.requests import FinishReason, Request
-from tests.engine.simulation import Device, Ledger, check_invariants, make_request, oracle
+from tests.engine.simulation import Clock, Device, Ledger, check_invariants, make_request, oracle
 
 PREFIXES = ((1, 2, 3, 4, 1, 2, 3, 4, 2, 2, 2, 2), (1, 2, 3, 4, 3, 3, 3, 3, 3, 3, 3, 3))
 WINDOWS = ((None,), (None, 3), (4,), (1, None), (None, 5, 2), (7, None, None))
@@ -47,6 +48,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         enable_prefix_cache=st.booleans(),
         depth=st.sampled_from((1, 3)),
         draft_sizes=st.sampled_from(((0,), (0, 2, 1), (3, 0))),
+        priority_aging=st.sampled_from((0.0, 0.05, 1.0)),
+        step_target=st.sampled_from((0.0, None, 0.02)),
     )
     def start(
         self,
@@ -58,7 +61,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         enable_prefix_cache: bool,
         depth: int,
         draft_sizes: tuple[int, ...],
+        priority_aging: float,
+        step_target: float | None,
     ) -> None:
+        self.clock = Clock()
+        self.aging = priority_aging
+        self.is_timed = step_target != 0.0
+        self.arrivals: dict[str, float] = {}
+        self.passed_since: dict[SampleState, float] = {}
         self.windows = windows
         self.depth = depth
         self.budget = max_num_batched_tokens
@@ -69,6 +79,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             max_model_len=MAX_MODEL_LEN,
+            priority_aging=priority_aging,
+            step_target=step_target,
+            clock=self.clock,
         )
         sizes = deque(draft_sizes)
         self.device = Device(block_size, windows, enable_prefix_cache, lambda: _next_of(sizes))
@@ -124,6 +137,11 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert num_blocks > self.blocks.pool.num_blocks, "it would fit"
             return
         self.requests[request.request_id] = request
+        self.arrivals[request.request_id] = self.clock()
+
+    @rule(seconds=st.sampled_from((0.01, 1.0, 7.0, 30.0)))
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
 
     @precondition(lambda self: not self.in_flight and self.scheduler.has_work)
     @rule(num_steps=st.integers(1, 6))
@@ -137,8 +155,18 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.in_flight) < self.depth)
     @rule()
     def plan(self) -> None:
+        waiting = list(self.scheduler._waiting)
+        ready = {sample for sample in waiting if self.scheduler._is_ready(sample)}
+        streams = [sample for sample in self.scheduler._running if sample.is_stream and sample.gap]
+        num_preemptions = self.scheduler.num_preemptions
         plan = self.scheduler.plan()
         self.check_plan(plan)
+        self.check_passing(waiting, ready)
+        if self.scheduler.num_preemptions == num_preemptions:
+            self.check_nobody_is_left_out(plan, streams)
+        seconds = self.seconds(plan)
+        self.clock.now += seconds
+        self.scheduler.costs.observe(plan.work, seconds)
         if plan.chunks:
             self.in_flight.append(InFlight(plan, self.device.run(plan)))
         else:
@@ -152,6 +180,61 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.ended_early & {request_id for request_id, _ in samples}
         assert all(chunk.num_tokens > 0 for chunk in plan.chunks)
         assert sum(chunk.num_tokens for chunk in plan.chunks) <= self.budget
+
+    def seconds(self, plan: StepPlan) -> float:
+        return sum(0.001 + 0.002 * c.num_tokens + 1e-4 * c.start for c in plan.chunks)
+
+    def outranks(self, one: SampleState, other: SampleState) -> bool:
+        """Whether priority and age, worked out anew, put one before the other for sure."""
+        first, second = one.request, other.request
+        lead = float(first.priority - second.priority)
+        lead += self.aging * (self.arrivals[second.request_id] - self.arrivals[first.request_id])
+        order = list(self.requests)
+        came_first = order.index(first.request_id) < order.index(second.request_id)
+        return lead > 1e-9 or (abs(lead) <= 1e-9 and came_first)
+
+    def check_passing(self, waiting: list[SampleState], ready: set[SampleState]) -> None:
+        """Who is passed by lower ranks is passed for a while only, unless it was not ready."""
+        admitted = [sample for sample in waiting if sample.status is Status.RUNNING]
+        for sample in waiting:
+            if sample.status not in (Status.WAITING, Status.PREEMPTED):
+                self.passed_since.pop(sample, None)
+                continue
+            is_passed = any(self.outranks(sample, other) for other in admitted)
+            if is_passed and sample in ready and sample.awaited is None:
+                since = self.passed_since.setdefault(sample, self.clock())
+                assert self.clock() - since <= PASSING_SECONDS, "passed for ever"
+
+    def check_nobody_is_left_out(self, plan: StepPlan, streams: list[SampleState]) -> None:
+        """Streams get their tokens, and no token of the step is left over that a prompt could use.
+
+        Who lacks blocks gets nothing.
+        """
+        served = {(chunk.request_id, chunk.sample_index) for chunk in plan.chunks}
+        left = [
+            sample
+            for sample in self.scheduler._running
+            if sample.gap and (sample.request.request_id, sample.sample_index) not in served
+        ]
+        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        demand = sum(
+            chunk.num_tokens
+            for chunk in plan.chunks
+            if any(self.is_of(sample, chunk) for sample in streams)
+        ) + sum(sample.gap for sample in left if sample in streams)
+        for sample in left:
+            has_time = not self.is_timed or self.scheduler.costs.expect(plan.work) is None
+            is_stream = sample in streams
+            if (is_stream and demand <= self.budget) or (has_time and num_tokens < self.budget):
+                num_all = sample.num_computed_tokens + min(sample.gap, self.budget)
+                num_new = self.blocks.num_new_blocks(sample.tables, num_all)
+                assert num_new > self.blocks.pool.num_available, "it could have been served"
+
+    def is_of(self, sample: SampleState, chunk: ScheduledChunk) -> bool:
+        return (sample.request.request_id, sample.sample_index) == (
+            chunk.request_id,
+            chunk.sample_index,
+        )
 
     @precondition(lambda self: self.in_flight)
     @rule()

@@ -118,7 +118,7 @@ def test_preempted_requests_end_with_the_same_tokens(
 ) -> None:
     prompts = [prompt[:20] for prompt in saved.prompts()]
     engine = saved.build(
-        num_blocks=26,
+        num_blocks=24,
         block_size=4,
         prefix_cache=prefix_cache,
         max_num_batched_tokens=num_batched_tokens,

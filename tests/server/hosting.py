@@ -21,6 +21,7 @@ from inferno.server.edge.run import run
 from inferno.server.edge.signals import Stop
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 
 
@@ -66,9 +67,11 @@ def hosting(
         thread = threading.Thread(target=in_thread)
         thread.start()
         try:
-            with httpx.Client(base_url=url, timeout=60) as http:
-                wait_until(lambda: http.get("/ready").status_code == 200, 60)
-                openai = OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=60)
+            with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+                wait_until(lambda: http.get("/ready").status_code == 200)
+                openai = OpenAI(
+                    base_url=url + "/v1", api_key="none", max_retries=0, timeout=PATIENCE
+                )
                 yield Host(engines[0], text, http, openai)
         finally:
             stop.request()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ BOTH: dict[str, list[Any]] = {
     "n": [0, -1, 129, 10**9, HUGE, True, 1.0, "5", [1], {}],
     "seed": [2**63, -(2**63) - 1, 2**64, 1.5, "1", True, [1]],
     "temperature": [-0.1, 100.5, HUGE, "hot", True, [1]],
-    "top_p": [0, -1, 1.1, "1", True],
+    "top_p": [-0.1, -1, 1.1, "1", True],
     "top_k": [-2, 0.01, 2**31, HUGE, "3", True],
     "min_p": [-0.1, 1.1, "0", True],
     "repetition_penalty": [0, -1, 101, "1"],
@@ -47,8 +46,8 @@ BOTH: dict[str, list[Any]] = {
     "skip_special_tokens": [1],
     "metadata": ["x"],
     "user": [5],
-    "service_tier": ["priority"],
-    "store": [True],
+    "service_tier": ["fast", 5],
+    "store": ["yes", 1],
     "response_format": [{"type": "json_object"}, {"type": "json_schema"}, "text"],
     "structured_outputs": [{"regex": "a"}, {}],
     "thinking_token_budget": [0, 10],
@@ -67,6 +66,9 @@ CHAT: dict[str, list[Any]] = {
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}],
         [{"role": "user", "content": [{"type": "text", "text": 5}]}],
         [{"role": "user", "content": [5]}],
+        *([{"role": "user"}], [{"role": "user", "content": None}]),
+        *([{"role": "user", "content": []}], [{"role": "assistant", "content": None}]),
+        [{"role": "assistant", "content": None, "tool_calls": "f"}],
     ],
     "max_tokens": [0, -1, 2**31, 2**63 - 1, 1.5, "9", True],
     "max_completion_tokens": [0, -1, 2**31, HUGE],
@@ -107,10 +109,8 @@ CASES = [
 
 
 def refused(host: Host, path: str, body: bytes) -> Any:
-    began = time.monotonic()
     answer = host.http.post(path, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400, answer.text
-    assert time.monotonic() - began < 2
     error = answer.json()["error"]
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error"

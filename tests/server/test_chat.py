@@ -91,7 +91,8 @@ def test_effort_that_no_template_reads_is_named_as_ignored(demo: Host) -> None:
 
 
 def test_a_lenient_server_names_what_it_ignores_and_metrics_are_told() -> None:
-    script = Script(vocab_size=2048, max_model_len=1024)
+    echo = Answer(delay=0.005)  # tokens that come at once tell nothing of their rate
+    script = Script(answers=(echo,), vocab_size=2048, max_model_len=1024)
     kinds = {"lenient": True, "per_request_metrics": True, "trust_request_chat_template": True}
     with hosting(lambda: ScriptedClient(script), **kinds) as host:
         answer = host.chat(wobble=1, **{"a\r\nb": 2})

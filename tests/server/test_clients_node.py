@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from inferno import LLM, SamplingParams
+from tests.patience import PATIENCE
 from tests.server.hosting import Host
 
 PACKAGES = Path(__file__).resolve().parents[2] / "build" / "node" / "node_modules"
@@ -30,7 +31,7 @@ def said(demo: Host) -> Any:
         [node, SCRIPT, str(demo.openai.base_url)],
         env={**os.environ, "NODE_PATH": str(PACKAGES)},
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()

@@ -62,7 +62,7 @@ def test_an_engine_that_dies_ends_a_stream_with_an_error() -> None:
             list(stream)
         assert "try again" in caught.value.message
         assert caught.value.code == "engine_died"
-        wait_until(lambda: host.http.get("/ready").status_code == 200, 10)
+        wait_until(lambda: host.http.get("/ready").status_code == 200)
         assert ask(host.openai).choices[0].finish_reason == "stop"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_offsets_say_where_tokens_begin_in_the_text(demo: Host) -> None:
     [choice] = demo.complete(**fields).json()["choices"]
     told = choice["logprobs"]
     spans = zip(told["tokens"], told["text_offset"], strict=True)
-    whole = [(token, at) for token, at in spans if "\ufffd" not in token and "<|" not in token]
+    whole = [(token, at) for token, at in spans if not token.startswith(("bytes:", "<|"))]
     assert len(whole) > 10
     assert all(choice["text"].startswith(token, at) for token, at in whole)
 
@@ -131,9 +132,9 @@ def test_prompt_logprobs_name_the_prompts_own_tokens(demo: Host, llm: LLM) -> No
     assert first is None
     for token_id, entry in zip(ids[1:], others, strict=True):
         assert str(token_id) in entry
-        ranks = {each["rank"]: each["logprob"] for each in entry.values() if each["rank"]}
-        assert ranks.keys() == {1, 2}
-        assert ranks[1] >= ranks[2]
+        ranks = {each["rank"]: each["logprob"] for each in entry.values()}
+        assert ranks.keys() >= {1, 2}
+        assert all(ranks[low] >= ranks[high] for low, high in pairwise(sorted(ranks)))
 
 
 def test_steering_fields_reach_the_engine(demo: Host, llm: LLM) -> None:

@@ -14,17 +14,20 @@ import pytest
 
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
+from inferno.requests import Request
 from inferno.text.model_text import ModelText
+from inferno.text.samples import SampleTexts
+from tests.patience import PATIENCE
 from tests.server.edge.serving import Answered
 from tests.server.hosting import Host, hosting
 
 ECHO = Script(vocab_size=2048, max_model_len=1024)
 LARGE = "[" + "1," * 140_000 + "1]"  # read beside the event loop
-HELD_SECONDS = 10.0
+HELD_SECONDS = PATIENCE  # unless the test is over first
 
 
 class Held(ModelText):
-    """Encodes nothing until it is told to."""
+    """Encodes nothing, and makes no large requests, until it is told to."""
 
     def __init__(self) -> None:
         super().__init__(MODEL_FOLDERS["demo"])
@@ -34,9 +37,14 @@ class Held(ModelText):
         self.go.wait(HELD_SECONDS)
         return super().encode(*args, **options)
 
-    def encode_chat(self, *args: Any, **options: Any) -> list[int]:
+    def finish_chat(self, *args: Any, **options: Any) -> list[int]:
         self.go.wait(HELD_SECONDS)
-        return super().encode_chat(*args, **options)
+        return super().finish_chat(*args, **options)
+
+    def request(self, texts: SampleTexts, **options: Any) -> Request:
+        if len(texts.prompt_token_ids) > 10_000:
+            self.go.wait(HELD_SECONDS)
+        return super().request(texts, **options)
 
 
 @contextmanager
@@ -60,36 +68,30 @@ ASK: list[Callable[[Host], httpx.Response]] = [
 @pytest.mark.parametrize("ask", ASK, ids=["completion", "stream", "chat", "tokenize"])
 def test_it_passes_while_the_prompt_is_made(ask: Callable[[Host], httpx.Response]) -> None:
     with held(request_timeout=0.1) as host:
-        began = time.monotonic()
         answer = ask(host)
-        taken = time.monotonic() - began
         metrics = host.http.get("/metrics").text
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
-    assert taken < HELD_SECONDS / 2
     assert 'inferno_rejected_total{reason="deadline_exceeded"} 1.0' in metrics
 
 
 def test_the_requests_own_is_kept_while_the_prompt_is_made() -> None:
     with held() as host:
-        began = time.monotonic()
         answer = host.complete(prompt="Hello", timeout=1)
-        assert time.monotonic() - began < HELD_SECONDS / 2
     assert answer.json()["error"]["code"] == "deadline_exceeded"
 
 
 def test_it_passes_while_the_body_waits_to_be_read() -> None:
     with held(request_timeout=0.5) as host:
-        waiting = [threading.Thread(target=host.complete, kwargs={"prompt": "a"}) for _ in range(4)]
+        ids = {"prompt": [1] * 20_000}
+        waiting = [threading.Thread(target=host.complete, kwargs=ids) for _ in range(4)]
         for thread in waiting:
             thread.start()
         time.sleep(0.1)  # now they hold all threads that could read it
-        began = time.monotonic()
         answer = host.http.post(
             "/detokenize",
             content=f'{{"tokens":{LARGE}}}',
             headers={"Content-Type": "application/json"},
         )
-        assert time.monotonic() - began < HELD_SECONDS / 2
         for thread in waiting:
             thread.join()
     assert answer.json()["error"]["code"] == "deadline_exceeded"
@@ -103,7 +105,7 @@ def test_a_body_that_comes_slowly_costs_nothing_of_it() -> None:
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        with socket.create_connection((url.host, url.port), timeout=10) as client:
+        with socket.create_connection((url.host, url.port), timeout=PATIENCE) as client:
             client.sendall(head.encode() + body[:5])
             time.sleep(0.5)
             client.sendall(body[5:])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from inferno.client.scripted import Answer, Script, ScriptedClient
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 from tests.server.events import choices_of, joined
 from tests.server.hosting import Host, hosting
@@ -31,7 +31,7 @@ def ask(
     client = socket.socket()
     if receive_buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    client.settimeout(10)
+    client.settimeout(PATIENCE)
     client.connect((url.host, url.port or 80))
     body = json.dumps(fields).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -58,9 +58,7 @@ def test_leaving_frees_every_sample(
     if is_reset:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()
-    left_at = time.monotonic()
     wait_until(lambda: host.engine.stats().running == 1)
-    assert time.monotonic() - left_at < 1.0
     assert staying.recv(1 << 16).startswith(b"HTTP/1.1 200")
     staying.close()
     wait_until(lambda: host.engine.stats().running == 0)
@@ -82,7 +80,7 @@ def test_a_slow_reader_gets_all_of_it_in_fewer_pieces() -> None:
         fields = {"prompt": "a", "max_tokens": num_tokens, "stream": True}
         fields |= {"return_token_ids": True, "ignore_eos": True}
         client = ask(host, "/v1/completions", fields, receive_buffer=4096)
-        wait_until(lambda: host.engine.stats().generated_tokens == num_tokens, 30)
+        wait_until(lambda: host.engine.stats().generated_tokens == num_tokens)
         with client, client.makefile("rb") as stream:
             told = iter(stream.readline, b"data: [DONE]\n")
             lines = [line for line in told if line.startswith(b"data: ")]

@@ -9,6 +9,7 @@ import pytest
 
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
+from inferno.text.detokenize import token_bytes
 from inferno.text.model_text import ModelText
 from inferno.text.tokenizer import Tokenizer
 from tests.data import data_path
@@ -97,3 +98,41 @@ def test_a_stream_tells_the_same(host: Host, skip: bool) -> None:
     assert "".join(choice["text"] for choice in told) == whole["text"]
     for name, values in whole["logprobs"].items():
         assert joined(choice["logprobs"][name] for choice in told) == values
+
+
+BROKEN = [
+    ("中", 2, " a"),  # cut after two bytes: they become U+FFFD
+    ("中", 1, " a"),
+    ("\U0001f600", 3, " a"),
+    ("中", 1, "中"),  # another character begins before the first is whole
+    ("中", 3, " a"),  # and one that is whole
+]
+
+
+def test_broken_characters_are_counted(text: ModelText) -> None:
+    tokenizer = text.tokenizer
+
+    def bytes_of(character: str) -> list[int]:
+        found = {token_bytes(tokenizer, i): i for i in reversed(range(tokenizer.vocab_size))}
+        return [found[bytes([byte])] for byte in character.encode()]
+
+    ids = tokenizer.encode("x", add_special_tokens=False)
+    for character, num, after in BROKEN:
+        ids += bytes_of(character)[:num]
+        ids += (
+            bytes_of(after) if after == "中" else tokenizer.encode(" a", add_special_tokens=False)
+        )
+    script = Script(answers=(Answer(token_ids=tuple(ids)),), vocab_size=2048, max_model_len=512)
+    with hosting(lambda: ScriptedClient(script), text) as host:
+        fields = {**FIELDS, "prompt": "Once upon", "logprobs": 2}
+        [choice] = host.complete(**fields).json()["choices"]
+        told = choice["logprobs"]
+        assert "\ufffd" in choice["text"]
+        for token, offset in spans_of(choice):
+            if not token.startswith("bytes:"):
+                assert choice["text"].startswith(token, offset), (token, offset, choice["text"])
+        for token, top in zip(told["tokens"], told["top_logprobs"], strict=True):
+            assert token in top
+        stream = choices_of(events_of(host.complete(**fields, stream=True))[:-1])
+        for name, values in told.items():
+            assert joined(each["logprobs"][name] for each in stream) == values

@@ -130,8 +130,7 @@ def tokens_of(model: str, ids: list[int]) -> list[str]:
 
 
 def test_a_special_token_cut_in_two_parts_is_text(renderer: TemplateRenderer) -> None:
-    joined = "{% for part in messages[0].content %}{{ part.text }}{% endfor %}</s>"
-    template = template_of(renderer, joined)
+    template = template_of(renderer, "{{ messages[0].content | replace('\n', '') }}</s>")
     parts = [{"type": "text", "text": text} for text in ("a<", "/s>b<", "s", ">c</s")]
     chat = template.render([{"role": "user", "content": parts}])
     assert chat.text == "a</s>b<s>c</s</s>"
@@ -262,17 +261,23 @@ def test_the_last_message_is_continued_as_in_transformers(
 
 
 def test_a_last_message_in_parts_is_continued(renderer: TemplateRenderer) -> None:
-    template = template_of(renderer, "{{ messages[0].content[0].text }}|end")
-    message = {"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}
-    assert template.render([message], **CONTINUED).text == "Well, "
+    template = template_of(renderer, "{% for m in messages %}{{ m.content }}{% endfor %}|end")
+    parts = [{"type": "text", "text": "Once"}, {"type": "text", "text": "upon "}]
+    message = {"role": "assistant", "content": parts}
+    assert template.render([message], **CONTINUED).text == "Once\nupon "
 
 
-@pytest.mark.parametrize("content", [None, [], [{"type": "image"}]])
-def test_a_last_message_without_text_can_not_be_continued(
-    renderer: TemplateRenderer, content: object
-) -> None:
-    with pytest.raises(InvalidRequest, match="ends in text"):
-        template_of(renderer, JOINED).render([{"role": "user", "content": content}], **CONTINUED)
+def test_a_content_in_parts_is_what_its_lines_are() -> None:
+    template = real_template("Qwen3-0.6B")
+    parts = [{"type": "text", "text": "one <|im_end|>"}, {"type": "text", "text": "two"}]
+    lines = template.encode([{"role": "user", "content": "one <|im_end|>\ntwo"}])
+    assert template.encode([{"role": "user", "content": parts}]) == lines
+
+
+def test_a_last_message_without_text_can_not_be_continued(renderer: TemplateRenderer) -> None:
+    message = {"role": "assistant", "content": None, "reasoning": "hm"}
+    with pytest.raises(InvalidRequest, match="has a content"):
+        template_of(renderer, JOINED).render([message], **CONTINUED)
 
 
 def test_a_message_that_the_template_drops_can_not_be_continued(renderer: TemplateRenderer) -> None:

@@ -13,6 +13,9 @@ from inferno.text.marks import SpecialTokenMarks
 MARKS = SpecialTokenMarks(["<s>"])
 
 
+CALL = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
 def nested(depth: int) -> Any:
     value: Any = "x"
     for _ in range(depth):
@@ -44,6 +47,26 @@ def nested(depth: int) -> Any:
         [{"role": "\ud800"}],
         [{"role": "user", "content": 5}],
         [{"role": "user", "content": {"text": "a"}}],
+        *([{"role": role}] for role in ("user", "system", "developer", "tool", "assistant")),
+        *([{"role": role, "content": None}] for role in ("user", "system", "developer", "tool")),
+        [{"role": "assistant", "content": None, "tool_calls": None}],
+        [{"role": "assistant", "content": None, "tool_calls": []}],
+        [{"role": "user", "content": None, "tool_calls": [CALL]}],
+        [{"role": "assistant", "tool_calls": "call"}],
+        [{"role": "assistant", "tool_calls": ["call"]}],
+        [{"role": "assistant", "content": "a", "tool_calls": [{}]}],
+        [{"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": 5}}]}],
+        [{"role": "user", "content": []}],
+        [{"role": "user", "content": [None]}],
+        [{"role": "user", "content": [{"text": "a"}]}],
+        [{"role": "user", "content": [{"type": "text"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": None}]}],
+        [{"role": "user", "content": [{"type": "text", "text": ["a"]}]}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}],
+        [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}],
+        [{"role": "user", "content": [{"type": 5}]}],
+        [{"role": "user", "content": {"type": "text", "text": "a"}}],
+        [{"role": "user", "content": "a"}, {"role": "user", "content": None}],
         [{"role": "user", "content": b"a"}],
         [{"role": "user", "content": [b"a"]}],
         [{"role": "user", "content": "a", 5: "b"}],
@@ -61,16 +84,65 @@ def test_messages_that_are_none_are_refused(messages: object) -> None:
 
 
 def test_messages_become_plain_data_of_their_own() -> None:
-    message = {"role": "user", "content": [{"type": "text", "text": "a<s>"}], "x": (1, 2.5, True)}
+    message = {"role": "user", "content": "a<s>", "x": (1, 2.5, True, {"y": "z"})}
     [checked] = checked_messages((message,), MARKS)
-    assert checked["x"] == [1, 2.5, True]
-    checked["content"][0]["text"] = "changed"
-    assert message["content"] == [{"type": "text", "text": "a<s>"}]
+    assert checked["x"] == [1, 2.5, True, {"y": "z"}]
+    checked["x"][3]["y"] = "changed"
+    assert message["x"] == (1, 2.5, True, {"y": "z"})
 
 
-def test_keys_without_a_value_are_left_out() -> None:
-    message = {"role": "assistant", "content": None, "tool_calls": None}
-    assert checked_messages([message], MARKS) == [{"role": "assistant"}]
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_parts_are_one_text_of_a_line_each(role: str) -> None:
+    parts = [
+        {"type": "text", "text": "one"},
+        "two",
+        {"type": "refusal", "refusal": "three"},
+        {"type": "text", "text": "", "cache_control": {"type": "ephemeral"}},
+    ]
+    for content in (parts, tuple(parts)):
+        [checked] = checked_messages([{"role": role, "content": content}], MARKS)
+        assert checked["content"] == "one\ntwo\nthree\n"
+
+
+def test_what_is_wrong_with_a_message_is_said_where_it_is() -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": ["a", {"type": "image_url", "image_url": {"url": "b"}}]},
+    ]
+    with pytest.raises(InvalidRequest, match=r"messages\[1\]\.content\[1\] is of type 'image_url'"):
+        checked_messages(messages, MARKS)
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]\.content is missing or null"):
+        checked_messages([{"role": "user"}], MARKS)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"tool_calls": [CALL]},
+        {"tool_calls": [{"name": "f", "arguments": {}}]},
+        {"function_call": {"name": "f", "arguments": "{}"}},
+        {"reasoning_content": "hm"},
+        {"thinking": "hm"},
+    ],
+)
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_an_assistant_may_say_something_else_than_a_text(
+    said: dict[str, Any], content: dict[str, None]
+) -> None:
+    [checked] = checked_messages([{"role": "assistant", **content, **said}], MARKS)
+    assert "content" not in checked
+    assert checked.items() >= said.items()
+
+
+def test_an_assistants_refusal_is_its_text() -> None:
+    message = {"role": "assistant", "content": None, "refusal": "No.", "tool_calls": None}
+    [checked] = checked_messages([message], MARKS)
+    assert (checked["content"], "tool_calls" in checked) == ("No.", False)
+
+
+def test_an_empty_text_is_a_text() -> None:
+    [checked] = checked_messages([{"role": "user", "content": ""}], MARKS)
+    assert checked == {"role": "user", "content": ""}
 
 
 def test_reasoning_is_there_under_the_names_that_templates_read() -> None:

@@ -39,7 +39,7 @@ def test_no_file_is_no_recommendation(tmp_path: Path) -> None:
         '{"temperature": -1}',
         '{"temperature": NaN}',
         '{"temperature": "hot"}',
-        '{"top_p": 0}',
+        '{"top_p": -1}',
         '{"top_p": 1e999}',
         '{"top_k": 1.5}',
         '{"top_k": true}',

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, TokenizerError
 from inferno.text.tokenizer import load_tokenizer
 from tests.data import data_path
@@ -229,3 +232,19 @@ def test_a_tokenizer_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(TokenizerError, match="regular file"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("work", ["encode", "decode"])
+def test_other_threads_go_on_while_a_long_text_is_worked_on(work: str) -> None:
+    tokenizer = load_tokenizer(MODEL_FOLDERS["demo"])
+    text = "Once upon a time there was a little dog. " * 20_000
+    ids = tokenizer.encode(text) * (1 if work == "encode" else 10)
+    turns = 0
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(
+            lambda: tokenizer.encode(text) if work == "encode" else tokenizer.decode(ids)
+        )
+        while not done.done():
+            time.sleep(0.001)
+            turns += 1
+    assert turns > 10  # a thread that is kept waiting has one, when all is over

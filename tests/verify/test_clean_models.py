@@ -21,7 +21,7 @@ from tests.data import data_path
 from tests.tiny import edit_config, save_tiny
 from tests.verify.tiny_models import MODELS, save_model, verified
 
-NUMBERS = ["0", "1", "1B", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"]
+NUMBERS = ["0", "1", "1B", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13"]
 
 
 @pytest.fixture(scope="module")

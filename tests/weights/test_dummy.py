@@ -33,6 +33,14 @@ def filled(*, dtype: torch.dtype = torch.float32, seed: int = 0) -> dict[str, Te
     return parameters(model)
 
 
+def test_progress_counts_up_to_the_size_of_the_model() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2, bias=False))
+    reports: list[tuple[int, int]] = []
+    fill_dummy(model, device=CPU, dtype=torch.bfloat16, progress=lambda *at: reports.append(at))
+    assert reports == [(64, 88), (72, 88), (88, 88)]
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
     first, second, other = filled(), filled(), filled(seed=1)
     assert all(torch.equal(first[name], second[name]) for name in first)

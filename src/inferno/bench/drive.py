@@ -25,8 +25,7 @@ async def drive(load: Load, tell: Tell) -> Driven:
     if first.problem is not None:
         raise InvalidRequest(
             f"{load.target.authority} did not answer a first request: {first.problem}; see "
-            "--base-url, --model and --api-key",
-            param="base_url",
+            "--base-url, --model and --api-key"
         )
     driver = _Driver(load, tell)
     cpu_before = time.process_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,9 @@ from typing import IO, Any
 
 from inferno import errors
 from inferno.bench.job import Found, Job, Limits, Run, Subject, Work
-from inferno.errors import EngineDied, InfernoError
+from inferno.errors import EngineDied, InfernoError, InvalidRequest
+
+_logger = logging.getLogger("inferno")
 
 
 def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Found:
@@ -33,8 +36,10 @@ def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Found:
                     cold_start = time.perf_counter() - begun
                 case {"doing": str(what)}:
                     tell(what)
-                case {"error": str(message), "kind": str(kind)}:
-                    raise _error(kind, message)
+                case {"warning": str(text)}:
+                    _logger.warning("%s", text)
+                case {"error": str(message), "kind": str(kind), "param": str() | None as param}:
+                    raise _error(kind, message, param)
                 case {"found": dict(found)}:
                     return _found(found, cold_start)
         log.seek(0)
@@ -76,9 +81,11 @@ def _parse(line: bytes) -> object:
         return None
 
 
-def _error(kind: str, message: str) -> InfernoError:
+def _error(kind: str, message: str, param: str | None) -> InfernoError:
     made = getattr(errors, kind)(message)
     assert isinstance(made, InfernoError)
+    if isinstance(made, InvalidRequest):
+        made.param = param
     return made
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import random
 import sys
@@ -37,12 +38,25 @@ _WARM_UP_TOKENS = 4
 def main() -> None:
     """Read a job, do it, report."""
     job = Job(**json.loads(sys.stdin.readline()))
+    logging.getLogger("inferno").addHandler(_Warnings(logging.WARNING))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:
         for message in measure(job):
             _print(message)
     except InfernoError as problem:
-        _print({"error": str(problem), "kind": type(problem).__name__})
+        _print({"error": str(problem), "kind": type(problem).__name__, "param": _param(problem)})
+
+
+class _Warnings(logging.Handler):
+    """Hands warnings to the parent, whose terminal it is; errors are raised as well."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:
+            _print({"warning": record.getMessage()})
+
+
+def _param(problem: InfernoError) -> str | None:
+    return problem.param if isinstance(problem, InvalidRequest) else None
 
 
 def measure(job: Job) -> Iterator[dict[str, Any]]:
@@ -75,7 +89,7 @@ def measure(job: Job) -> Iterator[dict[str, Any]]:
         dtype=_name(dtype),
         quantize=options.quantize,
         kv_dtype=_name(kv_dtype),
-        kernels=ops.level(_CPU),
+        kernels=ops.level(_CPU, dtype),
         num_threads=threads,
         cpu=machine.read_cpu().name,
     )

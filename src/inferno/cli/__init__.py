@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+# What the interpreter has loaded by itself, and nothing else: until `main` runs, a Ctrl+C prints a
+# traceback. (`signal` would import `enum`, which takes as long as all the rest.)
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def main() -> None:
     """Run the command line; the entry point of the installed `inferno`."""
-    signal.signal(signal.SIGINT, _leave_at_once)
+    _signal.signal(_signal.SIGINT, _leave_at_once)
     # Imported here so that an interrupt during the imports is met as well.
     from inferno.cli.app import app  # noqa: PLC0415
 
@@ -34,7 +38,7 @@ def worker_metal() -> None:
 
 
 def _run_worker(device: str) -> None:
-    signal.signal(signal.SIGINT, _leave_at_once)
+    _signal.signal(_signal.SIGINT, _leave_at_once)
     from inferno.cli.worker import run_bound  # noqa: PLC0415
 
     _run(lambda: run_bound(device, sys.argv[1:]))
@@ -57,7 +61,9 @@ def _leave_at_once(*_: object) -> None:
 
     An exception won't do: some libraries swallow it while they are imported.
     """
-    with contextlib.suppress(OSError):
+    try:
         show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""  # a loading bar hides it
         os.write(2, show_cursor + b"interrupted\n")
+    except OSError:
+        pass  # nobody reads
     os._exit(1)

@@ -10,6 +10,7 @@ from inferno import __version__
 from inferno.cli import bench
 from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
+from inferno.cli.numbers import reads_numbers
 from inferno.cli.play import play
 from inferno.cli.serve import serve
 from inferno.cli.verify import verify
@@ -23,12 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(generate)
-app.command()(play)
-app.command()(serve)
-app.command()(worker)
-app.command()(doctor)
-app.command()(verify)
+for _command in (generate, play, serve, worker, doctor, verify):
+    app.command()(reads_numbers(_command))
 app.add_typer(bench.app)
 
 

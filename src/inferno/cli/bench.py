@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,13 +23,19 @@ from inferno.cli.model_options import (
     DType,
     KVDType,
     LoadFormat,
+    PriorityAging,
     Quantization,
     Quantize,
     Revision,
+    StepTarget,
     Threads,
+    step_target,
 )
+from inferno.cli.numbers import reads_numbers
 from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.hub.find import find_model_folder
+from inferno.options import EngineOptions
+from inferno.requests import SamplingParams
 
 _MOST_TOKENS = 2**20
 _MOST_REQUESTS = 2**16
@@ -59,6 +66,7 @@ def bench() -> None:
 
 
 @app.command()
+@reads_numbers
 def latency(
     model: Model = "demo",
     prompt_tokens: PromptTokens = 128,
@@ -99,6 +107,7 @@ def latency(
 
 
 @app.command()
+@reads_numbers
 def throughput(
     model: Model = "demo",
     num_requests: Annotated[
@@ -116,6 +125,8 @@ def throughput(
     threads: Threads = None,
     max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens computed per step.")] = 512,
+    priority_aging: PriorityAging = 0.1,
+    step_target_ms: StepTarget = "auto",
     seed: RunSeed = 0,
     revision: Revision = None,
     allow_unknown_config: AllowUnknownConfig = False,
@@ -131,6 +142,8 @@ def throughput(
         "threads": threads,
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
+        "priority_aging": priority_aging,
+        "step_target_ms": step_target(step_target_ms),
         "allow_unknown_config": allow_unknown_config,
     }
     with one_line_errors(debug=debug):
@@ -147,10 +160,12 @@ def throughput(
         _measure(job, model, as_json=as_json, debug=debug)
 
 
-app.command()(serve)
+app.command()(reads_numbers(serve))
 
 
 def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:
+    EngineOptions(model=Path(job.model), **job.options)  # refuses bad values before it begins
+    SamplingParams(seed=job.seed)
     with telling() as tell:
         found = run(job, tell, debug=debug)
     if as_json:

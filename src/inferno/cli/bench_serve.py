@@ -26,6 +26,7 @@ _MOST_TOKENS = 2**20
 _MOST_REQUESTS = 2**20
 _MOST_OPEN = 2**14
 _USUALLY_OPEN = 8
+_MOST = 1e9  # milliseconds, or requests a second
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _ROUTES = {Endpoint.COMPLETIONS: "/completions", Endpoint.CHAT: "/chat/completions"}
 
@@ -159,9 +160,9 @@ def _seconds(option: str, milliseconds: float | None) -> float | None:
 
 
 def _above_0(option: str, number: float | None) -> float | None:
-    if number is not None and not 0 < number < 1e9:
+    if number is not None and not 0 < number <= _MOST:
         raise InvalidRequest(
-            f"{option} must be a number above 0, not {number}",
+            f"{option} must be a number above 0 and up to {_MOST:g}, not {number}",
             param=option.removeprefix("--").replace("-", "_"),
         )
     return number

@@ -28,7 +28,7 @@ def doctor(
 
     The exit code is 1 if one of them keeps inferno from running, else 0.
     """
-    with one_line_errors(debug=False):
+    with one_line_errors(debug=False, loads_model=False):
         facts = gather_facts()
         problems = find_problems(facts)
         if as_json:

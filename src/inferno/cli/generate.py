@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,12 +31,14 @@ from inferno.cli.model_options import (
     MaxTokens,
     MinP,
     NumBlocks,
+    PriorityAging,
     Quantization,
     Quantize,
     ReasoningEffort,
     RepetitionPenalty,
     Revision,
     Seed,
+    StepTarget,
     Stop,
     Temperature,
     Threads,
@@ -47,15 +49,18 @@ from inferno.cli.model_options import (
     given,
     load_model,
     log_to_stderr,
+    step_target,
     template_args,
 )
-from inferno.cli.terminal import print_text, summary_table
+from inferno.cli.terminal import has_colours, is_terminal, print_text, summary_table, terminal_size
+from inferno.cli.word_wrap import DIM, WordWrap
 from inferno.errors import InvalidRequest
 from inferno.requests import FinishReason, SamplingParams
-from inferno.text.completion import Completion
+from inferno.text.completion import Chunk, Completion
 from inferno.text.parsers.choose import Dialect
 
 _MAX_PROMPT_BYTES = 64 * 2**20
+_MOST_SHOWN = 4000  # characters of a prompt, before the text that continues it
 
 
 def generate(
@@ -67,7 +72,11 @@ def generate(
     ] = "demo",
     prompt: Annotated[
         list[str] | None,
-        typer.Option("--prompt", "-p", help="A prompt; may be repeated. - reads standard input."),
+        typer.Option(
+            "--prompt",
+            "-p",
+            help="A prompt; may be repeated. - reads standard input, without its last newline.",
+        ),
     ] = None,
     prompts_file: Annotated[
         Path | None, typer.Option(help="A file with one prompt per line.")
@@ -96,6 +105,8 @@ def generate(
     num_blocks: NumBlocks = None,
     max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
     max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    priority_aging: PriorityAging = 0.1,
+    step_target_ms: StepTarget = "auto",
     attention: AttentionAlgorithm = Attention.auto,
     load_format: LoadFormatOption = LoadFormat.safetensors,
     allow_unknown_config: AllowUnknownConfig = False,
@@ -136,6 +147,8 @@ def generate(
             num_blocks=num_blocks,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            priority_aging=priority_aging,
+            step_target_ms=step_target(step_target_ms),
             attention=attention,
             load_format=load_format,
             allow_unknown_config=allow_unknown_config,
@@ -164,8 +177,9 @@ def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
 def _read_stdin() -> str:
     if sys.stdin is None:
         raise InvalidRequest("standard input is closed; give a prompt with --prompt")
-    content = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
-    return _decode(content, "standard input")
+    text = _decode(sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1), "standard input")
+    # What ends a line ends the last one too: `echo` and editors add it, and no model expects it.
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
 def _read_file(path: Path) -> list[str]:
@@ -206,7 +220,7 @@ def _run(
     if as_json:
         finished = _print_objects(llm, texts, prompts, params, how)
     elif len(prompts) == 1:
-        finished = _stream(llm, prompts[0], params, how)
+        finished = _stream(llm, prompts[0], params, how, shown="" if chat else texts[0])
     else:
         finished = _print_all(llm, texts, prompts, params, how)
     _tell_of_cuts(finished, params, llm.max_model_len)
@@ -243,17 +257,32 @@ def _as_object(completion: Completion, texts: list[str]) -> dict[str, Any]:
 
 
 def _stream(
-    llm: inferno.LLM, prompt: str | list[int], params: SamplingParams, how: Mapping[str, Any]
+    llm: inferno.LLM,
+    prompt: str | list[int],
+    params: SamplingParams,
+    how: Mapping[str, Any],
+    *,
+    shown: str,
 ) -> list[Completion]:
-    last, finished = "", []
-    for chunk in llm.stream(prompt, params, **how):
-        print_text(chunk.text)
-        last = chunk.text or last
+    """Print the text as it comes; on a terminal after the prompt that it continues."""
+    if not is_terminal():  # piped output is the text and nothing else
+        return _follow(llm.stream(prompt, params, **how), print_text)
+    wrap = WordWrap(print_text, terminal_size)
+    cut = "[…] " if len(shown) > _MOST_SHOWN else ""
+    wrap.feed(cut + shown[-_MOST_SHOWN:], DIM if has_colours() else "")
+    try:
+        return _follow(llm.stream(prompt, params, **how), wrap.feed)
+    finally:
+        wrap.end_line()
+
+
+def _follow(chunks: Iterable[Chunk], write: Callable[[str], None]) -> list[Completion]:
+    finished = []
+    for chunk in chunks:
+        write(chunk.text)
         if chunk.completion is not None:
             _check(chunk.completion)
             finished.append(chunk.completion)
-    if sys.stdout.isatty() and not last.endswith("\n"):
-        print_text("\n")  # piped output is the text and nothing else
     return finished
 
 
@@ -264,20 +293,36 @@ def _print_all(
     params: SamplingParams,
     how: Mapping[str, Any],
 ) -> list[Completion]:
-    finished = []
+    """Print each text once it is done and those of the prompts before it are printed."""
+    finished: list[Completion] = []
+    waiting: dict[int, Completion] = {}
     for completion in llm.as_completed(prompts, params, **how):
-        finished.append(completion)
-        number = completion.prompt_index + 1
-        print_text(f"=== {number}/{len(prompts)}: {_shorten(texts[completion.prompt_index])}\n")
-        print_text(completion.text + "\n\n")
+        waiting[completion.prompt_index] = completion
+        while (done := waiting.pop(len(finished), None)) is not None:
+            finished.append(done)
+            print_text(
+                f"=== {len(finished)}/{len(prompts)}: {_shorten(texts[done.prompt_index])}\n"
+            )
+            _print_wrapped(done.text + "\n\n")
     print_text(summary_table(finished))
     for completion in finished:
         _check(completion)
     return finished
 
 
+def _print_wrapped(text: str) -> None:
+    if not is_terminal():
+        print_text(text)
+        return
+    wrap = WordWrap(print_text, terminal_size)
+    wrap.feed(text)
+    wrap.end_line()
+
+
 def _tell_of_cuts(finished: Sequence[Completion], params: SamplingParams, context: int) -> None:
-    """A note where outputs filled the context before they had --max-tokens tokens."""
+    """A note where outputs filled the context before they had --max-tokens tokens, or have none."""
+    if params.max_tokens == 0:
+        say("note: --max-tokens 0 asks for no new tokens, so there are none")
     num_cut = sum(
         done.finish_reason is FinishReason.LENGTH and len(done.token_ids) < (params.max_tokens or 0)
         for done in finished

@@ -5,27 +5,40 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 import typer
 
-from inferno.errors import InfernoError
+from inferno.errors import InfernoError, InvalidRequest, NeverFits
+from inferno.extras import install_command
+from inferno.out_of_memory import check_address_space, is_out_of_memory, out_of_memory
 
 _OF_EXTRA_SERVE = (
     *("fastapi", "starlette", "uvicorn", "uvloop"),
     *("httptools", "msgspec", "prometheus_client"),
 )
 
+_RESERVE_BYTES = 4 << 20
+
 
 @contextlib.contextmanager
-def one_line_errors(*, debug: bool) -> Iterator[None]:
-    """Errors become one line on standard error and exit code 1; with `debug`, tracebacks stay."""
+def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
+    """Errors become one line on standard error; with `debug`, tracebacks stay.
+
+    The exit code is 2 where the value of an option is refused, whoever refuses it, else 1.
+
+    loads_model     whether there must be memory for a model.
+    """
+    reserve = [bytearray(_RESERVE_BYTES)]  # to say something with, once all else is taken
     if not debug:
-        # Else the engine's log of a step that failed, a traceback, would go to standard error.
-        logging.getLogger("inferno").addHandler(logging.NullHandler())
+        logging.getLogger("inferno").addHandler(_WARNINGS)
     try:
+        if loads_model:
+            check_address_space()
         yield
     except (typer.Exit, typer.BadParameter):
         raise
@@ -36,17 +49,54 @@ def one_line_errors(*, debug: bool) -> Iterator[None]:
     except Exception as problem:
         if debug:
             raise
+        if is_out_of_memory(problem) and not isinstance(problem, InfernoError):
+            reserve.clear()
+            problem = out_of_memory(problem)
+        if _is_wrong_option(problem):
+            say(f"error: {_with_option(problem)}")
+            raise typer.Exit(2) from None
         say(f"error: {describe(problem)}" if _is_expected(problem) else _internal(problem))
         raise typer.Exit(1) from None
+
+
+class _Warnings(logging.Handler):
+    """Says warnings in a line, unless --verbose shows them; errors are said where they are met.
+
+    Without it the engine's log of a step that failed, a traceback, would go to standard error.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING and not logging.getLogger().handlers:
+            say(f"warning: {record.getMessage()}")
+
+
+_WARNINGS = _Warnings(logging.WARNING)
 
 
 def describe(problem: Exception) -> str:
     """An error that a person can act on, in a line; the system's errors with their file."""
     if isinstance(problem, ModuleNotFoundError):
-        return f"{problem.name} is not installed; pip install 'inferno-engine[serve]'"
+        return f"{problem.name} is not installed: {install_command('serve')}"
     if isinstance(problem, OSError):
         return f"{problem.filename or 'standard output'}: {problem.strerror or problem}"
     return str(problem)
+
+
+def _is_wrong_option(problem: Exception) -> TypeGuard[InvalidRequest]:
+    """Whether an option is to be mended; a prompt too long for a model is none."""
+    if not isinstance(problem, InvalidRequest) or isinstance(problem, NeverFits):
+        return False
+    return problem.param is not None
+
+
+def _with_option(problem: InvalidRequest) -> str:
+    """The message, with the parameter that it begins with written as it is on a command line."""
+    name, message = problem.param or "", str(problem)
+    if not message.startswith(
+        tuple(f"{name}{after}" for after in ("=", " must be ", " goes with "))
+    ):
+        return message
+    return f"--{name.replace('_', '-')}{message[len(name) :]}"
 
 
 def _is_expected(problem: Exception) -> bool:
@@ -60,8 +110,15 @@ def _internal(problem: Exception) -> str:
 
 
 def say(line: str) -> None:
-    """One line on standard error, in its encoding."""
+    """One line on standard error, in its encoding; a terminal breaks it between words."""
     printable = "".join(c if c.isprintable() else " " for c in " ".join(line.split()))
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns - 1
+        printable = "\n".join(
+            textwrap.wrap(
+                printable, max(8, columns), break_long_words=False, break_on_hyphens=False
+            )
+        )
     encoding = sys.stderr.encoding or "utf-8"
     sys.stderr.write(printable.encode(encoding, errors="replace").decode(encoding) + "\n")
     sys.stderr.flush()

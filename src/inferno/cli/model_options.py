@@ -27,7 +27,8 @@ Temperature = Annotated[
 ]
 TopK = Annotated[int | None, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
 TopP = Annotated[
-    float | None, typer.Option(help="Keep the likeliest tokens up to this probability.")
+    float | None,
+    typer.Option(help="Keep the likeliest tokens up to this probability; 0 keeps the likeliest."),
 ]
 MinP = Annotated[
     float | None,
@@ -57,6 +58,19 @@ NumBlocks = Annotated[
 ]
 BlockSize = Annotated[int, typer.Option(help="Tokens per block of the KV cache.")]
 MaxNumBatchedTokens = Annotated[int, typer.Option(help="Tokens computed per step.")]
+PriorityAging = Annotated[
+    float,
+    typer.Option(help="Levels of priority gained per second of waiting; 0 keeps them strict."),
+]
+StepTarget = Annotated[
+    str,
+    typer.Option(
+        "--step-target-ms",
+        metavar="MS",
+        help="How long a step should take while a stream waits for it: auto, a number, or 0 for "
+        "no bound.",
+    ),
+]
 AttentionAlgorithm = Annotated[Attention, typer.Option("--attention", help="Attention algorithm.")]
 LoadFormatOption = Annotated[
     LoadFormat, typer.Option("--load-format", help="dummy: random weights in real shapes.")
@@ -76,8 +90,16 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 def device_name(device: str | None, cuda: bool) -> str:
     """The device that --device and --cuda ask for together."""
     if cuda and device not in (None, "cuda"):
-        raise InvalidRequest(f"--cuda and --device {device} contradict each other")
+        raise InvalidRequest(f"--cuda and --device {device} contradict each other", param="device")
     return "cuda" if cuda else device or "cpu"
+
+
+def step_target(text: str) -> float | str:
+    """What --step-target-ms says: a number, or anything else as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def template_args(llm: inferno.LLM, effort: str | None) -> dict[str, Any]:

@@ -96,7 +96,9 @@ def play(
             "allow_unknown_config": allow_unknown_config,
         }
         if revision is not None and model is None:
-            raise InvalidRequest("--revision goes with a model's Hugging Face id: name the model")
+            raise InvalidRequest(
+                "--revision goes with a model's Hugging Face id: name the model", param="revision"
+            )
         sampling = given(
             max_tokens=max_tokens,
             temperature=temperature,

@@ -26,11 +26,14 @@ from inferno.cli.model_options import (
     LoadFormatOption,
     MaxNumBatchedTokens,
     NumBlocks,
+    PriorityAging,
     Quantization,
     Quantize,
     Revision,
+    StepTarget,
     Threads,
     device_name,
+    step_target,
 )
 from inferno.cli.server_options import (
     AllowedHosts,
@@ -40,12 +43,12 @@ from inferno.cli.server_options import (
     Certificate,
     CertificateKey,
     DrainTimeout,
+    EngineTimeout,
     FakeModel,
     HeaderTimeout,
     Host,
     KeepAlive,
     Lenient,
-    LogFormat,
     LogFormatOption,
     LogLevel,
     LogLevelOption,
@@ -66,9 +69,11 @@ from inferno.cli.server_options import (
     TrustChatTemplates,
     WriteTimeout,
     model_name,
+    seconds_or_auto,
 )
 from inferno.client.spawned import spawned
 from inferno.hub.find import find_model_folder
+from inferno.log_format import usual_format
 from inferno.options import EngineOptions
 
 
@@ -104,6 +109,7 @@ def serve(
     keep_alive: KeepAlive = 30.0,
     sse_keep_alive: SseKeepAlive = 15.0,
     drain_timeout: DrainTimeout = 30.0,
+    engine_timeout: EngineTimeout = "auto",
     lenient: Lenient = False,
     per_request_metrics: Annotated[
         bool,
@@ -111,7 +117,7 @@ def serve(
     ] = False,
     trust_request_chat_template: TrustChatTemplates = False,
     log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.json,
+    log_format: LogFormatOption = None,
     log_prompts: LogPrompts = False,
     otlp_endpoint: OtlpEndpoint = None,
     revision: Revision = None,
@@ -125,6 +131,8 @@ def serve(
     num_blocks: NumBlocks = None,
     max_model_len: MaxModelLen = None,
     max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    priority_aging: PriorityAging = 0.1,
+    step_target_ms: StepTarget = "auto",
     attention: AttentionAlgorithm = Attention.auto,
     load_format: LoadFormatOption = LoadFormat.safetensors,
     no_prefix_cache: NoPrefixCache = False,
@@ -160,13 +168,14 @@ def serve(
             keep_alive=keep_alive,
             sse_keep_alive=sse_keep_alive,
             drain_timeout=drain_timeout,
+            engine_timeout=seconds_or_auto("--engine-timeout", engine_timeout),
             lenient=lenient,
             per_request_metrics=per_request_metrics,
             trust_request_chat_template=trust_request_chat_template,
             log_prompts=log_prompts,
             otlp_endpoint=otlp_endpoint,
             log_level=log_level,
-            log_format=log_format,
+            log_format=log_format or usual_format(),
         )
         options = EngineOptions(
             model=find_model_folder(model, revision),
@@ -178,6 +187,8 @@ def serve(
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            priority_aging=priority_aging,
+            step_target_ms=step_target(step_target_ms),
             attention=attention,
             quantize=quantize,
             kv_dtype=kv_dtype,

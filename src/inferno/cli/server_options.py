@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from inferno.errors import InvalidRequest
+from inferno.log_format import LogFormat
+
 LogLevel = StrEnum("LogLevel", ["debug", "info", "warning", "error"])
-LogFormat = StrEnum("LogFormat", ["json", "text"])
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
@@ -60,6 +62,12 @@ SseKeepAlive = Annotated[
 DrainTimeout = Annotated[
     float, typer.Option(help="Seconds that open requests have to finish after SIGTERM.")
 ]
+EngineTimeout = Annotated[
+    str,
+    typer.Option(
+        help="Seconds for a step of the engine; auto is 20, or twenty times what it should take."
+    ),
+]
 
 Lenient = Annotated[
     bool, typer.Option("--lenient", help="Ignore unknown request fields, and say so.")
@@ -69,7 +77,12 @@ TrustChatTemplates = Annotated[
     typer.Option("--trust-request-chat-template", help="Requests may bring a chat template."),
 ]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="What is logged.")]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How it is written.")]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format", help="How it is written.", show_default="text on a terminal, else json"
+    ),
+]
 LogPrompts = Annotated[bool, typer.Option("--log-prompts", help="Log the beginnings of prompts.")]
 OtlpEndpoint = Annotated[
     str | None,
@@ -89,6 +102,17 @@ NoPrefixCache = Annotated[
 FakeModel = Annotated[
     Path | None, typer.Option(help="Play this script instead of a model.", hidden=True)
 ]
+
+
+def seconds_or_auto(option: str, given: str) -> float | None:
+    """A number of seconds, or None for `auto`; InvalidRequest, which names the option, else."""
+    try:
+        return None if given == "auto" else float(given)
+    except ValueError:
+        raise InvalidRequest(
+            f"{option} must be auto or a number of seconds, not {given!r}",
+            param=option.removeprefix("--").replace("-", "_"),
+        ) from None
 
 
 def model_name(model: str) -> str:

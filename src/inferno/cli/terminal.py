@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,6 +16,7 @@ from rich.table import Table
 from inferno.errors import InvalidRequest
 from inferno.text.completion import Completion
 
+_PIPED_WIDTH = 100
 _USUAL_SIZE = os.terminal_size((80, 24))
 
 
@@ -31,7 +31,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
         TransferSpeedColumn(),
     )
     with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
+        *columns, console=console, transient=True, disable=not _can_redraw(console)
     ) as bar:
         task = bar.add_task("loading", total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
@@ -41,11 +41,15 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
 def telling() -> Iterator[Callable[[str], None]]:
     """A line on standard error that says what is being done, gone when done; none when piped."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not _can_redraw(console):
         yield lambda _: None
         return
     with console.status("starting") as status:
         yield status.update
+
+
+def _can_redraw(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def safe_text(text: str, encoding: str | None) -> str:
@@ -61,6 +65,16 @@ def terminal_size() -> os.terminal_size:
     except (OSError, ValueError):
         return _USUAL_SIZE
     return size if size.columns and size.lines else _USUAL_SIZE
+
+
+def is_terminal() -> bool:
+    """Whether a person reads standard output."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def has_colours() -> bool:
+    """Whether the terminal that standard output is knows styles, and none has forbidden them."""
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def print_text(text: str) -> None:
@@ -87,6 +101,6 @@ def summary_table(completions: Sequence[Completion]) -> str:
             "-" if rate is None else f"{rate:.1f}",
         )
     output = io.StringIO()
-    width = max(shutil.get_terminal_size((100, 24)).columns, 72)
-    Console(file=output, width=width, force_terminal=sys.stdout.isatty()).print(table)
+    width = terminal_size().columns if is_terminal() else _PIPED_WIDTH
+    Console(file=output, width=width, force_terminal=is_terminal()).print(table)
     return output.getvalue()

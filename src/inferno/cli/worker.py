@@ -26,11 +26,15 @@ from inferno.cli.model_options import (
     LoadFormatOption,
     MaxNumBatchedTokens,
     NumBlocks,
+    PriorityAging,
     Quantization,
     Quantize,
     Revision,
+    StepTarget,
     Threads,
+    step_target,
 )
+from inferno.cli.numbers import reads_numbers
 from inferno.cli.server_options import (
     AllowedHosts,
     ApiKeyFile,
@@ -39,12 +43,12 @@ from inferno.cli.server_options import (
     Certificate,
     CertificateKey,
     DrainTimeout,
+    EngineTimeout,
     FakeModel,
     HeaderTimeout,
     Host,
     KeepAlive,
     Lenient,
-    LogFormat,
     LogFormatOption,
     LogLevel,
     LogLevelOption,
@@ -65,10 +69,12 @@ from inferno.cli.server_options import (
     TrustChatTemplates,
     WriteTimeout,
     model_name,
+    seconds_or_auto,
 )
 from inferno.client.spawned import spawned
 from inferno.errors import DeviceUnavailable
 from inferno.hub.find import find_model_folder
+from inferno.log_format import usual_format
 from inferno.options import EngineOptions
 
 WorkerDevice = StrEnum("WorkerDevice", ["cpu", "cuda", "metal"])
@@ -123,10 +129,11 @@ def worker(
     keep_alive: KeepAlive = 30.0,
     sse_keep_alive: SseKeepAlive = 15.0,
     drain_timeout: DrainTimeout = 30.0,
+    engine_timeout: EngineTimeout = "auto",
     lenient: Lenient = False,
     trust_request_chat_template: TrustChatTemplates = False,
     log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.json,
+    log_format: LogFormatOption = None,
     log_prompts: LogPrompts = False,
     otlp_endpoint: OtlpEndpoint = None,
     revision: Revision = None,
@@ -138,6 +145,8 @@ def worker(
     num_blocks: NumBlocks = None,
     max_model_len: MaxModelLen = None,
     max_num_batched_tokens: MaxNumBatchedTokens = 512,
+    priority_aging: PriorityAging = 0.1,
+    step_target_ms: StepTarget = "auto",
     attention: AttentionAlgorithm = Attention.auto,
     load_format: LoadFormatOption = LoadFormat.safetensors,
     no_prefix_cache: NoPrefixCache = False,
@@ -172,12 +181,13 @@ def worker(
             keep_alive=keep_alive,
             sse_keep_alive=sse_keep_alive,
             drain_timeout=drain_timeout,
+            engine_timeout=seconds_or_auto("--engine-timeout", engine_timeout),
             lenient=lenient,
             trust_request_chat_template=trust_request_chat_template,
             log_prompts=log_prompts,
             otlp_endpoint=otlp_endpoint,
             log_level=log_level,
-            log_format=log_format,
+            log_format=log_format or usual_format(),
         )
         about = worker_settings(
             settings,
@@ -200,6 +210,8 @@ def worker(
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            priority_aging=priority_aging,
+            step_target_ms=step_target(step_target_ms),
             attention=attention,
             quantize=quantize,
             kv_dtype=kv_dtype,
@@ -224,6 +236,6 @@ def run_bound(device: str, arguments: list[str]) -> None:
         say(f"error: inferno-worker-{device} has its device; leave --device out")
         sys.exit(2)
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
-    app.command(context_settings={"help_option_names": ["-h", "--help"]})(worker)
+    app.command(context_settings={"help_option_names": ["-h", "--help"]})(reads_numbers(worker))
     command = get_command(app)
     command.main(["--device", device, *arguments], prog_name=f"inferno-worker-{device}")

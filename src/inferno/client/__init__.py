@@ -9,7 +9,7 @@ from typing import Protocol
 
 from inferno.requests import Request, TokenEvent
 
-__all__ = ["EngineClient", "EngineFacts", "EngineState", "EngineStats", "ServedEngine"]
+__all__ = ["EngineClient", "EngineFacts", "EngineState", "EngineStats", "Recovery", "ServedEngine"]
 
 
 class EngineState(StrEnum):
@@ -18,8 +18,20 @@ class EngineState(StrEnum):
     LOADING = "loading"
     READY = "ready"
     RESTARTING = "restarting"  # it died or hung, and another one is being started
-    FAILED = "failed"  # it can't be started; `problem` says why
+    FAILED = "failed"  # it could not be loaded, not even once; `problem` says why
     CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How an engine that died is being replaced.
+
+    num_failures    engines in a row that died before they were of use; 0 for the first death.
+    seconds_left    until the next one is started; 0 while one is being started.
+    """
+
+    num_failures: int
+    seconds_left: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +40,7 @@ class EngineFacts:
 
     fingerprint     hex digits that change with the weights, with what they are computed in, and
                     with inferno's version.
+    attention       what computes attention, in words; kv_dtype: what keys and values are kept in.
     weight_bytes, cache_bytes   what weights and KV cache take on the device.
     num_blocks      blocks of the KV cache, of block_size tokens each.
     """
@@ -36,6 +49,8 @@ class EngineFacts:
     max_model_len: int
     device: str
     dtype: str
+    kv_dtype: str
+    attention: str
     fingerprint: str
     weight_bytes: int
     cache_bytes: int
@@ -113,6 +128,10 @@ class ServedEngine(EngineClient, Protocol):
     @property
     def problem(self) -> str | None:
         """Why it failed or restarts, in a sentence; None while nothing is wrong."""
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """How it is being replaced, while the state is RESTARTING; None in any other."""
 
     @property
     def facts(self) -> EngineFacts | None:

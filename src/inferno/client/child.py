@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from inferno.client.wire import (
     ToEngine,
     decode_from_engine,
 )
+from inferno.out_of_memory import EXIT_CODE
 
 _POLL_SECONDS = 0.01
 _REAP_SECONDS = 10.0  # a killed process can be held up only by the kernel
@@ -40,6 +42,7 @@ class Child:
                 lambda: _Connection(take), sock=spawned.connection
             )
         except BaseException:  # even a cancellation: a process that nobody knows would stay
+            spawned.connection.close()
             spawned.process.kill()
             raise
         return cls(spawned.process, connection)
@@ -56,6 +59,11 @@ class Child:
         """Whether the socket closes within so many seconds: then the process is of no more use."""
         await asyncio.wait({self._connection.lost}, timeout=seconds)
         return self._connection.lost.done()
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether it ended for want of memory, before it could say so."""
+        return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:
         """Kill the process; `end` it all the same."""
@@ -83,6 +91,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, take: Callable[[FromEngine], None]) -> None:
         self._take = take
+        self._pid = os.getpid()
         self._frames = FrameReader()
         self._writer = FrameWriter()
         self._transport: asyncio.WriteTransport | None = None
@@ -112,13 +121,16 @@ class _Connection(asyncio.Protocol):
             self._transport.write(frame)
 
     def close(self) -> None:
-        if self._transport is not None:
+        # A forked process shares its parent's epoll: what it stops to watch, the parent misses.
+        if self._transport is not None and self._pid == os.getpid():
             self._transport.abort()
 
 
 def _words(code: int | None) -> str:
     if code is None:
         return "its process can't be ended"
+    if code == EXIT_CODE:
+        return "memory ran out while its process started"
     if code >= 0:
         return f"its process exited with code {code}"
     name = str(-code)

@@ -6,13 +6,16 @@ Run as `python -m inferno.client.logged_child FORMAT LEVEL MODULE ARGUMENT...`.
 from __future__ import annotations
 
 import logging
+import os
 import runpy
 import sys
 import threading
 from types import TracebackType
 
 from inferno.log_format import LogFormat, make_formatter
+from inferno.out_of_memory import EXIT_CODE, is_out_of_memory, out_of_memory
 
+_RESERVE_BYTES = 4 << 20
 _logger = logging.getLogger("inferno")
 
 
@@ -21,7 +24,16 @@ def main() -> None:
     _, log_format, level, module, *arguments = sys.argv
     _log_to_stderr(LogFormat(log_format), level.upper())
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    reserve = [bytearray(_RESERVE_BYTES)]  # to say something with, once all else is taken
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except Exception as problem:
+        if not is_out_of_memory(problem):
+            raise
+        reserve.clear()
+        _logger.critical("the process ends: %s", out_of_memory(problem))
+        logging.shutdown()
+        os._exit(EXIT_CODE)
 
 
 def _log_to_stderr(log_format: LogFormat, level: str) -> None:

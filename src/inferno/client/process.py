@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
-from inferno.client import EngineFacts, EngineState, EngineStats
+from inferno.client import EngineFacts, EngineState, EngineStats, Recovery
 from inferno.client.spawned import EngineLog, Spawned
 from inferno.client.stream import EventStream
 from inferno.client.supervisor import Patience, Supervisor
@@ -23,6 +24,8 @@ _COUNTERS = (
 class ProcessClient:
     """A ServedEngine: make and use it in one event loop, in a thread that stays.
 
+    After a fork it is the parent's: in the child it raises EngineDied, and touches nothing.
+
     first           a process that was started already, to be the first engine's.
     log             how engines write their log; None is as Python does by itself.
     """
@@ -38,6 +41,7 @@ class ProcessClient:
         self._supervisor = Supervisor(
             options, patience or Patience(), first, log, take=self._take, mourn=self._mourn
         )
+        self._pid = os.getpid()
         self._streams: dict[str, EventStream] = {}
         self._stats = EngineStats()  # of the engine that runs
         self._past = EngineStats()  # the counters of engines that are gone
@@ -49,6 +53,10 @@ class ProcessClient:
     @property
     def problem(self) -> str | None:
         return self._supervisor.problem
+
+    @property
+    def recovery(self) -> Recovery | None:
+        return self._supervisor.recovery
 
     @property
     def facts(self) -> EngineFacts | None:
@@ -87,6 +95,11 @@ class ProcessClient:
 
         The request's id must be new.
         """
+        if self._is_elsewhere:
+            raise EngineDied(
+                "this engine was started before this process was forked and serves only the "
+                "process that started it; start one here"
+            )
         self._supervisor.check_ready()
         if request.request_id in self._streams:
             raise InvalidRequest("request_id is in use: choose another", param="request_id")
@@ -103,19 +116,26 @@ class ProcessClient:
                     yield event
         finally:
             del self._streams[request.request_id]
-            if not stream.has_ended:
+            if not stream.has_ended and not self._is_elsewhere:
                 self._supervisor.send(Abort(request.request_id, None))
 
     def abort(self, request_id: str, sample_index: int) -> None:
         """End one sample of a request."""
-        if request_id in self._streams:
+        if request_id in self._streams and not self._is_elsewhere:
             self._supervisor.send(Abort(request_id, sample_index))
 
     async def close(self) -> None:
         """End open requests as aborted, and the process."""
+        if self._is_elsewhere:
+            return
         for stream in self._streams.values():
             stream.abort()
         await self._supervisor.close()
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether this process was forked from the one that talks to the engine."""
+        return os.getpid() != self._pid
 
     def _known(self) -> EngineFacts:
         if self.facts is None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from inferno.client import EngineFacts, EngineState, EngineStats
+from inferno.client import EngineFacts, EngineState, EngineStats, Recovery
 from inferno.client.stream import EventStream
 from inferno.errors import EngineDied, InvalidRequest, ModelError, NeverFits
 from inferno.json_file import read_json
@@ -85,6 +85,7 @@ class ScriptedClient:
         self._streams: dict[str, EventStream] = {}
         self._players: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._loading: asyncio.Task[None] | None = None
+        self._revives_at = 0.0  # by the event loop's clock
         self._num_tokens = self._num_prompt_tokens = self._num_cached = self._num_deaths = 0
 
     @property
@@ -94,6 +95,13 @@ class ScriptedClient:
     @property
     def problem(self) -> str | None:
         return self._problem
+
+    @property
+    def recovery(self) -> Recovery | None:
+        if self._state is not EngineState.RESTARTING:
+            return None
+        left = self._revives_at - asyncio.get_running_loop().time()
+        return Recovery(self._num_deaths, max(0.0, left))
 
     @property
     def facts(self) -> EngineFacts | None:
@@ -230,7 +238,9 @@ class ScriptedClient:
             if player is not me:
                 player.cancel()
         self._players.clear()
-        asyncio.get_running_loop().call_later(self._script.restart_seconds, self._revive)
+        loop = asyncio.get_running_loop()
+        self._revives_at = loop.time() + self._script.restart_seconds
+        loop.call_at(self._revives_at, self._revive)
 
     def _revive(self) -> None:
         if self._state is EngineState.RESTARTING:
@@ -247,6 +257,8 @@ def _facts(script: Script) -> EngineFacts:
         max_model_len=script.max_model_len,
         device="none",
         dtype="none",
+        kv_dtype="none",
+        attention="none",
         fingerprint="5c7197ed",
         weight_bytes=0,
         cache_bytes=0,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from inferno.client import EngineFacts, EngineState
+from inferno.client import EngineFacts, EngineState, Recovery
 from inferno.client.child import Child
 from inferno.client.spawned import EngineLog, Spawned, spawn
 from inferno.client.wire import (
@@ -26,13 +26,20 @@ from inferno.client.wire import (
     Shutdown,
     Start,
     ToEngine,
+    problem_of,
 )
-from inferno.errors import EngineDied, NotEnoughMemory
+from inferno.errors import EngineDied
 from inferno.options import EngineOptions
+from inferno.out_of_memory import out_of_memory
 
 _EXIT_SECONDS = 0.5  # for a process whose socket has closed already
 
 _logger = logging.getLogger("inferno")
+
+
+# Of weights a second: what any machine computes with, in the step of which nothing is known yet.
+_LEAST_BYTES_PER_SECOND = 5e6
+_MOST_FIRST_STEP = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,27 +47,48 @@ class Patience:
     """How long an engine may take for what, in seconds.
 
     heartbeat       between two questions how it is.
-    load            without news of its loading; first_step: for the first step, which may build
-                    what later ones reuse; step: for any other.
+    start           to its first word: while it imports PyTorch, it can't tell how that goes.
+    load            without news of its loading.
+    step            for a step, at the least; times: or so often as long as the step is expected
+                    to take, if that is longer.
     close           to exit when told to.
-    first_delay     before it is started again, doubled after each quick failure, up to most_delay.
-    quick_failures  so many in a row are enough: deaths without a step, before or `quick` seconds
-                    after it was loaded.
+    first_delay     before it is started again, doubled after each failure but the first, up to
+                    most_delay. A failure is a death without a step, before or `quick` seconds
+                    after it was loaded; any other death begins the count again.
     """
 
     heartbeat: float = 1.0
-    load: float = 1800.0
-    first_step: float = 300.0
-    step: float = 60.0
+    start: float = 300.0
+    load: float = 60.0
+    step: float = 20.0
+    times: float = 20.0
     close: float = 5.0
     first_delay: float = 0.1
-    most_delay: float = 30.0
+    most_delay: float = 60.0
     quick: float = 5.0
-    quick_failures: int = 5
+
+    @classmethod
+    def of(cls, engine_timeout: float | None) -> Patience:
+        """The usual one, or one with so many seconds for a step, and between news of loading."""
+        if engine_timeout is None:
+            return cls()
+        heartbeat = min(cls().heartbeat, engine_timeout / 4)
+        return cls(heartbeat=heartbeat, load=engine_timeout, step=engine_timeout, times=0.0)
+
+    def of_step(self, expected_seconds: float | None, weight_bytes: int) -> float:
+        """How long a step may take."""
+        if not self.times:
+            return self.step
+        if expected_seconds is None:
+            first = weight_bytes / _LEAST_BYTES_PER_SECOND
+            return max(self.step, min(first, _MOST_FIRST_STEP))
+        return max(self.step, self.times * expected_seconds)
 
 
 class Supervisor:
-    """One engine at a time, for as long as engines can be started.
+    """One engine at a time, and another whenever it dies, until `close`.
+
+    Only a model that could not be loaded, not even once, is given up.
 
     first           a process that was started already, to be the first engine's.
     log             how the other engines' processes write theirs.
@@ -91,6 +119,7 @@ class Supervisor:
         self._num_starts = 0
         self._refusal: Problem | None = None  # why it can't be loaded, once that is certain
         self._num_failures = 0
+        self._starts_at: float | None = None  # the next one, while it waits for that
         self._child: Child | None = None
         self._watch = _Watch(patience)
         self._settled = asyncio.Event()  # ready, failed or closed
@@ -106,6 +135,14 @@ class Supervisor:
     def num_restarts(self) -> int:
         """Engines that were started after the first one."""
         return max(0, self._num_starts - 1)
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """How the engine is being replaced; None unless it is."""
+        if self.state is not EngineState.RESTARTING:
+            return None
+        left = 0.0 if self._starts_at is None else self._starts_at - time.monotonic()
+        return Recovery(self._num_failures, max(0.0, left))
 
     def start(self) -> None:
         """Start the first engine, unless that was done."""
@@ -127,10 +164,9 @@ class Supervisor:
                 raise EngineDied("the engine is being started again; try again soon")
             case EngineState.CLOSED:
                 raise EngineDied("the engine is closed; make a new one")
-            case EngineState.FAILED if self._refusal is not None:
-                raise self._refusal.error()
             case EngineState.FAILED:
-                raise EngineDied(f"the engine can't be started: {self.problem}")
+                assert self._refusal is not None, "nothing else makes it give up"
+                raise self._refusal.error()
 
     def send(self, message: ToEngine) -> None:
         """To the engine that runs now; ValueError where it can't be said."""
@@ -152,22 +188,28 @@ class Supervisor:
         await asyncio.wait({self._task})
 
     async def _supervise(self) -> None:
-        try:
-            await self._keep_one()
-        except Exception as problem:  # a mistake of ours: nobody must wait for ever
-            _logger.exception("the engine is not supervised any more")
-            self.problem = repr(problem)
-            self._settle(EngineState.FAILED)
-            self._mourn(EngineDied("the engine died; it is not started again"))
+        while self.state not in (EngineState.CLOSED, EngineState.FAILED):
+            try:
+                await self._run_one()
+            except Exception as problem:  # a mistake of ours: nobody must wait for ever
+                _logger.exception("the engine's supervisor made a mistake")
+                self._note_death()
+                self._judge(repr(problem))
+            if self.state is EngineState.RESTARTING:
+                await self._pause()
 
-    async def _keep_one(self) -> None:
-        while self.state is not EngineState.CLOSED:
-            await self._run_one()
-            if self.state is not EngineState.RESTARTING:
-                return
-            _logger.warning("the engine died, %s; starting another one", self.problem)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), self._delay())
+    async def _pause(self) -> None:
+        """Tell what happened, and wait before the next start."""
+        delay = self._delay()
+        times = "" if self._num_failures < 2 else f" {self._num_failures} times in a row"
+        _logger.warning(
+            "the engine died%s, %s; starting another one in %.1f seconds",
+            *(times, self.problem, delay),
+        )
+        self._starts_at = time.monotonic() + delay
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), delay)
+        self._starts_at = None
 
     def _delay(self) -> float:
         """Seconds to the next start, so that many servers don't start theirs together."""
@@ -196,6 +238,8 @@ class Supervisor:
         finally:
             self._child = None
             words = await child.end(0.0 if watch.verdict else _EXIT_SECONDS)
+        if self.facts is None and child.lacked_memory:
+            self._refusal = problem_of(out_of_memory())
         self._judge(watch.verdict or words)
 
     def _note_death(self) -> None:
@@ -214,9 +258,6 @@ class Supervisor:
         if self._refusal is not None:
             self.problem = self._refusal.message
             self._settle(EngineState.FAILED)
-        elif self._num_failures >= self._patience.quick_failures:
-            self.problem = f"it died {self._num_failures} times in a row; the last time {reason}"
-            self._settle(EngineState.FAILED)
 
     def _settle(self, state: EngineState) -> None:
         self.state = state
@@ -234,11 +275,9 @@ class Supervisor:
             case Loaded(facts) if self.state is not EngineState.CLOSED:
                 self.facts, self.progress, self.problem = facts, 1.0, None
                 self._settle(EngineState.READY)
-            case NotLoaded(problem):
-                # Memory may come back, if it was there before.
-                is_final = problem.kind != NotEnoughMemory.__name__ or self.facts is None
-                self._refusal = problem if is_final else None
-            case Pong() | Dying():
+            case NotLoaded(problem) if self.facts is None:
+                self._refusal = problem  # what was loaded before may be there again
+            case Pong() | Dying() | NotLoaded():
                 pass
             case _:
                 self._take_message(message)
@@ -254,14 +293,17 @@ class _Watch:
         self._patience = patience
         self._num_quiet = 0  # heartbeats since the last sign of progress
         self._num_turns = 0
+        self._expected_seconds: float | None = None
+        self._has_spoken = False
         self._has_stepped = False
-        self._loaded_at: float | None = None
+        self._facts: EngineFacts | None = None
+        self._loaded_at = 0.0
         self.verdict: str | None = None  # what is wrong with it
 
     @property
     def was_quick(self) -> bool:
         """Whether it died without having been of use."""
-        if self._loaded_at is None:
+        if self._facts is None:
             return True
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick
 
@@ -272,14 +314,16 @@ class _Watch:
 
     def note(self, message: FromEngine) -> None:
         """A message: all but a pong come from the engine's own loop, and so show progress."""
+        has_spoken, self._has_spoken = self._has_spoken, True
         match message:
-            case Pong(num_turns, is_idle):
-                if is_idle or num_turns != self._num_turns:
+            case Pong(num_turns, is_idle, expected_seconds):
+                if is_idle or not has_spoken or num_turns != self._num_turns:
                     self._num_quiet = 0
                 self._num_turns = num_turns
+                self._expected_seconds = expected_seconds
                 return
-            case Loaded():
-                self._loaded_at = time.monotonic()
+            case Loaded(facts):
+                self._facts, self._loaded_at = facts, time.monotonic()
             case NotLoaded(problem):
                 self.verdict = problem.message
             case Dying(reason):
@@ -291,11 +335,16 @@ class _Watch:
         self._num_quiet += 1
         seconds = self._num_quiet * self._patience.heartbeat
         if seconds >= self._limit:
-            self.verdict = f"it made no progress for {seconds:g} seconds and was killed"
+            doing = "starting" if not self._has_spoken else "loading" if self._facts is None else ""
+            where = f" while it was {doing}" if doing else ""
+            self.verdict = f"it made no progress for {seconds:g} seconds{where} and was killed"
         return self.verdict is not None
 
     @property
     def _limit(self) -> float:
-        if self._loaded_at is None:
-            return self._patience.load
-        return self._patience.step if self._has_stepped else self._patience.first_step
+        patience = self._patience
+        if not self._has_spoken:
+            return patience.start
+        if self._facts is None:
+            return patience.load
+        return patience.of_step(self._expected_seconds, self._facts.weight_bytes)

@@ -133,10 +133,14 @@ class Stats(Struct, frozen=True, array_like=True, tag=5):
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=6):
-    """Where the engine's loop is: turns it has made, and whether it waits for work."""
+    """Where the engine is: turns of its loop, or pieces of its loading, and whether it waits.
+
+    expected_seconds    what the step under way is expected to take; None while nobody knows.
+    """
 
     num_turns: int
     is_idle: bool
+    expected_seconds: float | None = None
 
 
 class Dying(Struct, frozen=True, array_like=True, tag=7):

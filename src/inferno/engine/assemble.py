@@ -15,7 +15,7 @@ from inferno.engine.blocks import BlockManager
 from inferno.engine.device import choose_dtype, choose_kv_dtype, find_device
 from inferno.engine.engine import Engine
 from inferno.engine.executor import Executor
-from inferno.engine.footprint import measure
+from inferno.engine.footprint import dtype_name, measure
 from inferno.engine.kv_cache import KVLayout
 from inferno.engine.loading import Progress, load_model
 from inferno.engine.runner import Runner
@@ -27,8 +27,8 @@ from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
-from inferno.ops import AttentionKind
-from inferno.ops.paged_attention import describe
+from inferno.ops import AttentionKind, KernelContext
+from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
 from inferno.weights.memory import available_bytes
 
@@ -46,8 +46,11 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
-    ops.use_threads(options.threads or num_usable_cores())
-    model = load_model(options, hf_config, config, device, dtype, progress)
+    if device.type == "cpu":
+        warn_if_missing()
+    kernels = ops.kernel_context(options.threads or num_usable_cores())
+    with kernels:
+        model = load_model(options, hf_config, config, device, dtype, progress)
     layout = KVLayout(
         windows=config.windows,
         num_kv_heads=config.num_kv_heads,
@@ -59,11 +62,12 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
         layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
     )
     _logger.info(
-        "%s in %s, attention %s, %d blocks of %d tokens, context %d",
-        *(device, dtype, describe(AttentionKind(options.attention)), num_blocks),
-        *(options.block_size, max_model_len),
+        "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
+        *(device, dtype_name(dtype)),
+        ops.describe_attention(device, AttentionKind(options.attention), dtype),
+        *(dtype_name(layout.dtype), num_blocks, options.block_size, max_model_len),
     )
-    return _connect(options, model, config, layout, num_blocks, max_model_len, device)
+    return _connect(options, model, config, layout, num_blocks, max_model_len, device, kernels)
 
 
 def problem_with(folder: Path) -> str | None:
@@ -93,6 +97,12 @@ def _compute_dtype(
     return choose_dtype("float32" if is_quantized else options.dtype, hf_config, device)
 
 
+def _step_target(options: EngineOptions) -> float | None:
+    """Seconds; None is "auto"."""
+    target = options.step_target_ms
+    return None if isinstance(target, str) else target / 1000
+
+
 def _is_recordable(options: EngineOptions) -> bool:
     # An attention that is asked for by name is the reference's, in plain torch.
     return not options.eager and options.attention == AttentionKind.AUTO
@@ -117,6 +127,7 @@ def _connect(
     num_blocks: int,
     max_model_len: int,
     device: torch.device,
+    kernels: KernelContext,
 ) -> Engine:
     kv = kv_cache.allocate(layout, num_blocks, device)
     blocks = BlockManager(
@@ -130,8 +141,10 @@ def _connect(
         max_num_seqs=options.max_num_seqs,
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_model_len=max_model_len,
+        priority_aging=options.priority_aging,
+        step_target=_step_target(options),
     )
-    recorder = ops.recorder(device) if _is_recordable(options) else None
+    recorder = ops.recorder(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(
         block_size=options.block_size,
         group_windows=layout.group_windows,
@@ -147,5 +160,5 @@ def _connect(
         layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
     )
     runner = Runner(model, kv, recorder, prefault_bytes)
-    executor = Executor(batcher, runner, Sampler(config.vocab_size, sampler_device))
+    executor = Executor(batcher, runner, Sampler(config.vocab_size, sampler_device), kernels)
     return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

@@ -84,6 +84,16 @@ class BlockManager:
         self._serials = itertools.count()
         self._pack = struct.Struct(f"<{block_size}I").pack
 
+    def reset(self) -> None:
+        """Forget who holds what, and what is cached; tables that were handed out are void."""
+        self.pool.reset()
+
+    @property
+    def longest_window(self) -> int | None:
+        """The farthest that any layer sees; None where one sees everything."""
+        windows = [window for window in self._windows if window is not None]
+        return max(windows) if len(windows) == len(self._windows) else None
+
     def new_root(self, salt: str) -> bytes:
         """Where the digests of a request start; all its samples get the same one."""
         seed = salt if self._enable_prefix_cache else str(next(self._serials))
@@ -218,6 +228,19 @@ class BlockManager:
                 if not self._has(group, tables.digests[index]):
                     return index
         return None
+
+    def full_digests(
+        self, tables: BlockTables, token_ids: Sequence[int], num_blocks: int | None = None
+    ) -> Sequence[bytes]:
+        """Digests that full blocks of these tokens have in the cache: of the first, or of all.
+
+        None where requests don't share.
+        """
+        if not self._enable_prefix_cache:
+            return ()
+        num_full = self.num_full_blocks(len(token_ids)) if num_blocks is None else num_blocks
+        self._extend_digests(tables, token_ids, num_full)
+        return tables.digests[:num_full]
 
     def _has(self, group: int, digest: bytes) -> bool:
         return self.pool.find((group, digest)) is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from inferno.engine.executor import Executor
 from inferno.engine.footprint import Footprint
+from inferno.engine.plan import StepPlan, StepResult
 from inferno.engine.scheduler import Scheduler
 from inferno.errors import EngineError, InvalidRequest
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
@@ -48,11 +51,21 @@ class Engine:
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
         self._batch_size = 0
+        self._break: str | None = None  # what left the bookkeeping in the midst of something
+        self._expected_step_seconds: float | None = None
+
+    @property
+    def expected_step_seconds(self) -> float | None:
+        """How long the step under way should take; None before the engine has run any.
+
+        Any thread may ask.
+        """
+        return self._expected_step_seconds
 
     @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
-        return self._scheduler.has_work
+        return self._break is not None or self._scheduler.has_work
 
     @property
     def footprint(self) -> Footprint:
@@ -80,24 +93,78 @@ class Engine:
         if request.params.seed is None:
             drawn = secrets.randbits(63)
             request = replace(request, params=replace(request.params, seed=drawn))
-        self._scheduler.add(request)
+        with self._bookkeeping(harmless=InvalidRequest):
+            self._scheduler.add(request)
 
     def abort(self, request_id: str, sample_index: int | None = None) -> None:
         """End a request, or one of its samples; an unknown id does nothing. The next step tells."""
-        self._scheduler.abort(request_id, sample_index)
+        with self._bookkeeping():
+            self._scheduler.abort(request_id, sample_index)
 
     def step(self) -> list[TokenEvent]:
-        """Compute one batch of tokens; returns what happened to whom."""
-        plan = self._scheduler.plan()
-        self._batch_size = len(plan.chunks)
+        """Compute one batch of tokens; returns what happened to whom.
+
+        Where the device fails, the step's requests end with an error. Where the bookkeeping does,
+        all requests do, for nothing that it noted is sure. What is no Exception, such as
+        KeyboardInterrupt, is raised after that, and the next step tells.
+        """
+        problem: BaseException | None = None
+        is_telling = False
+        try:
+            with self._bookkeeping():
+                plan = self._scheduler.plan()
+                self._batch_size = len(plan.chunks)
+                results, problem = self._compute(plan)
+                is_telling = True
+                if problem is None:
+                    return self._scheduler.commit(plan, results)
+                events = self._scheduler.fail(plan, _words(problem))
+                if isinstance(problem, Exception):
+                    return events
+        except BaseException as mistake:
+            if is_telling:
+                self._scheduler.untell()
+            if not isinstance(mistake, Exception):
+                raise
+            _logger.exception("the engine's bookkeeping failed")
+            self._mend()
+            return self._scheduler.take_events()
+        self._scheduler.untell()
+        raise problem
+
+    def _compute(self, plan: StepPlan) -> tuple[Sequence[StepResult], BaseException | None]:
+        """What came of a plan: its results, or what the device raised."""
         if not plan.chunks:
-            return self._scheduler.commit(plan, ())
+            return (), None
+        self._expected_step_seconds = self._scheduler.costs.expect(plan.work)
+        began = time.perf_counter()
         try:
             results = self._executor.submit(plan).result()
-        except Exception as problem:  # a kernel failed, memory ran out, or we made a mistake
+        except BaseException as problem:  # a kernel failed, memory ran out, or we made a mistake
             _logger.exception("a step of the engine failed")
-            return self._scheduler.fail(plan, f"a step of the engine failed: {problem!r}")
-        return self._scheduler.commit(plan, results)
+            return (), problem
+        self._scheduler.costs.observe(plan.work, time.perf_counter() - began)
+        return results, None
+
+    @contextmanager
+    def _bookkeeping(self, harmless: type[Exception] | None = None) -> Iterator[None]:
+        """Let the scheduler note something; what interrupts it is mended before the next time.
+
+        harmless    errors that it raises before it notes anything.
+        """
+        self._mend()
+        try:
+            yield
+        except BaseException as mistake:
+            if harmless is None or not isinstance(mistake, harmless):
+                self._break = _words(mistake)
+            raise
+
+    def _mend(self) -> None:
+        """End all requests and start with empty books, if these were left in the midst."""
+        if self._break is not None:
+            self._scheduler.fail_all(self._break)
+            self._break = None
 
     def logits(self, token_ids: Iterable[int], positions: Iterable[int] | None = None) -> Tensor:
         """Float32 logits [positions, V] after each of these positions of a text, all by default.
@@ -113,18 +180,23 @@ class Engine:
             params=SamplingParams(max_tokens=0),
             reads_prefix_cache=False,
         )
-        self.add_request(request)
-        self._executor.capture_logits(request.request_id, wanted)
         try:
+            self._executor.capture_logits(request.request_id, wanted)
+            self.add_request(request)
             while self.has_work:
                 for event in self.step():
-                    if event.finish_reason is FinishReason.ERROR:
+                    is_ours = event.request_id == request.request_id
+                    if is_ours and event.finish_reason is FinishReason.ERROR:
                         raise EngineError(event.error or "a step of the engine failed")
         finally:
-            self._scheduler.abort(request.request_id)
+            self.abort(request.request_id)
             kept = self._executor.take_logits(request.request_id)
         by_position = dict(zip(dict.fromkeys(wanted), kept, strict=True))
         return torch.stack([by_position[position] for position in wanted])
+
+
+def _words(problem: BaseException) -> str:
+    return f"a step of the engine failed: {problem!r}"
 
 
 def _check_positions(positions: Iterable[int], length: int) -> list[int]:

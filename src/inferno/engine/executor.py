@@ -13,7 +13,8 @@ from inferno.engine.batcher import Batcher
 from inferno.engine.footprint import Footprint
 from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.runner import Runner
-from inferno.engine.sampler import Sampled, Sampler, SampleRow, token_logprobs
+from inferno.engine.sampler import Sampled, Sampler, SampleRow, prompt_logprobs
+from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
 
 # Logits of many positions are made and used in slices, so that a long prompt with a vocabulary of
@@ -44,12 +45,15 @@ class _Hidden:
 
 
 class Executor:
-    """Owns batcher, runner and sampler of one device."""
+    """Owns batcher, runner and sampler of one device, and what their ops on the CPU work with."""
 
-    def __init__(self, batcher: Batcher, runner: Runner, sampler: Sampler) -> None:
+    def __init__(
+        self, batcher: Batcher, runner: Runner, sampler: Sampler, kernels: KernelContext
+    ) -> None:
         self._batcher = batcher
         self._runner = runner
         self._sampler = sampler
+        self._kernels = kernels
         self._captures: dict[str, dict[int, Tensor]] = {}
 
     @property
@@ -60,6 +64,10 @@ class Executor:
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:
         """Run a step on the device."""
+        with self._kernels:
+            return self._run(plan)
+
+    def _run(self, plan: StepPlan) -> StepHandle:
         starts = _first_rows(plan.chunks)
         wanted = self._wanted_rows(plan.chunks, starts)
         batch = self._batcher.build(plan, wanted)
@@ -128,7 +136,7 @@ class Executor:
             high = min(low + _LOGITS_ROWS, stop)
             rows = range(start + low - chunk.start, start + high - chunk.start)
             targets = chunk.token_ids[low + 1 : high + 1]
-            found += token_logprobs(self._logits(hidden, rows), targets, num_top)
+            found += prompt_logprobs(self._logits(hidden, rows), targets, num_top)
         return tuple(found)
 
     def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from inferno import __version__
@@ -19,8 +19,11 @@ NUM_PIECES = 4096
 PIECE_BYTES = 4096
 
 
-def fingerprint(options: EngineOptions, dtype: str) -> str:
-    """Hex digits, the same on every machine, of a model that these options load in this dtype."""
+def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = lambda: None) -> str:
+    """Hex digits, the same on every machine, of a model that these options load in this dtype.
+
+    beat    called after each piece of the weights, for on a slow disk they take a while.
+    """
     arithmetic = [dtype, options.quantize, options.kv_dtype, options.attention]
     words = [__version__, options.device.partition(":")[0], *arithmetic, options.load_format]
     digest = hashlib.sha256(json.dumps(words).encode())
@@ -28,6 +31,7 @@ def fingerprint(options: EngineOptions, dtype: str) -> str:
     if options.load_format != "dummy":
         for piece in _weights(options.model):
             digest.update(piece)
+            beat()
     return digest.hexdigest()[:NUM_DIGITS]
 
 

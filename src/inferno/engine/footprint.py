@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from inferno.layers.parameters import prepared_weights
@@ -13,10 +14,11 @@ from inferno.ops import LayerKV
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Device and dtype by name; bytes of the weights and of the whole KV cache."""
+    """Device, and dtypes by name; bytes of the weights and of the whole KV cache."""
 
     device: str
     dtype: str
+    kv_dtype: str
     weights_bytes: int
     kv_cache_bytes: int
 
@@ -27,7 +29,8 @@ def measure(model: nn.Module, kv: Sequence[LayerKV]) -> Footprint:
     prepared = sum(weight.num_bytes for _, weight in prepared_weights(model))
     return Footprint(
         device=str(parameters[0].device),
-        dtype=str(parameters[0].dtype).removeprefix("torch."),
+        dtype=dtype_name(parameters[0].dtype),
+        kv_dtype=dtype_name(kv[0].keys_NSKD.dtype),
         weights_bytes=_bytes_of(parameters) + prepared,
         kv_cache_bytes=_bytes_of(
             tensor
@@ -39,6 +42,11 @@ def measure(model: nn.Module, kv: Sequence[LayerKV]) -> Footprint:
             if tensor is not None
         ),
     )
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return what options call a dtype, such as bfloat16."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -17,10 +17,10 @@ from inferno.models import ModelModule, find_model
 from inferno.models.config import DecoderConfig
 from inferno.ops import Fillable
 from inferno.options import EngineOptions
-from inferno.weights import packed_cache
 from inferno.weights.checkpoint import open_checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
+from inferno.weights.packed_cache import PackedCache
 from inferno.weights.quantize import choose, num_bytes
 
 Progress = Callable[[int, int], None]
@@ -50,6 +50,7 @@ def load_model(
             prepare=layout.prepare,
             begin=layout.begin,
             kept_bytes=layout.kept_bytes,
+            progress=progress,
         )
     else:
         _read(options, model, module, config, layout, progress)
@@ -68,8 +69,8 @@ def _read(
     with open_checkpoint(options.model) as checkpoint:
         # Only what takes long is kept: floats and MXFP4 merely change places.
         is_kept = layout.is_quantized and config.mixture is None
-        key = packed_cache.key_of(checkpoint, **layout.choices) if is_kept else None
-        if key and packed_cache.load(model, key):
+        cache = PackedCache.of(checkpoint, model, **layout.choices) if is_kept else None
+        if cache is not None and cache.load(model, progress):
             return
         tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
         load_weights(
@@ -84,8 +85,8 @@ def _read(
             kept_bytes=layout.kept_bytes,
             progress=progress,
         )
-    if key:
-        packed_cache.save(model, key)
+        if cache is not None:
+            cache.save(model, progress)
 
 
 class _Layout:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from inferno.engine.step_cost import StepWork
 from inferno.requests import Request, TokenLogprobs
 
 
@@ -46,6 +47,7 @@ class StepPlan:
     """What the next step computes; an empty plan needs no step."""
 
     chunks: tuple[ScheduledChunk, ...]
+    work: StepWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,12 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._ref_counts = [0] * (num_blocks + 1)
-        self._free = deque(range(1, num_blocks + 1))
+        self.reset()
+
+    def reset(self) -> None:
+        """Make all blocks free, whoever holds them."""
+        self._ref_counts = [0] * (self.num_blocks + 1)
+        self._free = deque(range(1, self.num_blocks + 1))
         self._idle: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._cached: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}  # the other way round

@@ -74,8 +74,9 @@ class Sampler:
         """Replace the likeliest token by one that is drawn, where the row asks for that."""
         params = [row.params for row in rows]
         if not _are_same(params, self._params):  # for many steps they are
-            self._params = params
+            self._params, self._rules = [], None  # until these are made, none are known
             self._rules = self._tabulate(params)
+            self._params = params
         if self._rules is not None:
             ops.draw(logits_RV, peak_R, self._rules, _uniform(rows, self._device), out=token_R)
 
@@ -107,6 +108,19 @@ def token_logprobs(
     ]
 
 
+def prompt_logprobs(
+    logits_RV: Tensor, token_ids: Sequence[int], num_top: int
+) -> list[TokenLogprobs]:
+    """Return the same with the rank of each token: those as likely come in the order of ids."""
+    found = token_logprobs(logits_RV, token_ids, num_top)
+    id_R1 = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
+    own_R1 = logits_RV.gather(1, id_R1)
+    id_1V = torch.arange(logits_RV.shape[1], device=logits_RV.device).unsqueeze(0)
+    is_before_RV = (logits_RV > own_R1) | ((logits_RV == own_R1) & (id_1V < id_R1))
+    ranks = (is_before_RV.sum(dim=1) + 1).tolist()
+    return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
+
+
 def _are_same(params: Sequence[SamplingParams], others: Sequence[SamplingParams]) -> bool:
     """Whether they are the same objects: their values may be long to compare."""
     return len(params) == len(others) and all(map(is_, params, others))
@@ -114,7 +128,7 @@ def _are_same(params: Sequence[SamplingParams], others: Sequence[SamplingParams]
 
 def _rule(params: SamplingParams, vocab_size: int) -> DrawRule:
     """How a row is drawn; not at all if it gets the likeliest token."""
-    is_greedy = params.temperature == 0.0 or params.top_k == 1
+    is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
     return DrawRule(
         temperature=0.0 if is_greedy else max(params.temperature, _SMALLEST_TEMPERATURE),
         top_k=params.top_k if params.top_k < vocab_size else 0,

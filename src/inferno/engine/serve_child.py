@@ -7,17 +7,19 @@ The parent may end at any time: then so does this process, at once.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 import torch
 
+from inferno import ops
 from inferno.client import EngineFacts, EngineStats
 from inferno.client.wire import (
     MAX_FRAME_BYTES,
@@ -51,13 +53,17 @@ from inferno.engine.own_process import (
     give_way,
     ignore_signals,
     num_threads,
+    return_free_memory,
     rss_bytes,
+    share_one_heap,
 )
 from inferno.errors import InfernoError, InvalidRequest
 from inferno.options import EngineOptions
+from inferno.out_of_memory import is_out_of_memory, out_of_memory
 from inferno.requests import Request, TokenEvent
 
 IDLE_STATS_SECONDS = 1.0
+_TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
@@ -71,6 +77,7 @@ def main() -> int:
     """Serve the parent at the other end of the socket whose number is on the command line."""
     die_with_parent()
     ignore_signals()
+    share_one_heap()
     link = Link(socket.socket(fileno=int(sys.argv[1])))
     try:
         start = link.messages.get()
@@ -89,12 +96,21 @@ def serve(start: Start, link: Link) -> int:
         faults.visit("load")
         if torch.device(start.options.device).type == "cpu":
             give_way()
-        engine = build_engine(start.options, LoadProgress(link))
-        facts = facts_of(engine, start.options)
+        progress = LoadProgress(link)
+        engine = build_engine(start.options, progress)
+        facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
         link.send(NotLoaded(problem_of(problem)))
         return 1
+    except (MemoryError, RuntimeError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+        link.send(NotLoaded(problem_of(out_of_memory(problem))))
+        return 1
+    gc.collect()
+    gc.freeze()  # what is there now stays: to look through it for garbage would hold up steps
     link.send(Loaded(facts))
+    link.expected_seconds = lambda: engine.expected_step_seconds
     Service(engine, link, faults, facts).run()
     return 0
 
@@ -107,6 +123,7 @@ class Link:
         self.messages: SimpleQueue[ToEngine] = SimpleQueue()
         self.num_turns = 0
         self.is_idle = False
+        self.expected_seconds: Callable[[], float | None] = lambda: None  # of the step under way
         self.faults = Faults("")
         self._connection = connection
         self._writer = FrameWriter()
@@ -136,22 +153,31 @@ class Link:
 
     def _take(self, message: ToEngine) -> None:
         if isinstance(message, Ping):
-            self.send(Pong(self.num_turns, self.is_idle and self.messages.empty()))
+            is_idle = self.is_idle and self.messages.empty()
+            self.send(Pong(self.num_turns, is_idle, self.expected_seconds()))
         else:
             self.messages.put(message)
 
 
 class LoadProgress:
-    """Tells the parent how loading goes, ten times a second."""
+    """Tells the parent how loading goes, ten times a second, and that it goes on when it asks."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._next = 0.0
+        self._done = 0
 
     def __call__(self, done: int, total: int) -> None:
-        if (now := time.monotonic()) >= self._next or done == total:
+        self.beat()
+        is_last = done == total != self._done
+        if (now := time.monotonic()) >= self._next or is_last:
             self._link.send(Loading(done, total))
             self._next = now + _PROGRESS_SECONDS
+        self._done = done
+
+    def beat(self) -> None:
+        """Something was done that is not counted in bytes."""
+        self._link.num_turns += 1
 
 
 class Service:
@@ -165,7 +191,7 @@ class Service:
         self._device = torch.device(facts.device)
         self._is_open = True
         self._next_stats = 0.0
-        self._num_steps = 0
+        self._num_steps = self._num_steps_tidied = 0
         self._step_seconds = 0.0
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0
 
@@ -186,10 +212,20 @@ class Service:
         self._link.is_idle = True
         while message is None:
             self._link.send(self._next_snapshot())
-            with suppress(Empty):
-                message = self._link.messages.get(timeout=IDLE_STATS_SECONDS)
+            is_tidy = self._num_steps == self._num_steps_tidied
+            try:
+                seconds = IDLE_STATS_SECONDS if is_tidy else _TIDY_SECONDS
+                message = self._link.messages.get(timeout=seconds)
+            except Empty:
+                self._tidy()
         self._link.is_idle = False
         self._handle(message)
+
+    def _tidy(self) -> None:
+        """Let go of the memory that the steps since the last time have left free."""
+        if self._num_steps != self._num_steps_tidied:
+            self._num_steps_tidied = self._num_steps
+            return_free_memory()
 
     def _handle(self, message: ToEngine) -> None:
         match message:
@@ -258,15 +294,24 @@ class Service:
         )
 
 
-def facts_of(engine: Engine, options: EngineOptions) -> EngineFacts:
-    """What a parent must know of an engine that was built with these options."""
+def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -> EngineFacts:
+    """What a parent must know of an engine that was built with these options.
+
+    beat    called between pieces of the weights that are read again, for the fingerprint.
+    """
     footprint, occupancy = engine.footprint, engine.occupancy
     return EngineFacts(
         vocab_size=engine.vocab_size,
         max_model_len=engine.max_model_len,
         device=footprint.device,
         dtype=footprint.dtype,
-        fingerprint=fingerprint(options, footprint.dtype),
+        kv_dtype=footprint.kv_dtype,
+        attention=ops.describe_attention(
+            torch.device(footprint.device),
+            ops.AttentionKind(options.attention),
+            getattr(torch, footprint.dtype),
+        ),
+        fingerprint=fingerprint(options, footprint.dtype, beat),
         weight_bytes=footprint.weights_bytes,
         cache_bytes=footprint.kv_cache_bytes,
         num_blocks=occupancy.blocks_free,

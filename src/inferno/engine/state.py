@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
 from inferno.requests import FinishReason, Request, TokenLogprobs
 
-Rank = tuple[int, int, int]  # minus priority, arrival, sample index: the smallest goes first
+Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index: smallest first
 
 
 class Status(Enum):
@@ -40,7 +39,15 @@ class SampleState:
     num_computed_tokens counts those of steps in flight too.
     num_in_flight       chunks planned and not yet committed.
     num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
-    queue_seconds       from its arrival until it first ran.
+    arrived             when, by the scheduler's clock.
+    queue_seconds       from its arrival until it got a place.
+    served              when it last got tokens of a step; its arrival, before it has.
+    lacked_since        since when it waits for blocks and may be passed; None if it doesn't.
+    awaited             whose prompt begins alike, and how many blocks of it: it waits until those
+                        are computed, and finds them in the prefix cache.
+    promised            digests of the prompt's blocks while it is under way; see `awaited`.
+    due                 what it was given less than its part of the steps since it runs.
+    is_stream           its gap is what the last step gave, not a prompt.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
     """
 
@@ -53,9 +60,15 @@ class SampleState:
     tables: BlockTables
     token_ids: list[int]
     prompt_logprobs: list[TokenLogprobs | None] | None
+    arrived: float
+    served: float
     num_cached_tokens: int | None = None
-    arrived: float = field(default_factory=time.perf_counter)
     queue_seconds: float = 0.0
+    lacked_since: float | None = None
+    awaited: tuple[SampleState, int] | None = None
+    promised: Sequence[bytes] = ()
+    due: float = 0.0
+    is_stream: bool = False
     num_computed_tokens: int = 0
     num_in_flight: int = 0
     status: Status = Status.WAITING
@@ -74,12 +87,15 @@ class SampleState:
         assert status in _SUCCESSORS[self.status], f"{self.status.name} -> {status.name}"
         self.status = status
 
-    def start(self, num_cached_tokens: int) -> None:
+    def start(self, num_cached_tokens: int, now: float) -> None:
         """Run, from here on, with the tokens of a cached prefix computed."""
         self.move_to(Status.RUNNING)
         self.num_computed_tokens = num_cached_tokens
+        self.lacked_since = self.awaited = None
+        self.due = 0.0
+        self.is_stream = False
         if self.num_cached_tokens is None:
-            self.queue_seconds = time.perf_counter() - self.arrived
+            self.queue_seconds = now - self.arrived
             self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
         if self.prompt_logprobs is not None:
             self.prompt_logprobs = []  # a preempted sample gathers them anew

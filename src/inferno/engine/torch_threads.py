@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 
@@ -12,7 +13,8 @@ class _Borrowed:
     """How many borrow PyTorch's threads, and how many threads those were before the first did."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, for the collector may end a borrower in the middle of anything.
+        self._lock = threading.RLock()
         self._num_borrowers = 0
         self._num_threads = 0
 
@@ -28,8 +30,14 @@ class _Borrowed:
             if not self._num_borrowers:
                 torch.set_num_threads(self._num_threads)
 
+    def forget_holder(self) -> None:
+        """Whoever held the lock when this process was forked stayed with the parent."""
+        self._lock = threading.RLock()
+
 
 _borrowed = _Borrowed()  # there is one such number in a process
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_borrowed.forget_holder)
 
 
 class BorrowedThreads:

@@ -22,7 +22,7 @@ from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.draw_rule import DrawRule, DrawRules
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
 from inferno.ops.philox import Purpose
-from inferno.ops.program import NotRecordable, Program, Recorder
+from inferno.ops.program import KernelContext, NotRecordable, Program, Recorder
 from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top_tokens, uniform
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "DrawRules",
     "Fillable",
     "GroupTables",
+    "KernelContext",
     "LayerKV",
     "MXFP4Weight",
     "NotRecordable",
@@ -54,12 +55,14 @@ __all__ = [
     "can_quantize",
     "checksum",
     "cos_sin",
+    "describe_attention",
     "draw",
     "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
     "gated_linear",
+    "kernel_context",
     "largest",
     "level",
     "linear",
@@ -74,7 +77,6 @@ __all__ = [
     "route",
     "top_tokens",
     "uniform",
-    "use_threads",
 ]
 
 # What a forward pass computes; the rest is about memory, how to run, and tokens.
@@ -140,14 +142,22 @@ def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
     return result
 
 
-def use_threads(num_threads: int) -> None:
-    """Let ops on the CPU work on so many threads."""
-    BACKENDS["cpu"].use_threads(num_threads)
+def kernel_context(num_threads: int) -> KernelContext:
+    """What ops on the CPU are to work with, on so many threads, for an engine of its own.
+
+    Any number of them may be at work at once, each in a thread that has entered it; they take turns
+    with the processor's cores. In a thread that entered none, ops run on that thread alone.
+    """
+    result: KernelContext = BACKENDS["cpu"].kernel_context(num_threads)
+    return result
 
 
-def recorder(device: torch.device) -> Recorder | None:
-    """What records forward passes on that device, where its kernels can be replayed."""
-    result: Recorder | None = BACKENDS[device.type].recorder()
+def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
+    """What records forward passes on that device, where its kernels can be replayed.
+
+    context  in which they are recorded and run.
+    """
+    result: Recorder | None = BACKENDS[device.type].recorder(context)
     return result
 
 
@@ -157,9 +167,18 @@ def can_quantize(device: torch.device) -> bool:
     return result
 
 
-def level(device: torch.device) -> str:
-    """Which of its compiled kernels the device runs, such as avx512_bf16; or `reference`."""
-    result: str = BACKENDS[device.type].level()
+def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
+    """Which of its compiled kernels the device runs, such as avx512_bf16; or `reference`.
+
+    With a dtype it is what computes such activations.
+    """
+    result: str = BACKENDS[device.type].level(dtype)
+    return result
+
+
+def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
+    """Say in words what computes the attention of such activations on that device."""
+    result: str = BACKENDS[device.type].describe_attention(kind, dtype)
     return result
 
 

@@ -1,4 +1,7 @@
-"""What a recorded forward pass is, whatever the device: a CUDA graph, or a list of kernel calls."""
+"""What kernels work with, and what a recorded forward pass is, whatever the device.
+
+Such a pass is a CUDA graph, or a list of kernel calls.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
+
+
+class KernelContext(Protocol):
+    """A number of threads, their memory, and memory for results: one engine's, for its ops.
+
+    While a thread has entered it, all ops that are called there work with it; one thread at a time.
+    """
+
+    def __enter__(self) -> object:
+        """Bind it to this thread."""
+
+    def __exit__(self, *problem: object) -> None:
+        """Bind what was bound before."""
 
 
 class NotRecordable(Exception):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops import philox
-from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.draw_rule import draw, draw_rules
 from inferno.ops.moe import experts, route
 from inferno.ops.packed import MXFP4Weight, Prepared, unpacked
-from inferno.ops.paged_attention import attention
+from inferno.ops.paged_attention import attention, describe
 from inferno.ops.philox import Purpose
+from inferno.ops.program import KernelContext
 from inferno.ops.sampling import largest, log_probabilities, top_tokens
 
 __all__ = [
@@ -22,12 +24,14 @@ __all__ = [
     "attention",
     "begin",
     "cos_sin",
+    "describe_attention",
     "draw",
     "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
     "gated_linear",
+    "kernel_context",
     "largest",
     "level",
     "linear",
@@ -43,18 +47,22 @@ __all__ = [
     "store",
     "top_tokens",
     "uniform",
-    "use_threads",
 ]
 
 QUANTIZES = False
 
 
-def level() -> str:
+def level(dtype: torch.dtype | None = None) -> str:
     return "reference"
 
 
-def use_threads(num_threads: int) -> None:
+def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+    return f"{describe(kind)}, in plain PyTorch"
+
+
+def kernel_context(num_threads: int) -> KernelContext:
     torch.set_num_threads(num_threads)
+    return nullcontext()
 
 
 def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> None:
@@ -78,7 +86,7 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
     """Nothing: pages are made when they are written."""
 
 
-def recorder() -> None:
+def recorder(context: KernelContext) -> None:
     return None
 
 

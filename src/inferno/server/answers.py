@@ -65,7 +65,7 @@ class ChatLogprobs(Struct, frozen=True):
 
 
 class PromptLogprob(Struct, frozen=True):
-    """A token at one place of the prompt; rank 1 is the likeliest, null one that is not told."""
+    """A token at one place of the prompt; rank 1 is the likeliest."""
 
     logprob: float
     rank: int | None

@@ -11,17 +11,23 @@ import msgspec
 
 from inferno.server.edge import Refusal
 from inferno.server.refused import Harmless, take_harmless
-from inferno.untrusted_json import Malformed, TooWide, parse_object, quoted
+from inferno.server.schema_words import in_words, without_null
+from inferno.untrusted_json import (
+    BadNumber,
+    Malformed,
+    TooWide,
+    field_of_bad_number,
+    parse_object,
+    quoted,
+)
 
 Fields = TypeVar("Fields", bound=msgspec.Struct)
 
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Only to name the field: numbers that JSON doesn't have, and those that nobody would read.
-_BAD_NUMBER = re.compile(rb'"(\w{1,64})"\s*:\s*[\[{]?\s*-?(?:NaN|Infinity|[0-9]{1000})')
-_HEADER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
 _MAX_IGNORED = 32
+_MISSING = "Object missing required field `"  # and the name, as msgspec says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +48,11 @@ def read_body(
     try:
         given = parse_object(raw)
     except Malformed as problem:
-        bad = _BAD_NUMBER.search(raw)
-        param = bad[1].decode() if bad else None
+        param = field_of_bad_number(raw) if isinstance(problem, BadNumber) else None
         message = f"The body can't be read: {problem}."
         if isinstance(problem, TooWide):
             raise Refusal(413, "body_too_large", message) from None
+        param = None if param is None or _SURROGATE.search(param) else param[:100]
         raise Refusal(400, "invalid_json", message, param=param) from None
     if _ESCAPED_SURROGATE.search(raw):
         _check_surrogates(given)
@@ -70,14 +76,21 @@ def _convert(fields: Mapping[str, Any], kind: type[Fields]) -> Fields:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as problem:
         words = str(problem)
-    if missing := re.fullmatch(r"Object missing required field `(\w+)`", words):
-        raise _invalid(f"'{missing[1]}' is missing.", missing[1])
-    place = _PLACE.search(words)
-    path = place[1] if place else ""
-    name = re.split(r"[.\[]", path)[0]
-    expected = words[: place.start()] if place else words
+    if words.startswith(_MISSING):
+        missing = words.removeprefix(_MISSING).rstrip("`")
+        raise _invalid(f"'{missing}' is missing.", missing)
+    expected, _, place = words.partition(" - at `$")
+    path = place.removeprefix(".").removesuffix("`")
+    name = path.partition("[")[0].partition(".")[0]
+    if expected.startswith("Invalid enum value"):
+        expected = f"Expected {_choices(kind, name)}"
     expected = expected[:1].lower() + expected[1:].replace("`", "")
     raise _invalid(f"'{path}': {expected}{_shown(fields.get(name))}.", name or None)
+
+
+def _choices(kind: type[Fields], name: str) -> str:
+    _, components = msgspec.json.schema_components([kind])
+    return in_words(without_null(components[kind.__name__]["properties"][name]))
 
 
 def _shown(value: object) -> str:

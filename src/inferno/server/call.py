@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,6 +22,7 @@ from inferno.server.answers import (
 from inferno.server.body import Body, ignored_header, read_body
 from inferno.server.edge import Record, Slot, admission_of, record_of
 from inferno.server.fields import GenerateFields
+from inferno.server.in_vain import hints_in_vain
 from inferno.server.jobs import Job, Origin
 from inferno.server.logprobs import TokenNames
 from inferno.server.refused import Harmless
@@ -41,6 +42,7 @@ class Call(Generic[Fields]):
 
     request_id  what answers and logs call it.
     ignored     the names of what had no effect.
+    num_bytes   of its body.
     """
 
     http: HttpRequest
@@ -48,6 +50,7 @@ class Call(Generic[Fields]):
     record: Record
     fields: Fields
     ignored: tuple[str, ...]
+    num_bytes: int
 
     @property
     def request_id(self) -> str:
@@ -59,9 +62,9 @@ class Call(Generic[Fields]):
         """Who asks."""
         return Origin(self.request_id, self.record.cache_salt)
 
-    async def prepared(self, prepare: Callable[[], list[Job]]) -> list[Job]:
-        """Its jobs, made beside the event loop; DeadlineExceeded when that takes too long."""
-        return await self.served.in_thread(prepare, self.record, self.fields.timeout)
+    async def prepared(self, jobs: Awaitable[list[Job]]) -> list[Job]:
+        """Its jobs; DeadlineExceeded when making them takes too long."""
+        return await self.served.in_time(jobs, self.record, self.fields.timeout)
 
     def slot(self, jobs: Sequence[Job]) -> Slot:
         """A place in the engine's queue; Refusal where there is none."""
@@ -95,16 +98,14 @@ class Call(Generic[Fields]):
         """Of the request so far, where the server tells them."""
         if not self.served.settings.per_request_metrics:
             return UNSET
-        first, num_later = self.record.first_token_seconds, self.record.completion_tokens - 1
+        first, rate = self.record.first_token_seconds, self.record.rate.per_second
         if first is None:
             return Metrics(None, None, None, None)
-        taken = self.record.seconds - first
-        rates = (taken / num_later, num_later / taken) if num_later > 0 and taken > 0 else None
         return Metrics(
             time_to_first_token_ms=first * 1000,
-            generation_time_ms=taken * 1000,
-            mean_itl_ms=rates[0] * 1000 if rates else None,
-            tokens_per_second=rates[1] if rates else None,
+            generation_time_ms=(self.record.seconds - first) * 1000,
+            mean_itl_ms=1000 / rate if rate else None,
+            tokens_per_second=rate,
         )
 
 
@@ -123,7 +124,9 @@ async def read_call(http: HttpRequest, kind: type[Fields], refused: Harmless) ->
     body = await read_fields(http, kind, refused)
     served = served_of(http)
     served.check_model(body.fields.model)
-    return Call(http, served, record_of(http.scope), body.fields, body.ignored)
+    ignored = body.ignored + hints_in_vain(body.fields)
+    num_bytes = len(await http.body())
+    return Call(http, served, record_of(http.scope), body.fields, ignored, num_bytes)
 
 
 async def read_fields(
@@ -138,7 +141,7 @@ async def read_fields(
 
     if len(raw) <= _LARGE_BODY:
         return read()
-    return await served.in_thread(read, record_of(http.scope))
+    return await served.in_time(served.on_body(read), record_of(http.scope))
 
 
 def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Response:

@@ -22,9 +22,10 @@ from inferno.server.chat_stream import PREFIX, ChatStream
 from inferno.server.edge import Slot
 from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.fields import ChatRequest
+from inferno.server.in_vain import chat_in_vain
 from inferno.server.jobs import Job, chat_jobs
 from inferno.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
-from inferno.server.messages import last_answer, with_plain_content
+from inferno.server.messages import last_answer
 from inferno.server.refused import CHAT
 from inferno.server.running import run, run_all, while_connected
 from inferno.server.sse import SseResponse
@@ -36,14 +37,10 @@ async def create_chat_completion(http: HttpRequest) -> Response:
     """The assistant's answer to a conversation."""
     call = await read_call(http, ChatRequest, CHAT)
     args = template_args(call.served.text, call.fields.reasoning_effort)
-    is_in_vain = call.fields.reasoning_effort is not None and not args
-    ignored = call.ignored + (("reasoning_effort",) if is_in_vain else ())
-
-    def prepare() -> list[Job]:
-        return chat_jobs(call.served, call.fields, args, call.origin)
-
+    ignored = call.ignored + ignored_by_template(call.fields, call.served.text, args)
+    making = chat_jobs(call.served, call.fields, args, call.origin, call.num_bytes)
     with renamed(CHAT_NAMES):
-        jobs = await call.prepared(prepare)
+        jobs = await while_connected(http.receive, call.prepared(making))
     slot = call.slot(jobs)
     if call.fields.stream:
         stream = ChatStream(call, jobs[0])
@@ -90,13 +87,21 @@ def _choice(done: Completion, fields: ChatRequest, names: TokenNames) -> ChatCho
 
 
 def _message(done: Completion, fields: ChatRequest) -> Message:
-    echo = last_answer(with_plain_content(fields.messages)) if fields.echo else ""
+    echo = last_answer(fields.messages) if fields.echo else ""
     shown = done.reasoning if fields.include_reasoning else ""
     return Message(
         content=echo + done.text,
         reasoning=shown or UNSET,
         reasoning_content=shown or UNSET,
     )
+
+
+def ignored_by_template(
+    fields: ChatRequest, text: ModelText, args: dict[str, Any]
+) -> tuple[str, ...]:
+    """What of a chat has no effect on its prompt; `args` is what reasoning_effort has become."""
+    is_in_vain = fields.reasoning_effort is not None and not args
+    return (("reasoning_effort",) if is_in_vain else ()) + chat_in_vain(fields, text)
 
 
 def template_args(text: ModelText, effort: str | None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from inferno.server.edge import Slot
 from inferno.server.fields import ChatRequest
 from inferno.server.jobs import Job
 from inferno.server.logprobs import chat_logprobs
-from inferno.server.messages import last_answer, with_plain_content
+from inferno.server.messages import last_answer
 from inferno.server.sse import event
 from inferno.server.tally import Pace, Tally
 from inferno.server.template import TextTemplate
@@ -102,7 +102,7 @@ class ChatStream:
             )
 
     def _first(self, index: int) -> bytes:
-        echo = last_answer(with_plain_content(self._fields.messages)) if self._fields.echo else ""
+        echo = last_answer(self._fields.messages) if self._fields.echo else ""
         prompt = self._job.texts.prompt_token_ids
         return self._event(
             [ChunkChoice(index=index, delta=Delta(role="assistant", content=echo))],

@@ -27,11 +27,7 @@ _NAMES: Mapping[str, str] = {}
 async def create_completion(http: HttpRequest) -> Response:
     """What the model makes of one prompt or several."""
     call = await read_call(http, CompletionRequest, COMPLETION)
-
-    def prepare() -> list[Job]:
-        return completion_jobs(call.served, call.fields, call.origin)
-
-    jobs = await call.prepared(prepare)
+    jobs = await call.prepared(completion_jobs(call.served, call.fields, call.origin))
     slot = call.slot(jobs)
     if call.fields.stream:
         stream = CompletionStream(call, jobs)

@@ -11,6 +11,7 @@ from inferno.errors import (
     EngineError,
     InvalidRequest,
     NeverFits,
+    Overloaded,
     TemplateError,
     TokenizerError,
 )
@@ -58,6 +59,8 @@ def refusal_of(problem: Exception, request_id: str) -> Refusal:
         case TemplateError() | TokenizerError():
             param = "messages" if isinstance(problem, TemplateError) else "prompt"
             return Refusal(400, "unsupported_by_model", f"{problem}.", param=param)
+        case Overloaded():
+            return Unavailable("templates_busy", f"{problem}.", retry_after=1)
         case EngineDied():
             message = "The engine stopped while it worked on this request; try again."
             return Unavailable("engine_died", message, retry_after=1)

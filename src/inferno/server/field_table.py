@@ -28,6 +28,7 @@ _DIFFERS = {
     "prompt_logprobs": "vLLM takes -1 for all",
     "timeout": "inferno's own",
 }
+_HINT = "Hint."  # how the descriptions of such fields begin
 _KINDS: dict[str, tuple[type[msgspec.Struct], Harmless]] = {
     "/v1/chat/completions": (ChatRequest, CHAT),
     "/v1/completions": (CompletionRequest, COMPLETION),
@@ -76,8 +77,9 @@ def _taken(kind: type[msgspec.Struct]) -> Iterator[FieldRow]:
         values = in_words(without_null(of_field))
         default = as_json(of_field["default"]) if "default" in of_field else ""
         note = of_field.get("description", "")
-        if note == "Hint.":
-            yield FieldRow(name, values, default, Support.HINT, "")
+        if note.startswith(_HINT):
+            note = note.removeprefix(_HINT).strip()
+            yield FieldRow(name, values, default, Support.HINT, note)
         elif name in _DIFFERS:
             note = f"{note} Differs: {_DIFFERS[name]}."
             yield FieldRow(name, values, default, Support.DIFFERS, note)

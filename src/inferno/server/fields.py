@@ -54,12 +54,15 @@ _MESSAGE_SCHEMA = {
         "content": {
             "anyOf": [
                 {"type": "string"},
-                {"type": "array", "items": _PART_SCHEMA},
+                {"type": "array", "items": _PART_SCHEMA, "minItems": 1},
                 {"type": "null"},
             ]
         },
     },
     "required": ["role"],
+    # Only an assistant may have said something else than a text: a call of a tool, say.
+    "if": {"properties": {"role": {"const": "assistant"}}},
+    "else": {"properties": {"content": {"not": {"type": "null"}}}, "required": ["content"]},
 }
 _TOKEN_IDS_SCHEMA = {
     "type": "array",
@@ -95,8 +98,10 @@ class GenerateFields(Struct, kw_only=True):
         Meta(description="0 is greedy. As for every sampling field: the model's own default."),
     ] = None
     top_p: Annotated[
-        Annotated[float, Meta(gt=0, le=1)] | None,
-        Meta(description="Keep the likeliest tokens up to this probability."),
+        Fraction | None,
+        Meta(
+            description="Keep the likeliest tokens up to this probability; 0 keeps the likeliest."
+        ),
     ] = None
     top_k: Annotated[
         Annotated[int, Meta(ge=-1, le=MAX_TOKEN_ID)] | None,
@@ -182,10 +187,18 @@ class GenerateFields(Struct, kw_only=True):
     user: Annotated[Name | None, Meta(description="Hint.")] = None
     safety_identifier: Annotated[Name | None, Meta(description="Hint.")] = None
     prompt_cache_key: Annotated[Name | None, Meta(description="Hint.")] = None
-    session_id: Annotated[Name | None, Meta(description="Hint.")] = None
+    session_id: Annotated[Name | None, Meta(description="Hint. Named in x-inferno-ignored.")] = None
     metadata: Annotated[dict[str, Any] | None, Meta(description="Hint.")] = None
-    service_tier: Annotated[Literal["auto", "default"], Meta(description="Hint.")] = "auto"
-    verbosity: Annotated[Name | None, Meta(description="Hint.")] = None
+    service_tier: Annotated[
+        Literal["auto", "default", "flex", "priority", "scale"],
+        Meta(description="Hint. Named in x-inferno-ignored, but for auto and default."),
+    ] = "auto"
+    store: Annotated[
+        bool, Meta(description="Hint. Nothing is stored: true is named in x-inferno-ignored.")
+    ] = False
+    verbosity: Annotated[
+        Name | None, Meta(description="Hint. Named in x-inferno-ignored, but for medium.")
+    ] = None
 
     @property
     def includes_usage(self) -> bool:
@@ -227,10 +240,12 @@ class ChatRequest(GenerateFields, kw_only=True):
         bool, Meta(description="Go on with the last message; not with add_generation_prompt.")
     ] = False
     chat_template_kwargs: Annotated[
-        dict[str, Any] | None, Meta(description="The chat template's own options.")
+        dict[str, Any] | None,
+        Meta(description="The chat template's own options; others are ignored by name."),
     ] = None
     documents: Annotated[
-        list[dict[str, Any]] | None, Meta(description="For chat templates that read them.")
+        list[dict[str, Any]] | None,
+        Meta(description="For chat templates that read them; else ignored by name."),
     ] = None
     chat_template: Annotated[
         Template | None, Meta(description="Needs --trust-request-chat-template.")
@@ -286,10 +301,12 @@ class TokenizeRequest(Struct, kw_only=True):
         bool, Meta(description="End within the last message; not with add_generation_prompt.")
     ] = False
     chat_template_kwargs: Annotated[
-        dict[str, Any] | None, Meta(description="The chat template's own options.")
+        dict[str, Any] | None,
+        Meta(description="The chat template's own options; others are ignored by name."),
     ] = None
     documents: Annotated[
-        list[dict[str, Any]] | None, Meta(description="For chat templates that read them.")
+        list[dict[str, Any]] | None,
+        Meta(description="For chat templates that read them; else ignored by name."),
     ] = None
     chat_template: Annotated[
         Template | None, Meta(description="Needs --trust-request-chat-template.")

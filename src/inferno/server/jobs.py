@@ -1,22 +1,28 @@
-"""Prompts become jobs for the engine: encoded, cut, checked. Runs beside the event loop."""
+"""Prompts become jobs for the engine: encoded, cut, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from inferno.errors import InvalidRequest
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
 from inferno.server.fields import ChatRequest, CompletionRequest, GenerateFields, TokenizeRequest
-from inferno.server.messages import with_plain_content
 from inferno.server.params import chat_params, completion_params
 from inferno.server.served import Served
+from inferno.text.chat import Rendering
 from inferno.text.parsers.choose import Dialect
 from inferno.text.samples import SampleTexts
 
+T = TypeVar("T")
+
 MAX_PROMPTS = 1024
 MAX_CHOICES = 1024
+# As many token ids are made a job at once: a millisecond or two of the event loop's time.
+_FEW_IDS = 1 << 13
+_FEW_BYTES = 1 << 13  # of messages, as quick to check
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,61 +50,97 @@ class Origin:
     cache_salt: str
 
 
-def chat_jobs(
-    served: Served, fields: ChatRequest, template_args: dict[str, Any], origin: Origin
+async def chat_jobs(
+    served: Served,
+    fields: ChatRequest,
+    template_args: dict[str, Any],
+    origin: Origin,
+    num_bytes: int,
+    *,
+    is_by_token: bool = False,
 ) -> list[Job]:
-    """The one job of a chat."""
+    """The one job of a chat, whose request has so many bytes."""
     params = chat_params(fields, served.text.defaults)
-    ids = encode_chat(served, fields, template_args)
-    return [
-        _job(
-            served,
-            fields,
-            params,
-            origin,
-            0,
-            ids,
-            dialect=served.text.dialect,
-            is_continuation=fields.continue_final_message,
-        )
-    ]
+    _check_count(served, 1, fields.n)
+    ids = await encode_chat(served, fields, template_args, num_bytes)
+
+    def make() -> list[Job]:
+        return [
+            _job(
+                served,
+                fields,
+                params,
+                origin,
+                0,
+                ids,
+                dialect=served.text.dialect,
+                is_continuation=fields.continue_final_message,
+                is_by_token=is_by_token,
+            )
+        ]
+
+    return await _made(served, len(ids), make)
 
 
-def completion_jobs(served: Served, fields: CompletionRequest, origin: Origin) -> list[Job]:
+async def completion_jobs(
+    served: Served, fields: CompletionRequest, origin: Origin, *, is_by_token: bool = False
+) -> list[Job]:
     """A job for each prompt."""
     params = completion_params(fields, served.text.defaults)
-    prompts = _prompts(fields.prompt)
-    if len(prompts) * fields.n > MAX_CHOICES:
-        raise InvalidRequest(
-            f"{len(prompts)} prompts with n={fields.n} are more than {MAX_CHOICES} choices",
-            param="n",
-        )
-    return [
-        _job(
-            served,
-            fields,
-            params,
-            origin,
-            index,
-            encode(served, prompt, add_special_tokens=fields.add_special_tokens),
-            prompt=prompt,
-            is_continuation=True,
-        )
-        for index, prompt in enumerate(prompts)
-    ]
+
+    def read() -> list[str | list[int]]:
+        prompts = _prompts(fields.prompt)
+        _check_count(served, len(prompts), fields.n)
+        return prompts
+
+    prompts = await _made(served, _num_ids(fields.prompt), read)
+    encoded = await encode_all(served, prompts, add_special_tokens=fields.add_special_tokens)
+
+    def make() -> list[Job]:
+        return [
+            _job(
+                served,
+                fields,
+                params,
+                origin,
+                i,
+                ids,
+                prompt=prompt,
+                is_continuation=True,
+                is_by_token=is_by_token,
+            )
+            for i, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True))
+        ]
+
+    return await _made(served, sum(map(len, encoded)), make)
 
 
-def encode(served: Served, prompt: str | list[int], *, add_special_tokens: bool) -> list[int]:
-    """A prompt's token ids."""
-    if isinstance(prompt, list):
-        return prompt
-    return served.text.encode(
-        prompt, max_model_len=served.facts.max_model_len, add_special_tokens=add_special_tokens
-    )
+async def encode_all(
+    served: Served, prompts: Sequence[str | list[int]], *, add_special_tokens: bool
+) -> list[list[int]]:
+    """The token ids of prompts, which may be token ids already."""
+
+    def encode() -> list[list[int]]:
+        return [
+            served.text.encode(
+                prompt,
+                max_model_len=served.facts.max_model_len,
+                add_special_tokens=add_special_tokens,
+            )
+            if isinstance(prompt, str)
+            else prompt
+            for prompt in prompts
+        ]
+
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    return await served.on_text(sum(map(len, texts)), encode) if texts else encode()
 
 
-def encode_chat(
-    served: Served, fields: ChatRequest | TokenizeRequest, template_args: dict[str, Any]
+async def encode_chat(
+    served: Served,
+    fields: ChatRequest | TokenizeRequest,
+    template_args: dict[str, Any],
+    num_bytes: int,
 ) -> list[int]:
     """The token ids of a conversation."""
     if fields.chat_template is not None and not served.settings.trust_request_chat_template:
@@ -109,14 +151,48 @@ def encode_chat(
     kwargs = {**template_args, **(fields.chat_template_kwargs or {})}
     if fields.documents is not None:
         kwargs["documents"] = fields.documents
-    return served.text.encode_chat(
-        with_plain_content(fields.messages or []),
-        max_model_len=served.facts.max_model_len,
-        add_generation_prompt=fields.add_generation_prompt,
-        continue_final_message=fields.continue_final_message,
-        kwargs=kwargs,
-        template=fields.chat_template,
-    )
+
+    def begin() -> Rendering:
+        return served.text.begin_chat(
+            fields.messages or [],
+            add_generation_prompt=fields.add_generation_prompt,
+            continue_final_message=fields.continue_final_message,
+            kwargs=kwargs,
+            template=fields.chat_template,
+        )
+
+    small = num_bytes <= _FEW_BYTES
+    rendering = begin() if small else await served.on_text(num_bytes, begin)
+    # Started here, not in the thread: who is cancelled there has nothing rendered afterwards.
+    written = await asyncio.wrap_future(rendering.start())
+
+    def finish() -> list[int]:
+        return served.text.finish_chat(rendering, written, max_model_len=served.facts.max_model_len)
+
+    return await served.on_text(len(written), finish)
+
+
+async def _made(served: Served, num_ids: int, make: Callable[[], T]) -> T:
+    """What `make` returns, which has so many token ids to look at."""
+    return make() if num_ids <= _FEW_IDS else await served.on_body(make)
+
+
+def _num_ids(prompt: object) -> int:
+    """How many token ids a prompt may have, in whichever shape it came."""
+    if not isinstance(prompt, list):
+        return 0
+    return sum(len(each) if isinstance(each, list) else 1 for each in prompt)
+
+
+def _check_count(served: Served, num_prompts: int, n: int) -> None:
+    """Refuse what would not fit if the server had nothing else to do."""
+    most = min(MAX_CHOICES, served.facts.max_num_seqs + served.settings.max_queue)
+    if num_prompts * n > most:
+        raise InvalidRequest(
+            f"{num_prompts} prompts with n={n} are more than {most} choices, as many as the server "
+            "computes and queues; send several requests",
+            param="n" if n > 1 else "prompt",
+        )
 
 
 def _job(
@@ -130,6 +206,7 @@ def _job(
     dialect: Dialect = Dialect.PLAIN,
     prompt: str | list[int] | None = None,
     is_continuation: bool,
+    is_by_token: bool,
 ) -> Job:
     facts = served.facts
     most_output = max(1, facts.max_model_len // 2)  # that a prompt is cut down for
@@ -143,6 +220,7 @@ def _job(
         prompt_token_ids=kept,
         dialect=dialect,
         is_continuation=is_continuation,
+        is_by_token=is_by_token,
     )
     request = served.text.request(
         texts,

@@ -15,7 +15,7 @@ from inferno.server.answers import (
     PromptLogprobs,
     TopLogprob,
 )
-from inferno.text.detokenize import token_bytes
+from inferno.text.detokenize import is_byte_token, token_bytes
 from inferno.text.tokenizer import Tokenizer
 
 _LOWEST = -9999.0  # for tokens that can't be: JSON has no infinity
@@ -32,6 +32,10 @@ class TokenNames:
         """The UTF-8 that a token contributes."""
         return token_bytes(self._tokenizer, token_id)
 
+    def is_byte(self, token_id: int) -> bool:
+        """Whether the token spells a byte, as SentencePiece does where it lacks a character."""
+        return is_byte_token(self._tokenizer, token_id)
+
     def text(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         """The text of several tokens."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
@@ -43,7 +47,7 @@ class TokenNames:
         return self.bytes_of(token_id).decode(errors="replace")
 
     def key(self, token_id: int) -> str:
-        """A token's text as a key: parts of characters, which look alike, as bytes:\\xe2\\x82."""
+        """A token's text; parts of characters, which would look alike, as bytes:\\xe2\\x82."""
         name = self.name(token_id)
         if "\ufffd" not in name:
             return name
@@ -96,6 +100,8 @@ class CompletionLogprobsWriter:
         self._is_beginning = is_beginning
         self._offset = 0
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._run = b""  # bytes of tokens that are one each
+        self._run_start = 0
 
     def write(
         self,
@@ -108,7 +114,7 @@ class CompletionLogprobsWriter:
         return CompletionLogprobs(
             text_offset=self._places(token_ids, spelled),
             token_logprobs=[None if entry is None else _floor(entry.logprob) for entry in entries],
-            tokens=[self._names.name(token_id) for token_id in token_ids],
+            tokens=[self._names.key(token_id) for token_id in token_ids],
             top_logprobs=[None if entry is None else self._top(entry) for entry in entries],
         )
 
@@ -132,6 +138,8 @@ class CompletionLogprobsWriter:
         return place
 
     def _place(self, token_id: int, *, is_shown: bool) -> int:
+        if is_shown:
+            self._end_character(token_id)
         offset = self._offset
         if is_shown:
             self._offset += len(self._utf8.decode(self._names.bytes_of(token_id)))
@@ -140,9 +148,33 @@ class CompletionLogprobsWriter:
                 self._is_beginning = False
         return offset
 
+    def _end_character(self, token_id: int) -> None:
+        """Count what stands for bytes that no character came of, if the token doesn't go on."""
+        if self._names.is_byte(token_id):
+            if not self._run:
+                self._run_start = self._offset
+            self._run += self._names.bytes_of(token_id)
+        elif self._run:
+            if not _is_utf8(self._run):  # then each byte of such a run is a character by itself
+                self._utf8.reset()
+                self._offset = self._run_start + len(self._run)
+            self._run = b""
+        pending, _ = self._utf8.getstate()
+        if pending and not _is_utf8(pending + self._names.bytes_of(token_id)[:1], is_whole=False):
+            self._offset += len(self._utf8.decode(b"", final=True))
+            self._utf8.reset()
+
     def _top(self, entry: TokenLogprobs) -> dict[str, float]:
         top = {self._names.key(i): _floor(logprob) for i, logprob in entry.top[: self._num_top]}
         return {**top, self._names.key(entry.token_id): _floor(entry.logprob)}
+
+
+def _is_utf8(text: bytes, *, is_whole: bool = True) -> bool:
+    try:
+        codecs.utf_8_decode(text, "strict", is_whole)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def joined(first: CompletionLogprobs, more: CompletionLogprobs) -> CompletionLogprobs:
@@ -172,7 +204,7 @@ def _ranked(entry: TokenLogprobs, names: TokenNames, num_top: int) -> dict[str, 
         str(i): PromptLogprob(_floor(logprob), rank, names.name(i))
         for rank, (i, logprob) in enumerate(entry.top[:num_top], start=1)
     }
-    own = PromptLogprob(_floor(entry.logprob), None, names.name(entry.token_id))
+    own = PromptLogprob(_floor(entry.logprob), entry.rank, names.name(entry.token_id))
     return ranked if str(entry.token_id) in ranked else {str(entry.token_id): own, **ranked}
 
 

@@ -19,7 +19,6 @@ _EVERYWHERE: Harmless = {
     "use_beam_search": (False,),
     "length_penalty": (1.0,),
     "best_of": (1,),
-    "store": (False,),
     "watermarking": (False,),
     "repetition_detection": (),
     "return_token_offsets": (False,),

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -20,7 +20,10 @@ from inferno.text.model_text import ModelText
 
 T = TypeVar("T")
 
-_NUM_THREADS = 4  # templates and tokenizers wait for a process or work outside the interpreter
+# Tokenizers work outside the interpreter. Long texts have threads of their own, so that short ones
+# don't wait for them; and so have bodies and token ids, which need no tokenizer.
+_NUM_THREADS = 2  # of each kind
+_SHORT_CHARS = 1 << 16
 
 
 class Served:
@@ -34,7 +37,10 @@ class Served:
         self.created = int(time.time())
         self._numbers = itertools.count()
         self._start = secrets.token_hex(4)
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="inferno-text")
+        self._short_texts, self._long_texts, self._bodies = (
+            ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=f"inferno-{kind}")
+            for kind in ("short-texts", "long-texts", "bodies")
+        )
 
     @property
     def facts(self) -> EngineFacts:
@@ -58,21 +64,27 @@ class Served:
         """An id for the engine that no other request has, whatever clients call theirs."""
         return f"{request_id}-{self._start}-{next(self._numbers)}-{index}"
 
-    async def in_thread(
-        self, work: Callable[[], T], record: Record, timeout: float | None = None
-    ) -> T:
-        """Do what takes long beside the event loop; DeadlineExceeded when that takes too long.
+    async def on_text(self, num_chars: int, work: Callable[[], T]) -> T:
+        """Do what takes as long as a text of so many characters does, beside the event loop."""
+        threads = self._short_texts if num_chars <= _SHORT_CHARS else self._long_texts
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+    async def on_body(self, work: Callable[[], T]) -> T:
+        """Do what a large body takes and no text does, beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
+
+    async def in_time(self, work: Awaitable[T], record: Record, timeout: float | None = None) -> T:
+        """What the work returns; DeadlineExceeded when that takes too long.
 
         timeout     the request's own; it can only shorten the server's.
         """
         most = self.settings.request_timeout
-        seconds = most if timeout is None else min(timeout, most)
-        done = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        return await in_time(done, record, seconds)
+        return await in_time(work, record, most if timeout is None else min(timeout, most))
 
     def close(self) -> None:
-        """Let go of threads and of the template's process."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Let go of threads and of the template's processes."""
+        for threads in (self._short_texts, self._long_texts, self._bodies):
+            threads.shutdown(wait=False, cancel_futures=True)
         self.text.close()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from inferno.client.spawned import EngineLog
 from inferno.errors import InvalidRequest
+from inferno.http_post import parse_target
 from inferno.log_format import LogFormat
 from inferno.server.api_keys import ApiKey
 
@@ -45,6 +46,9 @@ class ServerSettings:
     keep_alive      seconds an unused connection is kept.
     sse_keep_alive  seconds of silence after which a stream gets a comment.
     drain_timeout   seconds that open requests have to finish after SIGTERM.
+    engine_timeout  seconds that an engine may take for a step, or without news of its loading,
+                    before it is replaced; None: 60 for news of its loading, and for a step 20,
+                    or twenty times as long as it is expected to take, if that is more.
     lenient         unknown request fields are named in x-inferno-ignored instead of refused.
     per_request_metrics answers carry `metrics`: times and rates of this request.
     trust_request_chat_template a request may bring its own chat template.
@@ -73,6 +77,7 @@ class ServerSettings:
     keep_alive: float = 30.0
     sse_keep_alive: float = 15.0
     drain_timeout: float = 30.0
+    engine_timeout: float | None = None
     lenient: bool = False
     per_request_metrics: bool = False
     trust_request_chat_template: bool = False
@@ -97,8 +102,11 @@ class ServerSettings:
             _check_seconds(f"{name}_timeout", getattr(self, f"{name}_timeout"))
         _check_seconds("keep_alive", self.keep_alive)
         _check_seconds("sse_keep_alive", self.sse_keep_alive)
+        if self.engine_timeout is not None:
+            _check_number("engine_timeout", self.engine_timeout, 0.1, _MAX_SECONDS)
         if self.otlp_endpoint is not None:
             _check_text("otlp_endpoint", self.otlp_endpoint, _URL, "an http:// or https:// URL")
+            parse_target(self.otlp_endpoint, option="--otlp-endpoint")
         _check_choice("log_level", self.log_level, LOG_LEVELS)
         _check_choice("log_format", self.log_format, LOG_FORMATS)
 

@@ -11,7 +11,8 @@ from inferno.server.call import json_response, read_fields
 from inferno.server.edge import record_of
 from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.fields import DetokenizeRequest, TokenizeRequest
-from inferno.server.jobs import encode, encode_chat
+from inferno.server.in_vain import chat_in_vain
+from inferno.server.jobs import encode_all, encode_chat
 from inferno.server.refused import NOTHING, TOKENIZE
 from inferno.server.served import Served, served_of
 
@@ -21,8 +22,9 @@ async def tokenize(http: HttpRequest) -> Response:
     body = await read_fields(http, TokenizeRequest, TOKENIZE)
     served = served_of(http)
     served.check_model(body.fields.model)
-    answer = await served.in_thread(lambda: _tokenized(served, body.fields), record_of(http.scope))
-    return json_response(answer, body.ignored)
+    work = _tokenized(served, body.fields, len(await http.body()))
+    answer = await served.in_time(work, record_of(http.scope))
+    return json_response(answer, body.ignored + chat_in_vain(body.fields, served.text))
 
 
 async def detokenize(http: HttpRequest) -> Response:
@@ -30,32 +32,36 @@ async def detokenize(http: HttpRequest) -> Response:
     body = await read_fields(http, DetokenizeRequest, NOTHING)
     served = served_of(http)
     served.check_model(body.fields.model)
-    answer = await served.in_thread(
-        lambda: _detokenized(served, body.fields), record_of(http.scope)
-    )
+    work = served.on_text(len(body.fields.tokens), lambda: _detokenized(served, body.fields))
+    answer = await served.in_time(work, record_of(http.scope))
     return json_response(answer, body.ignored)
 
 
-def _tokenized(served: Served, fields: TokenizeRequest) -> Tokenized:
-    ids = _encoded(served, fields)
+async def _tokenized(served: Served, fields: TokenizeRequest, num_bytes: int) -> Tokenized:
+    ids = await _encoded(served, fields, num_bytes)
     tokenizer = served.text.tokenizer
-    strings = [tokenizer.id_to_token(i) or "" for i in ids] if fields.return_token_strs else None
-    return Tokenized(len(ids), served.facts.max_model_len, ids, strings)
+
+    def strings() -> list[str]:
+        return [tokenizer.id_to_token(i) or "" for i in ids]
+
+    shown = await served.on_text(len(ids), strings) if fields.return_token_strs else None
+    return Tokenized(len(ids), served.facts.max_model_len, ids, shown)
 
 
-def _encoded(served: Served, fields: TokenizeRequest) -> list[int]:
+async def _encoded(served: Served, fields: TokenizeRequest, num_bytes: int) -> list[int]:
     if (fields.prompt is None) == (fields.messages is None):
         raise InvalidRequest("give either a prompt or messages", param="prompt")
     if fields.prompt is not None:
         adds = fields.add_special_tokens is not False
-        return encode(served, fields.prompt, add_special_tokens=adds)
+        [ids] = await encode_all(served, [fields.prompt], add_special_tokens=adds)
+        return ids
     if fields.add_special_tokens:
         raise InvalidRequest(
             "add_special_tokens goes with a prompt: a chat template writes its own",
             param="add_special_tokens",
         )
     with renamed(CHAT_NAMES):
-        return encode_chat(served, fields, {})
+        return await encode_chat(served, fields, {}, num_bytes)
 
 
 def _detokenized(served: Served, fields: DetokenizeRequest) -> Detokenized:

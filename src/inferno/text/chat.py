@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
 from inferno.json_file import read_file
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
-from inferno.text.marks import END_MARK, RenderedChat
-from inferno.text.renderer import TemplateRenderer
+from inferno.text.marks import END_MARK, RenderedChat, SpecialTokenMarks
+from inferno.text.renderer import Job, TemplateRenderer
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
@@ -31,8 +33,29 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
     return ChatTemplate(templates, texts, tokenizer)
 
 
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A conversation on its way through a template: what `start` comes to is given to `finish`."""
+
+    _renderer: TemplateRenderer
+    _job: Job
+    _marks: SpecialTokenMarks
+    _is_cut: bool
+
+    def start(self) -> Future[str]:
+        """What the template writes, once it is there.
+
+        Raises Overloaded at once; what the template says against the messages comes of the future.
+        """
+        return self._renderer.start(self._job)
+
+    def finish(self, written: str) -> RenderedChat:
+        """The prompt."""
+        return self._marks.unmark(_up_to_end(written) if self._is_cut else written)
+
+
 class ChatTemplate:
-    """A model's chat template; rendered in a child process, which close() ends.
+    """A model's chat template; rendered in child processes, which close() ends.
 
     templates   by name: `default`, and perhaps `tool_use` for when there are tools; `source` has
                 the text of all.
@@ -50,9 +73,9 @@ class ChatTemplate:
         self.source = "\n".join(templates.values())
         self._tokens = tokens
         self._tokenizer = tokenizer
-        self._renderer = renderer or TemplateRenderer()
+        self._renderer = renderer or TemplateRenderer(templates.values())
 
-    def render(
+    def begin(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
@@ -61,8 +84,8 @@ class ChatTemplate:
         continue_final_message: bool = False,
         kwargs: Mapping[str, object] | None = None,
         template: str | None = None,
-    ) -> RenderedChat:
-        """The prompt that these messages make.
+    ) -> Rendering:
+        """The prompt that these messages make, to be started and finished.
 
         add_generation_prompt   end where the assistant's answer begins.
         continue_final_message  end in the middle of the last message, for the model to go on.
@@ -70,7 +93,8 @@ class ChatTemplate:
         template                another template, to be used instead.
 
         InvalidRequest names what is wrong with the messages, tools or options, in the template's
-        words where it refuses them; TemplateError is the template's own fault.
+        words where it refuses them; TemplateError is the template's own fault; Overloaded: too
+        many wait.
         """
         if continue_final_message and add_generation_prompt:
             raise InvalidRequest(
@@ -91,15 +115,20 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         chosen = self._choose(has_tools=tools is not None) if template is None else template
-        marked = self._renderer.render(chosen, variables)
-        return marks.unmark(_up_to_end(marked) if continue_final_message else marked)
+        job = self._renderer.prepare(chosen, variables)
+        return Rendering(self._renderer, job, marks, continue_final_message)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> RenderedChat:
+        """The prompt that these messages make; options and errors are those of `begin`."""
+        rendering = self.begin(messages, **options)
+        return rendering.finish(rendering.start().result())
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """The token ids of the prompt that these messages make; options are those of render()."""
+        """The token ids of the prompt that these messages make; options are those of `begin`."""
         return self._tokenizer.encode_rendered(self.render(messages, **options))
 
     def close(self) -> None:
-        """End the child process; the next rendering starts another."""
+        """End the child processes; the next rendering starts others."""
         self._renderer.close()
 
     def _choose(self, *, has_tools: bool) -> str:
@@ -160,16 +189,11 @@ def _bad_config(folder: Path) -> TemplateError:
 
 
 def _mark_end(message: dict[str, Any]) -> None:
-    match message.get("content"):
-        case str(text):
-            message["content"] = text + _END
-            return
-        case [*_, {"text": str(text)} as part]:
-            part["text"] = text + _END
-            return
-    raise InvalidRequest(
-        "continue_final_message needs a last message whose content ends in text", param="messages"
-    )
+    if "content" not in message:
+        raise InvalidRequest(
+            "continue_final_message needs a last message that has a content", param="messages"
+        )
+    message["content"] += _END
 
 
 def _up_to_end(rendered: str) -> str:

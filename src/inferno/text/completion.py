@@ -9,6 +9,8 @@ from inferno.requests import FinishReason, TokenLogprobs
 from inferno.text.parsers.answer import ToolCall
 from inferno.text.parsers.parser import Part, Piece
 
+_SHOWN = 200  # characters of a text that a Completion's repr shows
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -27,7 +29,7 @@ class Usage:
 class Timings:
     """Seconds from the call to the first token and to the end, and new tokens per second.
 
-    The rate counts tokens after the first over the time after the first; None where there is none.
+    The rate is a TokenRate's.
     """
 
     time_to_first_token: float | None
@@ -35,7 +37,46 @@ class Timings:
     tokens_per_second: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_LEAST_SPAN = 0.01
+_MANY_ARRIVALS = 4
+
+
+class TokenRate:
+    """How fast tokens come: those after the first that came, over the time until the last did.
+
+    Tokens that come together with the first were made before it was seen, so that nothing is known
+    of their time. The rate is None where no others came, or so few times within 10 ms that they may
+    only have been held up together.
+    """
+
+    __slots__ = ("_first_at", "_last_at", "_num_arrivals", "_num_later")
+
+    def __init__(self) -> None:
+        self._first_at: float | None = None
+        self._last_at = 0.0
+        self._num_arrivals = 0
+        self._num_later = 0
+
+    def note(self, num_tokens: int, now: float) -> None:
+        """So many tokens have come together."""
+        if self._first_at is None:
+            self._first_at = now
+        else:
+            self._num_later += num_tokens
+            self._num_arrivals += 1
+        self._last_at = now
+
+    @property
+    def per_second(self) -> float | None:
+        """So far."""
+        if self._first_at is None or self._last_at <= self._first_at:
+            return None
+        span = self._last_at - self._first_at
+        is_known = span >= _LEAST_SPAN or self._num_arrivals >= _MANY_ARRIVALS
+        return self._num_later / span if is_known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Completion:
     """One sample of one prompt.
 
@@ -63,6 +104,24 @@ class Completion:
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     error: str | None = None
+
+    def __repr__(self) -> str:
+        """What a reader looks for first, however long the prompt was."""
+        parts = [f"prompt_index={self.prompt_index}", f"sample_index={self.sample_index}"]
+        for name in ("reasoning", "text"):
+            text = getattr(self, name)
+            if text or name == "text":
+                parts.append(f"{name}={_shortened(text)}")
+        if self.tool_calls:
+            parts.append(f"tool_calls={self.tool_calls!r}")
+        parts.append(f"finish_reason={self.finish_reason.value!r}")
+        if self.stop_reason is not None:
+            parts.append(f"stop_reason={self.stop_reason!r}")
+        if self.error is not None:
+            parts.append(f"error={self.error!r}")
+        usage = self.usage
+        parts.append(f"tokens={usage.prompt_tokens}+{usage.completion_tokens}")
+        return f"Completion({', '.join(parts)})"
 
 
 class Chunk(NamedTuple):
@@ -92,3 +151,9 @@ class Chunk(NamedTuple):
 
     def _of(self, part: Part) -> str:
         return "".join([piece.text for piece in self.pieces if piece.part is part])
+
+
+def _shortened(text: str) -> str:
+    """A text in quotes, its middle left out where it is long."""
+    half = _SHOWN // 2
+    return repr(text if len(text) <= _SHOWN else f"{text[:half]} ... {text[-half:]}")

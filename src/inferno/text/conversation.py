@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferno.errors import InvalidRequest
@@ -14,6 +14,9 @@ from inferno.text.special_tokens import NAMES
 MAX_DEPTH = 64
 MAX_KWARGS = 64
 MAX_INTEGER_BITS = 1024
+_PART = '{"type": "text", "text": ...}'
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", *_REASONING)
 _ROLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _RESERVED = {
     *NAMES,
@@ -82,17 +85,92 @@ def _message(message: object, where: str, marks: SpecialTokenMarks) -> dict[str,
     # A template writes the role as it is, often within a special token: <|user|>.
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
         raise _refuse(f"{where}.role", role, "a name such as user, of letters, digits, _ . and -")
-    if not isinstance(message.get("content"), str | list | None):
-        raise _refuse(f"{where}.content", message["content"], "a text, a list of parts, or null")
+    _check_calls(message, where)
+    texts = _texts_of(message, role, where)
     # Many templates write a null as the text "None", but know what to do with a missing key.
     present = {key: value for key, value in message.items() if value is not None}
-    plain: Any = marks.mark(_plain(present, "messages"))
+    plain: Any = marks.mark(_plain({**present, "content": ""}, "messages"))
+    if texts:
+        # Each by itself: a template that takes the lines' ends away makes no token of two parts.
+        plain["content"] = _joined(str(marks.mark(text)) for text in texts)
+    else:
+        del plain["content"]
     return _with_reasoning({**plain, "role": role})
+
+
+def flat_content(content: object, where: str) -> str:
+    """A content as one text: its parts, of which only text is taken, on a line each.
+
+    Not every template knows of parts; all know texts. InvalidRequest for what is neither.
+    """
+    return _joined(_parts(content, where))
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n".join(texts)
+
+
+def _texts_of(message: Mapping[Any, Any], role: str, where: str) -> list[str]:
+    """The parts of the message's text; none for what an assistant may say without one."""
+    content = message.get("content")
+    if content is not None:
+        return _parts(content, where)
+    if role == "assistant":
+        if isinstance(refusal := message.get("refusal"), str):
+            return [refusal]
+        if any(message.get(name) for name in _INSTEAD_OF_CONTENT):
+            return []
+    raise InvalidRequest(
+        f"{where}.content is missing or null: give a text, or a list of parts such as {_PART}; "
+        "only an assistant's message may be without, if it has tool_calls, a refusal or reasoning",
+        param="messages",
+    )
+
+
+def _parts(content: object, where: str) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list | tuple) or not content:
+        raise _refuse(f"{where}.content", content, "a text, or a list of at least one part")
+    return [_part(part, f"{where}.content[{i}]") for i, part in enumerate(content)]
+
+
+def _part(part: object, where: str) -> str:
+    match part:
+        case str(text) | {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "refusal", "refusal": str(text)}:
+            return text
+        case {"type": "text"}:
+            raise InvalidRequest(f"{where}.text must be a text", param="messages")
+        case {"type": str(kind)}:
+            raise InvalidRequest(
+                f"{where} is of type {kind[:40]!r}: only parts of type 'text' are taken",
+                param="messages",
+            )
+    raise _refuse(where, part, _PART)
+
+
+def _check_calls(message: Mapping[Any, Any], where: str) -> None:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return
+    if not isinstance(calls, list | tuple):
+        raise _refuse(f"{where}.tool_calls", calls, "a list of tool calls")
+    for index, call in enumerate(calls):
+        # Hugging Face's conversations also have the function's name without the wrap.
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise _refuse(
+                f"{where}.tool_calls[{index}]",
+                call,
+                'an object such as {"type": "function", "function": {"name": "f", ...}}',
+            )
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     # The reasoning goes by several names; most templates read the first, gpt-oss's the second.
-    for name in ("reasoning_content", "thinking", "reasoning"):
+    for name in _REASONING:
         if (reasoning := message.get(name)) is not None:
             return {"thinking": reasoning, **message, "reasoning_content": reasoning}
     return message

@@ -174,6 +174,14 @@ def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
     return tokenizer.join([token]).encode()
 
 
+def is_byte_token(tokenizer: Tokenizer, token_id: int) -> bool:
+    """Whether the token is one of SentencePiece's bytes, runs of which are decoded as a whole."""
+    match tokenizer.decoder:
+        case {"type": "Sequence", "decoders": [*stages]} if _sentence_piece(stages) is not None:
+            return _BYTE_TOKEN.fullmatch(tokenizer.id_to_token(token_id) or "") is not None
+    return False
+
+
 @lru_cache(maxsize=1 << 15)  # most of an output's tokens come again and again
 def _byte_level(token: str) -> bytes:
     if _BYTES.keys() >= set(token):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
 from inferno.requests import Request, TokenEvent
-from inferno.text.chat import load_chat_template
+from inferno.text.chat import Rendering, load_chat_template
 from inferno.text.completion import Chunk
 from inferno.text.eos import eos_token_ids
 from inferno.text.generation_config import default_params
 from inferno.text.parsers.choose import choose_dialect, ending_ids
 from inferno.text.samples import SampleTexts
+from inferno.text.template_names import TemplateNames, template_names
 from inferno.text.tokenizer import load_tokenizer
 
 _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
@@ -44,9 +44,13 @@ class ModelText:
         """Whether `encode_chat` works with this model."""
         return self._chat_template is not None
 
-    def takes_template_arg(self, name: str) -> bool:
-        """Whether the chat template looks at a value of that name."""
-        return re.search(rf"\b{re.escape(name)}\b", self._template_source) is not None
+    def takes_template_arg(self, name: str, template: str | None = None) -> bool:
+        """Whether the chat template, or another in its place, looks at a value of that name."""
+        return name in self._names(template).variables
+
+    def reads_message_key(self, key: str, template: str | None = None) -> bool:
+        """Whether the chat template, or another in its place, looks at such a key of a message."""
+        return key in self._names(template).keys
 
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
         """What ends an output, of the ids that the model has logits for.
@@ -69,13 +73,22 @@ class ModelText:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
     ) -> list[int]:
-        """Token ids of a conversation; options are those of ChatTemplate.render."""
+        """Token ids of a conversation; options are those of ChatTemplate.begin."""
+        rendering = self.begin_chat(messages, **options)
+        return self.finish_chat(rendering, rendering.start().result(), max_model_len=max_model_len)
+
+    def begin_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendering:
+        """The first half of `encode_chat`: who goes on with `finish_chat` may wait in between."""
         if self._chat_template is None:
             raise TemplateError(
                 "this model has no chat template; give a plain prompt, or add a "
                 "chat_template.jinja to its folder"
             )
-        rendered = self._chat_template.render(messages, **options)
+        return self._chat_template.begin(messages, **options)
+
+    def finish_chat(self, rendering: Rendering, written: str, *, max_model_len: int) -> list[int]:
+        """Token ids of what a template has written."""
+        rendered = rendering.finish(written)
         _check_length(rendered.text, max_model_len, param="messages")
         return self.tokenizer.encode_rendered(rendered)
 
@@ -105,9 +118,12 @@ class ModelText:
         )
 
     def close(self) -> None:
-        """End the process that renders the chat template; the next rendering starts another."""
+        """End the processes that render the chat template; the next rendering starts others."""
         if self._chat_template is not None:
             self._chat_template.close()
+
+    def _names(self, template: str | None) -> TemplateNames:
+        return template_names(self._template_source if template is None else template)
 
     def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Each word as it is tokenized at the start of a text and after a space."""

@@ -9,6 +9,10 @@ import tokenizers
 
 from inferno.text.marks import RenderedChat
 
+# Characters, or tokens: the library's calls for one text hold the interpreter's lock, some
+# microseconds for each, those for several don't.
+LONG = 1000
+
 
 class PrivateSpelling:
     """A copy of a tokenizer that knows special tokens only by spellings that nobody can guess.
@@ -31,7 +35,7 @@ class PrivateSpelling:
 
     def encode(self, chat: RenderedChat) -> list[int]:
         """The ids of a rendered conversation, with nothing put before or after."""
-        ids = self._backend.encode(self._respell(chat), add_special_tokens=False).ids
+        ids = ids_of(self._backend, self._respell(chat), add_special_tokens=False)
         return [self._real_id.get(token_id, token_id) for token_id in ids]
 
     def _respell(self, chat: RenderedChat) -> str:
@@ -39,6 +43,13 @@ class PrivateSpelling:
         pieces = [chat.text[start:end] for start, end in pairwise(borders)]
         pieces[1::2] = [self._spelling[piece] for piece in pieces[1::2]]
         return "".join(pieces)
+
+
+def ids_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
+    """The ids of a text; of a long one without keeping Python's other threads from running."""
+    if len(text) > LONG:
+        return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+    return backend.encode(text, add_special_tokens=add_special_tokens).ids
 
 
 def _respelled(token: tokenizers.AddedToken, spelling: str) -> tokenizers.AddedToken:

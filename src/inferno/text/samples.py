@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
-from inferno.text.completion import Chunk, Completion, Timings, Usage
+from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
 from inferno.text.parsers.answer import join_pieces
 from inferno.text.parsers.choose import Dialect
@@ -18,6 +18,7 @@ class SampleTexts:
     """The texts of a request's n samples, as they grow. The clock starts when it is built.
 
     is_continuation     see OutputText.
+    is_by_token     each token has a chunk of its own, though several come together.
     prompt_logprobs     where asked for, from the first event of the first sample on.
     """
 
@@ -31,8 +32,10 @@ class SampleTexts:
         prompt_token_ids: tuple[int, ...],
         dialect: Dialect = Dialect.PLAIN,
         is_continuation: bool = False,
+        is_by_token: bool = False,
     ) -> None:
         self.params = params
+        self._is_by_token = is_by_token
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.prompt_index = prompt_index
@@ -53,6 +56,15 @@ class SampleTexts:
 
     def feed(self, event: TokenEvent) -> Iterator[Chunk]:
         """The text that the event adds, if any; the sample's last chunk carries its completion."""
+        if event.token_ids:
+            self._samples[event.sample_index].rate.note(len(event.token_ids), time.perf_counter())
+        if self._is_by_token and len(event.token_ids) > 1:
+            for each in _one_by_one(event):
+                yield from self._feed(each)
+        else:
+            yield from self._feed(event)
+
+    def _feed(self, event: TokenEvent) -> Iterator[Chunk]:
         sample = self._samples[event.sample_index]
         if sample.is_done:
             return  # tokens that were under way when a stop string ended it
@@ -123,9 +135,8 @@ class SampleTexts:
         now = time.perf_counter()
         if sample.first_token_at is None:
             return Timings(None, now - self._started, None)
-        later_tokens = len(sample.token_ids) - 1
-        rate = later_tokens / (now - sample.first_token_at) if later_tokens > 0 else None
-        return Timings(sample.first_token_at - self._started, now - self._started, rate)
+        first, rate = sample.first_token_at - self._started, sample.rate.per_second
+        return Timings(first, now - self._started, rate)
 
 
 def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
@@ -153,6 +164,7 @@ class _Sample:
         self.num_untold = 0
         self.num_cached_tokens = 0
         self.first_token_at: float | None = None
+        self.rate = TokenRate()
         self.is_done = False
 
     def feed(self, event: TokenEvent, now: float) -> Delta:

@@ -16,7 +16,7 @@ from inferno.json_file import read_file
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.added_tokens import add_named
 from inferno.text.marks import RenderedChat, SpecialTokenMarks
-from inferno.text.private_spelling import PrivateSpelling
+from inferno.text.private_spelling import LONG, PrivateSpelling, ids_of
 from inferno.text.special_tokens import read_named_tokens
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
@@ -76,7 +76,7 @@ class Tokenizer:
         """
         text = replace_surrogates(text)
         with _refused_as("the tokenizer can't encode this text"):
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids_of(self._backend, text, add_special_tokens=add_special_tokens)
 
     def encode_rendered(self, chat: RenderedChat) -> list[int]:
         """The ids of a rendered conversation, with nothing put before or after.
@@ -96,7 +96,11 @@ class Tokenizer:
         if not all(0 <= token_id <= MAX_TOKEN_ID for token_id in token_ids):
             raise InvalidRequest(f"token ids must be from 0 to {MAX_TOKEN_ID}", param="token_ids")
         with _refused_as("the tokenizer can't decode these ids"):
-            return self._backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+            ids = list(token_ids)
+            if len(ids) > LONG:
+                texts = self._backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
+                return str(texts[0])
+            return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def id_to_token(self, token_id: int) -> str | None:
         """The vocabulary's own spelling of a token, such as `▁the`; None where there is none."""

@@ -18,7 +18,8 @@ MAX_WAYS = 1000 * _MANY
 _FAR_TOO_MANY = MAX_WAYS**2
 
 _ESCAPE = re.compile(
-    r"\\([pP]\{[^}]*\}|x\{[0-9a-fA-F]*\}|x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|[^kg1-9])", re.DOTALL
+    r"\\([pP]\{[^}]{0,100}\}|x\{[0-9a-fA-F]*\}|x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|[^kg1-9])",
+    re.DOTALL,
 )
 _PLACES = frozenset("bBAzZG")
 _GROUP = re.compile(r"\(\?(:|>|=|!|<=|<!|<[^\W\d]\w*>|[im-]+[:)])")

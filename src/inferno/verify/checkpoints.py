@@ -12,6 +12,8 @@ from inferno.verify.choices import choice_problem
 from inferno.verify.compare import Tolerances, measure, without_numbers
 from inferno.verify.outcome import Measure, Row
 from inferno.verify.plain_maths import rotate
+from inferno.verify.product_judge import EMBEDDING
+from inferno.verify.products import Products
 from inferno.verify.taps import Taps, at
 from inferno.verify.unseen import is_due, unseen
 
@@ -77,7 +79,12 @@ _SHARED = ("embed", "cos_sin")  # by all layers
 
 
 def layer_rows(
-    found: Taps, expected: Taps, layer: int, tolerances: Tolerances, kv: KVFindings
+    found: Taps,
+    expected: Taps,
+    layer: int,
+    tolerances: Tolerances,
+    kv: KVFindings,
+    products: Products,
 ) -> Iterator[Row]:
     """Checkpoints 1 to 7 of one layer."""
     expected = {**expected, **turned_by_oracle(found, expected, layer)}
@@ -92,13 +99,38 @@ def layer_rows(
             compared=compared,
             layer=layer,
             measures=tuple(_with_problem(one, found, expected, layer, kv) for one in measures),
+            products=tuple(_products_of(layer, products, checkpoint.number)),
             findings=kv.findings_of(layer) if checkpoint.number == "3" else (),
         )
-    yield residual_row(found, expected, [layer], tolerances)
+    yield residual_row(found, expected, [layer], tolerances, {})
 
 
-def residual_row(found: Taps, expected: Taps, layers: Sequence[int], tolerances: Tolerances) -> Row:
-    """Checkpoint 7 of one layer, or of several that lie side by side."""
+def _products_of(layer: int, products: Products, number: str | None) -> Iterator[Measure]:
+    """Those of a layer that a checkpoint is about, or all of them."""
+    for where, measures in products.items():
+        owner = "model.layers.0." if where == EMBEDDING else where
+        is_of_layer = owner.startswith(f"model.layers.{layer}.")
+        if is_of_layer and number in (None, _checkpoint_of(where)):
+            yield from measures
+
+
+def _checkpoint_of(where: str) -> str:
+    """The number of the checkpoint that a module's product belongs to."""
+    if where == EMBEDDING:
+        return "1"
+    if ".self_attn." not in where:
+        return "6"
+    return "5" if where.endswith("o_proj") else "2"
+
+
+def residual_row(
+    found: Taps,
+    expected: Taps,
+    layers: Sequence[int],
+    tolerances: Tolerances,
+    products: Products,
+) -> Row:
+    """Checkpoint 7 of one layer, or of several that lie side by side, with products of theirs."""
     first, last = layers[0], layers[-1]
     name = "first block" if last == 0 else f"layer {first}"
     stream = f"after layer {first}" if first == last else f"after layers {first} to {last}"
@@ -110,6 +142,7 @@ def residual_row(found: Taps, expected: Taps, layers: Sequence[int], tolerances:
         measures=tuple(
             one for layer in layers for one in _leaving(found, expected, layer, tolerances)
         ),
+        products=tuple(one for layer in layers for one in _products_of(layer, products, None)),
     )
 
 

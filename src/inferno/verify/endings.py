@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from inferno.verify.compare import Tolerances, measure
-from inferno.verify.outcome import Row
+from inferno.verify.outcome import Measure, Row
 from inferno.verify.taps import Taps
 
 Decode = Callable[[Sequence[int]], str]
@@ -34,24 +34,33 @@ def ending_rows(
     tolerances: Tolerances,
     depth: int,
     decode: Decode,
+    head: Sequence[Measure] = (),
 ) -> Iterator[Row]:
-    """Checkpoints 8 to 12; depth: that of what leaves the model."""
+    """Checkpoints 8 to 12; depth: that of what leaves the model; head: its product by itself."""
     logits, truth = found["logits"], expected["logits"]
     allowed = tolerances.of("logits", truth, depth)
-    yield _full_logits(found, expected, tolerances, depth)
+    yield _full_logits(found, expected, tolerances, depth, head)
     yield _selected_logits(logits[-1], truth[-1], allowed)
     yield _argmax(logits, truth, allowed)
     yield _softmax(logits, truth, allowed)
     yield _end_to_end(generated, logits, truth, allowed, decode)
 
 
-def _full_logits(found: Taps, expected: Taps, tolerances: Tolerances, depth: int) -> Row:
+def _full_logits(
+    found: Taps, expected: Taps, tolerances: Tolerances, depth: int, head: Sequence[Measure]
+) -> Row:
     measures = []
     for tap, name in {"hidden": "the last norm's output", "logits": "logits"}.items():
         allowed, relative = tolerances.of(tap, expected[tap], depth), tolerances.relative_of(tap)
         measures.append(measure(tap, name, found[tap], expected[tap], allowed, relative))
     compared = f"last norm, and logits of all {len(expected['logits'])} positions"
-    return Row(number="8", title="full logits", compared=compared, measures=tuple(measures))
+    return Row(
+        number="8",
+        title="full logits",
+        compared=compared,
+        measures=tuple(measures),
+        products=tuple(head),
+    )
 
 
 def _selected_logits(logits: Tensor, truth: Tensor, allowed: float) -> Row:

@@ -13,6 +13,7 @@ from torch import Tensor
 from inferno.ops import Batch, reference
 from inferno.verify.kv_ledger import KVLedger
 from inferno.verify.plain_maths import attention_scores
+from inferno.verify.products import PRODUCTS, Seen, see_product
 from inferno.verify.recorder import ROOT, Call
 from inferno.verify.taps import Taps, at
 
@@ -29,11 +30,13 @@ class Observer:
 
     layers      those whose insides are kept.
     num_tokens  that a step began to compute.
+    products    of every layer, with what entered and what came out.
     """
 
     layers: frozenset[int]
     num_tokens: int = 0
     ledger: KVLedger = field(default_factory=KVLedger)
+    products: dict[str, Seen] = field(default_factory=dict)
     _parts: dict[str, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
     _whole: dict[str, Tensor] = field(default_factory=dict)
 
@@ -46,8 +49,9 @@ class Observer:
         return {**rows, **scores, **self._whole, **self.ledger.taps()}
 
     def wants(self, op: str, where: str) -> bool:
-        """The choice of experts of every layer, and what happens inside the asked ones."""
-        return op == "route" or (op in _OPS and _place(where)[0] in self.layers)
+        """Products and the choice of experts of all layers, and what is inside the asked ones."""
+        is_of_all = op == "route" or op in PRODUCTS
+        return is_of_all or (op in _OPS and _place(where)[0] in self.layers)
 
     def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
         layer, part = _place(name)
@@ -75,12 +79,14 @@ class Observer:
 
     def see_call(self, call: Call) -> None:
         layer, _ = _place(call.where)
+        if call.op in PRODUCTS:
+            see_product(self.products, call)
         match call.op:
             case "rotate_and_store":
                 self._see_rotation(layer, call)
             case "attention":
                 self._see_attention(layer, call)
-            case "gated_linear":
+            case "gated_linear" if layer in self.layers:
                 self._add(at(layer, "ffn_hidden"), call.result)
             case "route":
                 self._see_route(layer, call)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from inferno.errors import InvalidRequest
+from inferno.extras import install_command
 from inferno.options import EngineOptions
 from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracle import Oracle
@@ -57,8 +58,7 @@ def _transformers(folder: Path, config: PlainConfig) -> Oracle:
         from inferno.verify.oracle_transformers import TransformersOracle  # noqa: PLC0415
     except ImportError as problem:
         raise InvalidRequest(
-            f"--against transformers needs what pip install 'inferno-engine[verify]' installs "
-            f"({problem}); or leave --against out",
-            param="against",
+            f"--against transformers needs a package ({problem}): {install_command('verify')}, "
+            "or leave --against out"
         ) from None
     return TransformersOracle(folder, config)

@@ -67,6 +67,7 @@ class Row:
 
     layer     whose checkpoint it is; None for those of the whole model.
     measures  its tensors, in the order in which they are made.
+    products  what its matrix products make of the engine's own inputs.
     findings  facts that no number says; problems: what fails it besides a tensor.
     """
 
@@ -75,17 +76,20 @@ class Row:
     compared: str
     layer: int | None = None
     measures: tuple[Measure, ...] = ()
+    products: tuple[Measure, ...] = ()
     findings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return not self.problems and all(measure.passed for measure in self.measures)
+        both = (*self.measures, *self.products)
+        return not self.problems and all(measure.passed for measure in both)
 
     @property
     def shown(self) -> Measure | None:
         """The tensor that speaks for all: the first that failed, or the one nearest to failing."""
-        failed = (measure for measure in self.measures if not measure.passed)
+        both = (*self.measures, *self.products)
+        failed = (measure for measure in both if not measure.passed)
         nearest = max(self.measures, key=lambda measure: measure.severity, default=None)
         return next(failed, nearest)
 
@@ -95,7 +99,9 @@ class Row:
         if self.problems:
             return self.problems[0]
         assert self.shown is not None, "a row without problems fails by a measure"
-        return self.shown.words
+        by_itself = (one for one in self.products if not one.passed)
+        wrong = next(by_itself, self.shown)
+        return self.shown.words if wrong is self.shown else f"{self.shown.words}; {wrong.words}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """text is None where the ids were made up, as there is no tokenizer."""
+    """text is None where the ids were made up: without a tokenizer, or with one of other texts."""
 
     text: str | None
     token_ids: tuple[int, ...]
@@ -43,12 +43,9 @@ def choose_prompt(
     if text is not None:
         return _given(text, tokenizer, most)
     length = min(_needed(windows), most)
-    if tokenizer is None:
-        return Prompt(text=None, token_ids=_made_up(length, vocab_size))
-    copies = 1
-    while len(ids := tokenizer.encode(_TEXT * copies)) < length:
-        copies *= 2
-    return Prompt(text=_TEXT * copies, token_ids=tuple(ids[:length]))
+    if tokenizer is not None and (fixed := _fixed(tokenizer, length)) is not None:
+        return fixed
+    return Prompt(text=None, token_ids=_made_up(length, vocab_size))
 
 
 def num_new_tokens(max_model_len: int) -> int:
@@ -65,6 +62,20 @@ def _needed(windows: Sequence[int | None]) -> int:
     """Tokens that reach beyond every window that is not too long for it."""
     short = [window for window in windows if window and window <= _LONGEST_WINDOW]
     return max([_LEAST_TOKENS, *(window + _PAST_WINDOW for window in short)])
+
+
+def _fixed(tokenizer: Tokenizer, length: int) -> Prompt | None:
+    """The fixed text in as many copies as it takes; None where more copies are no more tokens.
+
+    So it is where a tokenizer knows no character of it: each text is nothing, or one unknown token.
+    """
+    copies, ids = 1, tokenizer.encode(_TEXT)
+    while len(ids) < length:
+        num_before, copies = len(ids), 2 * copies
+        ids = tokenizer.encode(_TEXT * copies)
+        if len(ids) < num_before + copies // 2:
+            return None
+    return Prompt(text=_TEXT * copies, token_ids=tuple(ids[:length]))
 
 
 def _given(text: str, tokenizer: Tokenizer | None, most: int) -> Prompt:

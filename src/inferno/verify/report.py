@@ -44,11 +44,16 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def _row_as_json(row: Row) -> dict[str, Any]:
-    measures = [
-        {**{key: _finite(value) for key, value in asdict(m).items()}, "passed": m.passed}
-        for m in row.measures
-    ]
-    return {**asdict(row), "measures": measures, "passed": row.passed}
+    told = {
+        "measures": [_measure_as_json(measure) for measure in row.measures],
+        "products": [_measure_as_json(product) for product in row.products],
+    }
+    return {**asdict(row), **told, "passed": row.passed}
+
+
+def _measure_as_json(measure: Measure) -> dict[str, Any]:
+    numbers = {key: _finite(value) for key, value in asdict(measure).items()}
+    return {**numbers, "passed": measure.passed}
 
 
 def _finite(value: object) -> object:

@@ -68,9 +68,7 @@ def save(path: Path, facts: Facts, taps: Taps) -> None:
             for tensor in contents.values():
                 file.write(tensor.view(-1).view(torch.uint8).numpy().data)
     except OSError as problem:
-        raise InvalidRequest(
-            f"--save {path}: can't be written: {problem.strerror}", param="save"
-        ) from None
+        raise InvalidRequest(f"--save {path}: can't be written: {problem.strerror}") from None
 
 
 def _header(facts: Facts, contents: Mapping[str, Tensor]) -> dict[str, Any]:

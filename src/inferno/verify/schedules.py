@@ -125,6 +125,7 @@ def _build(
             num_blocks=num_blocks,
             max_num_seqs=2 * _NUM_MATES,
             max_num_batched_tokens=tokens_per_step,
+            step_target_ms=0,  # which schedule it is should not depend on the time it takes
             prefix_cache=prefix_cache,
         )
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,8 +13,10 @@ from inferno.errors import EngineError
 from inferno.layers.decoder import CausalLM
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
+from inferno.verify.drawing import Drawn, draw_tokens
 from inferno.verify.kv_ledger import KVLedger
 from inferno.verify.observer import Observer
+from inferno.verify.products import Seen, see_head
 from inferno.verify.recorder import recording
 from inferno.verify.taps import Taps
 
@@ -29,6 +31,8 @@ class Observed:
     new_ids     the tokens that the engine's sampler chose, greedily.
     chunk       how many tokens of the prompt were computed at a time.
     error       why the engine gave up early: logits that are no numbers, for instance.
+    products    by module, what entered each matrix product and what came out.
+    drawn       tokens that were then drawn in other ways than greedily.
     """
 
     token_ids: tuple[int, ...]
@@ -37,6 +41,8 @@ class Observed:
     error: str | None
     taps: Taps
     ledger: KVLedger
+    products: Mapping[str, Seen]
+    drawn: Sequence[Drawn]
     model: CausalLM
     dtype: torch.dtype
     device: str
@@ -60,14 +66,18 @@ def observe(
     taps = observer.taps()
     if found.model is None or len(taps.get("hidden", ())) != observer.num_tokens:
         raise EngineError(error or "the engine ran no model")  # it broke off within a step
+    taps = _with_logits(taps, found.model)
+    see_head(observer.products, taps["hidden"], taps["logits"])
     footprint = engine.footprint
     return Observed(
         token_ids=(*prompt, *new_ids)[: len(taps["hidden"])],
         new_ids=new_ids,
         chunk=chunk,
         error=error,
-        taps=_with_logits(taps, found.model),
+        taps=taps,
         ledger=observer.ledger,
+        products=observer.products,
+        drawn=() if error else draw_tokens(engine, prompt, num_new),
         model=found.model,
         dtype=getattr(torch, footprint.dtype),
         device=footprint.device,
@@ -76,7 +86,9 @@ def observe(
 
 def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
     """One request at a time, every op of it run from Python: a replayed step has no hooks."""
-    return replace(options, max_num_seqs=1, max_num_batched_tokens=chunk, eager=True)
+    return replace(
+        options, max_num_seqs=1, max_num_batched_tokens=chunk, step_target_ms=0, eager=True
+    )
 
 
 def _complete(

@@ -12,11 +12,14 @@ from inferno.verify.case import Case
 from inferno.verify.checkpoints import KVFindings, layer_rows, residual_row
 from inferno.verify.choices import choices_of
 from inferno.verify.compare import Tolerances
+from inferno.verify.drawing import sampling_row
 from inferno.verify.endings import Generated, ending_rows
 from inferno.verify.noise import Plain, plain_of, second_look, tolerances_of
 from inferno.verify.oracle import Oracle
 from inferno.verify.oracle_reference import ReferenceOracle
 from inferno.verify.outcome import Row
+from inferno.verify.product_judge import HEAD, Judge
+from inferno.verify.products import Products, product_measures
 from inferno.verify.prompts import Prompt, num_new_tokens
 from inferno.verify.saved import SavedOracle
 from inferno.verify.subject import Observed, observe
@@ -33,6 +36,7 @@ class Watched:
     found, expected  the engine's tensors and the oracle's, of as many positions.
     plain            the same text in plain maths, to measure what rounding does.
     rounded          what that gave; empty where rounding was not measured.
+    products         each product of the engine, compared from its own input.
     """
 
     observed: Observed
@@ -44,6 +48,7 @@ class Watched:
     rounded: Taps
     generated: Generated
     tolerances: Tolerances
+    products: Products
 
     @property
     def num_tokens(self) -> int:
@@ -83,7 +88,21 @@ def watch(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -
         rounded=rounded,
         generated=Generated(num_prompt=num_prompt, new_ids=new_ids, error=observed.error),
         tolerances=tolerances,
+        products=_products(case, observed),
     )
+
+
+def _products(case: Case, observed: Observed) -> Products:
+    judge = Judge(
+        model=observed.model,
+        weights=case.weights,
+        fused=case.fused,
+        quantize=case.quantize,
+        dtype=observed.dtype,
+        device=torch.device(observed.device),
+        relative=case.options.tolerance,
+    )
+    return product_measures(judge, observed.products, case.tell)
 
 
 def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
@@ -118,11 +137,14 @@ def _rows(case: Case, watched: Watched) -> Iterator[Row]:
     for is_asked, group in groupby(numbers, key=lambda layer: layer in watched.layers):
         if is_asked:
             for layer in group:
-                yield from layer_rows(found, expected, layer, tolerances, kv)
+                yield from layer_rows(found, expected, layer, tolerances, kv, watched.products)
         else:
-            yield residual_row(found, expected, list(group), tolerances)
+            yield residual_row(found, expected, list(group), tolerances, watched.products)
     depth = case.config.num_layers + 1
-    yield from ending_rows(found, expected, watched.generated, tolerances, depth, case.decode)
+    head = watched.products.get(HEAD, ())
+    generated, decode = watched.generated, case.decode
+    yield from ending_rows(found, expected, generated, tolerances, depth, decode, head)
+    yield sampling_row(watched.observed.drawn, torch.device(watched.observed.device))
 
 
 def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:

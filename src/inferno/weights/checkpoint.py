@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from inferno.errors import CheckpointError, ModelNotFound
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.header import LENGTH_BYTES, TensorInfo, parse_header, parse_length
 from inferno.weights.index import MAX_INDEX_BYTES, parse_index
+from inferno.weights.known_files import FileIdentity
 from inferno.weights.staging import CHUNK_BYTES, Staging
 
 __all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
@@ -29,6 +30,9 @@ __all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}  # converted to each other
+
+# Hears a tensor's name, where in it some bytes begin, and the bytes.
+Listener = Callable[[str, int, memoryview], None]
 
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
@@ -66,6 +70,11 @@ class Checkpoint:
         self._files = {file.path: file for file in files}
         self._stack = stack
         self._staging = Staging()
+        self._listener: Listener | None = None
+
+    def tell(self, listener: Listener | None) -> None:
+        """Let it hear of all bytes that `read_into` and `read_rows_into` read from now on."""
+        self._listener = listener
 
     def read_into(self, name: str, out: Tensor) -> None:
         """Fill `out`, a contiguous CPU tensor of the stored shape, converting between floats.
@@ -88,10 +97,13 @@ class Checkpoint:
         assert out.is_cpu
         assert out.is_contiguous()
         file = self._files[info.file]
+        first = skipped * out.dtype.itemsize
         if out.dtype == info.dtype:
-            file.read_into(_bytes_of(out), info.start + skipped * out.dtype.itemsize)
+            file.read_into(_bytes_of(out), info.start + first)
+            if self._listener is not None:
+                self._listener(info.name, first, _bytes_of(out))
         elif info.dtype in FLOATS and out.dtype in FLOATS:
-            _read_converted(file, info, out, skipped, self._staging)
+            _read_converted(file, info, out, skipped, self._staging, self._listener)
         else:
             raise CheckpointError(
                 f"{info.file}: tensor {quoted(info.name)} is {info.dtype}, which can't be read as "
@@ -102,6 +114,40 @@ class Checkpoint:
     def signatures(self) -> dict[Path, tuple[int, int]]:
         """Of each file its size, and when it was last changed, in nanoseconds."""
         return {path: (file.size, file.mtime_ns) for path, file in self._files.items()}
+
+    def identities(self) -> dict[Path, FileIdentity]:
+        """Of each file what told it from all others when it was opened."""
+        return {path: file.identity for path, file in self._files.items()}
+
+    def is_as_opened(self) -> bool:
+        """Whether no file has changed since, not even behind its modification time."""
+        return all(file.is_as_opened() for file in self._files.values())
+
+    def headers(self) -> dict[Path, bytes]:
+        """Of each file the bytes before its tensors."""
+        starts = {info.file: info.start for info in reversed(self._by_place())}
+        return {
+            path: file.read(0, starts.get(path, file.size)) for path, file in self._files.items()
+        }
+
+    def raw_pieces(self, name: str) -> Iterator[memoryview]:
+        """A tensor's bytes as they are stored, some at a time, each valid until the next."""
+        info = self.tensors[name]
+        for start in range(info.start, info.stop, CHUNK_BYTES):
+            size = min(CHUNK_BYTES, info.stop - start)
+            piece = _bytes_of(self._staging.take((size,), torch.uint8))
+            self._files[info.file].read_into(piece, start)
+            yield piece
+
+    def samples(self, count: int, size: int) -> Iterator[bytes]:
+        """A few evenly spread pieces of each file."""
+        for file in self._files.values():
+            for index in range(count):
+                start = index * file.size // count
+                yield file.read(start, min(size, file.size - start))
+
+    def _by_place(self) -> list[TensorInfo]:
+        return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))
 
     def holds_twice(self, name: str, other: str) -> bool:
         """Whether two tensors are stored as the same bytes of the same type."""
@@ -138,6 +184,7 @@ class _WeightsFile:
         if not stat.S_ISREG(status.st_mode):
             raise CheckpointError(f"{path}: is not a regular file; weights are read from files")
         self.path = path
+        self.identity = FileIdentity.of(status)
         self.size = status.st_size
         self._file = file
         self.mtime_ns = status.st_mtime_ns
@@ -169,6 +216,9 @@ class _WeightsFile:
         status = os.fstat(self._file.fileno())
         if (status.st_size, status.st_mtime_ns) != (self.size, self.mtime_ns):
             raise self._changed()
+
+    def is_as_opened(self) -> bool:
+        return FileIdentity.of(os.fstat(self._file.fileno())) == self.identity
 
     def read(self, start: int, length: int) -> bytes:
         content = bytearray(length)
@@ -261,7 +311,12 @@ def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
 
 
 def _read_converted(
-    file: _WeightsFile, info: TensorInfo, out: Tensor, skipped: int, staging: Staging
+    file: _WeightsFile,
+    info: TensorInfo,
+    out: Tensor,
+    skipped: int,
+    staging: Staging,
+    listener: Listener | None,
 ) -> None:
     """Read through a buffer of at most CHUNK_BYTES."""
     assert isinstance(info.dtype, torch.dtype)
@@ -272,7 +327,10 @@ def _read_converted(
     for first in range(0, flat.numel(), length):
         piece = flat[first : first + length]
         raw = chunk[: piece.numel()]
-        file.read_into(_bytes_of(raw), info.start + (skipped + first) * itemsize)
+        offset = (skipped + first) * itemsize
+        file.read_into(_bytes_of(raw), info.start + offset)
+        if listener is not None:
+            listener(info.name, offset, _bytes_of(raw))
         piece.copy_(raw)
 
 

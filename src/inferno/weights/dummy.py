@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from inferno.ops import FILL_ROWS, Fillable
-from inferno.weights.allocate import allocate, check_fits, num_bytes, owners, replace
+from inferno.weights.allocate import (
+    allocate,
+    check_fits,
+    kept_dtype,
+    num_bytes,
+    owners,
+    replace,
+)
 
 STANDARD_DEVIATION = 0.02  # what such models are initialized with before training
 # Values nearer to zero are lifted to this: float16's denormals would be slow to compute with.
@@ -28,6 +35,7 @@ def fill_dummy(
     prepare: Callable[[nn.Module], None] | None = None,
     begin: Callable[[str, Tensor], Fillable | None] | None = None,
     kept_bytes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
     seed: int = 0,
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by random ones.
@@ -35,31 +43,41 @@ def fill_dummy(
     The weights of norms are ones; everything else is normal with mean 0 and a standard deviation
     of 0.02, taken in turn from one pool of four million values that `seed` determines, which is
     two orders of magnitude faster than drawing every weight. MXFP4 weights are random elements
-    under one scale, with about that deviation. `prepare`, `begin` and `kept_bytes` are as in
-    `load_weights`. Raises NotEnoughMemory.
+    under one scale, with about that deviation. `prepare`, `begin`, `kept_bytes` and `progress`
+    are as in `load_weights`. Raises NotEnoughMemory.
     """
-    check_fits(kept_bytes or num_bytes(model, dtype), device, dtype)
+    done, total = 0, num_bytes(model, dtype)
+    check_fits(kept_bytes or total, device, dtype)
     pool = _pool(seed).to(device=device, dtype=dtype)
     bits = torch.randint(256, (_POOL_SIZE,), dtype=torch.uint8, generator=_generator(seed))
     bits = bits.to(device)
     position = 0
     for owner, names in owners(model):
         for name in names:
-            fillable = begin(name, model.get_parameter(name)) if begin else None
+            unfilled = model.get_parameter(name)
+            fillable = begin(name, unfilled) if begin else None
             if fillable is not None:
                 replace(model, name, fillable)
                 position = _fill_rows(fillable, pool, position)
-                continue
-            parameter = allocate(model, name, device, dtype)
-            if name.endswith("norm.weight"):
-                parameter.fill_(1)
-            elif name.endswith(".scales"):
-                parameter.fill_(_MXFP4_SCALE)
             else:
+                parameter = allocate(model, name, device, dtype)
                 source = pool if parameter.is_floating_point() else bits
-                position = _copy_cyclic(source, position, parameter.view(-1))
+                position = _fill(name, parameter, source, position)
+            done += unfilled.numel() * kept_dtype(unfilled, dtype).itemsize
+            if progress:
+                progress(done, total)
         if prepare:
             prepare(owner)
+
+
+def _fill(name: str, parameter: Tensor, source: Tensor, position: int) -> int:
+    if name.endswith("norm.weight"):
+        parameter.fill_(1)
+    elif name.endswith(".scales"):
+        parameter.fill_(_MXFP4_SCALE)
+    else:
+        return _copy_cyclic(source, position, parameter.view(-1))
+    return position
 
 
 def _fill_rows(weight: Fillable, pool: Tensor, position: int) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from inferno.errors import WeightsMismatch
 from inferno.ops import FILL_ROWS, Fillable
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import allocate, check_fits, kept_dtype, num_bytes, owners
+from inferno.weights.allocate import allocate, check_fits, num_bytes, owners
 from inferno.weights.allocate import replace as replace_parameter
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces
@@ -48,14 +48,14 @@ def load_weights(
     prepare   is told of every module when its own parameters have all been filled.
     begin     gives what a weight of that name becomes, to be filled row by row in its place.
     kept_bytes  what the weights take once they are prepared; None: what they took before.
-    progress  is told the bytes filled so far and in all.
+    progress  is told the bytes filled so far and in all, after every piece of a few megabytes.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.
     """
     plan = _plan(model, checkpoint, fused, tied or {})
-    done, total = 0, num_bytes(model, dtype)
-    reader = _Reader(checkpoint, Staging())
+    total = num_bytes(model, dtype)
+    reader = _Reader(checkpoint, Staging(), _Count(progress, total))
     check_fits(kept_bytes or total, device, dtype)
     for owner, names in owners(model):
         for name in names:
@@ -70,9 +70,6 @@ def load_weights(
                     reader.fill_rows(fillable, _first_row(unfilled, source), source, dtype)
                 else:
                     reader.fill(source.part(parameter), source)
-                done += math.prod(source.shape) * kept_dtype(unfilled, dtype).itemsize
-                if progress:
-                    progress(done, total)
         if prepare:
             prepare(owner)
 
@@ -210,12 +207,27 @@ def _first_row(parameter: Tensor, source: _Source) -> int:
     return source.part(parameter).storage_offset() // max(1, math.prod(parameter.shape[1:]))
 
 
+class _Count:
+    """How many bytes are filled; tells `progress`."""
+
+    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def add(self, num_bytes: int) -> None:
+        self._done += num_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Brings what a checkpoint holds to where it is computed with."""
 
     checkpoint: Checkpoint
     staging: Staging
+    count: _Count
 
     def fill_rows(self, weight: Fillable, row: int, source: _Source, dtype: torch.dtype) -> None:
         """The weight's rows from `row` on, some at a time."""
@@ -225,16 +237,24 @@ class _Reader:
             rows = self.staging.take((min(step, num_rows - first), width), dtype)
             self.checkpoint.read_rows_into(source.name, first, rows)
             weight.fill(row + first, rows)
+            self.count.add(rows.nbytes)
 
     def fill(self, part: Tensor, source: _Source) -> None:
-        """Straight into place where the part lies there as it is stored, else some rows a time."""
-        if part.is_cpu and part.is_contiguous():
-            self.checkpoint.read_into(source.name, part.view(source.shape))
+        """Straight into place where the part lies there as it is stored; some rows at a time."""
+        is_in_place = part.is_cpu and part.is_contiguous()
+        stored = part.view(source.shape) if is_in_place else part
+        if is_in_place and stored.nbytes <= CHUNK_BYTES:
+            self.checkpoint.read_into(source.name, stored)
+            self.count.add(stored.nbytes)
             return
-        row_bytes = part[:1].numel() * part.element_size()
+        row_bytes = stored[:1].numel() * stored.element_size()
         num_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-        for first in range(0, len(part), num_rows):
-            rows = part[first : first + num_rows]
-            staged = self.staging.take((len(rows), *source.shape[1:]), part.dtype)
-            self.checkpoint.read_rows_into(source.name, first, staged)
-            rows.copy_(staged.view(rows.shape))
+        for first in range(0, len(stored), num_rows):
+            rows = stored[first : first + num_rows]
+            if is_in_place:
+                self.checkpoint.read_rows_into(source.name, first, rows)
+            else:
+                staged = self.staging.take((len(rows), *source.shape[1:]), part.dtype)
+                self.checkpoint.read_rows_into(source.name, first, staged)
+                rows.copy_(staged.view(rows.shape))
+            self.count.add(rows.nbytes)

@@ -1,8 +1,8 @@
 """Weights as they were packed once, in a file of our own: a second start need not pack them.
 
 A file is one line of JSON, filled up with blanks to a multiple of 64 bytes, then the tensors,
-each at a multiple of 64. It is found by a key made of all that shaped it, and its checksums are
-compared before anything of it is used: what is damaged is packed anew.
+each at a multiple of 64. It is found by the content of the weights and all else that shaped it, and
+its checksums are compared before anything of it is used: what is damaged is packed anew.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import hashlib
 import json
 import logging
 import os
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +28,24 @@ from inferno import ops
 from inferno.ops import Fillable, Stored
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.content import ContentHash, HashKey, sketch
+from inferno.weights.known_files import KnownFiles
+from inferno.weights.staging import CHUNK_BYTES
 
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
-_VERSION = 1  # of this format and of the packed layouts
+_VERSION = 2  # of this format and of the packed layouts
 _ALIGNMENT = 64
 _MOST_HEADER_BYTES = 1 << 24
 
+# What a file that is not as we wrote it may raise where it is read.
+_DAMAGE = (
+    *(OSError, RuntimeError, ValueError, LookupError),
+    *(TypeError, AttributeError, ArithmeticError, MemoryError),
+)
+
 _logger = logging.getLogger("inferno")
+
+Progress = Callable[[int, int], None]
 
 
 def folder() -> Path:
@@ -45,44 +59,126 @@ def folder() -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "inferno" / "packed"
 
 
-def key_of(checkpoint: Checkpoint, **choices: str) -> str:
-    """What names the packed weights of a checkpoint as it is now, packed by these choices."""
-    files = {str(path): signature for path, signature in checkpoint.signatures().items()}
-    tensors = {name: repr(info) for name, info in checkpoint.tensors.items()}
-    text = json.dumps([_VERSION, files, tensors, choices], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+class PackedCache:
+    """What was packed of a checkpoint before, found by its content and by how it is packed.
 
-
-def load(model: nn.Module, key: str) -> bool:
-    """Fill a model, built on the meta device, from the file of that key; False if there is none.
-
-    A file that is damaged, or that describes another model, is removed.
+    The content is known of files that have not changed since they were last read; of others it is
+    hashed while they are read to be packed, or first, where packed weights may be those of a copy.
     """
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, model: nn.Module, **choices: str) -> PackedCache | None:
+        """That of an open checkpoint and a model on the meta device; None where nothing is kept."""
+        try:
+            home = folder().parent / "known_weights"
+            key = HashKey.of_user(home / "key")
+        except (OSError, RuntimeError) as problem:
+            _logger.info("packed weights are not cached: %s", problem)
+            return None
+        return cls(checkpoint, model, choices, key, KnownFiles(home / "files.json", key.name))
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        model: nn.Module,
+        choices: Mapping[str, str],
+        key: HashKey,
+        known: KnownFiles,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._choices = dict(choices)
+        self._shapes = {name: list(each.shape) for name, each in model.named_parameters()}
+        self._key = key
+        self._known = known
+        self._opened_at = time.time_ns()
+        self._hashing = ContentHash(key, checkpoint)
+        self._digests = self._known_digests()
+        self._num_bytes = sum(info.stop - info.start for info in checkpoint.tensors.values())
+
+    def load(self, model: nn.Module, progress: Progress | None = None) -> bool:
+        """Fill the model from what was packed before; False if there is none.
+
+        progress    is told the bytes that were read so far, and that there are.
+
+        A file that is damaged, or that describes another model, is removed.
+        """
+        tell = progress or _nobody
+        if self._digests is None and any(folder().glob(f"{self._sketch}-*.packed")):
+            self._digests = self._hashing.digests(lambda: tell(0, self._num_bytes))
+            self._remember()
+        if self._digests is not None:
+            paths = folder().glob(f"*-{self._name()}.packed")
+            return any(_load(model, path, tell) for path in paths)
+        self._checkpoint.tell(self._hashing.see)
+        return False
+
+    def save(self, model: nn.Module, progress: Progress | None = None) -> None:
+        """Keep the model's weights, packed. What keeps it from that is only logged.
+
+        progress    is called between pieces; to it all bytes are loaded by now.
+        """
+        tell = progress or _nobody
+        try:
+            if self._digests is None:
+                self._checkpoint.tell(None)
+                self._digests = self._hashing.digests(
+                    lambda: tell(self._num_bytes, self._num_bytes)
+                )
+                self._remember()
+            if not self._checkpoint.is_as_opened():
+                return  # a change behind the modification time: who knows what was read
+            target = folder() / f"{self._sketch}-{self._name()}.packed"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _write(target, target.stem, list(_entries(model)), tell)
+            _make_room(target)
+        except (OSError, RuntimeError) as problem:
+            _logger.info("packed weights were not cached: %s", problem)
+
+    def _known_digests(self) -> Mapping[Path, str] | None:
+        identities = self._checkpoint.identities()
+        found = {path: self._known.find(one) for path, one in identities.items()}
+        digests = {path: digest for path, digest in found.items() if digest is not None}
+        return digests if len(digests) == len(found) else None
+
+    def _remember(self) -> None:
+        """For the next start, the content of files whose next change will show."""
+        assert self._digests is not None
+        settled = [
+            (identity, self._digests[path])
+            for path, identity in self._checkpoint.identities().items()
+            if identity.is_settled(self._opened_at)
+        ]
+        if settled and self._checkpoint.is_as_opened():
+            try:
+                self._known.add(settled)
+            except OSError as problem:
+                _logger.info("the content of weights was not noted: %s", problem)
+
+    def _name(self) -> str:
+        """The content, and all that shapes what is packed of it."""
+        assert self._digests is not None
+        shaping = [_VERSION, sorted(self._digests.values()), self._shapes, self._choices]
+        return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def _sketch(self) -> str:
+        return sketch(self._key, self._checkpoint)
+
+
+def _load(model: nn.Module, path: Path, progress: Progress) -> bool:
     try:
-        path = folder() / f"{key}.packed"
-        entries = list(_read(path, key))
+        entries = list(_read(path, progress))
         _fill(model, entries)
     except FileNotFoundError:
         return False
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except _DAMAGE as problem:
         _logger.warning("the packed weights in the cache can't be used (%s): packing anew", problem)
-        with contextlib.suppress(OSError, RuntimeError):
-            (folder() / f"{key}.packed").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         return False
     with contextlib.suppress(OSError):
         os.utime(path)
     return True
-
-
-def save(model: nn.Module, key: str) -> None:
-    """Write the model's weights to the file of that key. What keeps it from that is only logged."""
-    try:
-        target = folder() / f"{key}.packed"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write(target, key, list(_entries(model)))
-        _make_room(target)
-    except (OSError, RuntimeError) as problem:
-        _logger.info("packed weights were not cached: %s", problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +227,7 @@ def _restored(entry: _Entry) -> Tensor | Fillable:
     return flat.view(dtype).view(entry.shape).clone()
 
 
-def _write(target: Path, key: str, entries: Sequence[_Entry]) -> None:
+def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress) -> None:
     """All or nothing: the file gets its name when it is whole."""
     places, offset = [], 0
     for entry in entries:
@@ -150,7 +246,9 @@ def _write(target: Path, key: str, entries: Sequence[_Entry]) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(header)
             for part in (part for entry in entries for part in entry.parts):
-                file.write(part.numpy().data)
+                for first in range(0, len(part), CHUNK_BYTES):
+                    file.write(part[first : first + CHUNK_BYTES].numpy().data)
+                    progress(offset, offset)
                 file.write(b"\0" * (-len(part) % _ALIGNMENT))
         os.replace(temporary, target)
     except BaseException:
@@ -159,26 +257,43 @@ def _write(target: Path, key: str, entries: Sequence[_Entry]) -> None:
         raise
 
 
-def _read(path: Path, key: str) -> Iterator[_Entry]:
+def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
     """The file's weights, in memory of our own, each checked against its sum."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=_open_nonblocking) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f"{path.name} is no regular file")
         line = file.readline(_MOST_HEADER_BYTES)
         header = json.loads(line)
-        size = path.stat().st_size - len(line)
-        if header["key"] != key or header["size"] != size:
+        size = status.st_size - len(line)
+        if header["key"] != path.stem or header["size"] != size:
             raise ValueError(f"{path.name} is not whole")
         body = ops.aligned_memory(size)
-        if file.readinto(body.numpy().data) != size:
+        num_read = 0
+        for first in range(0, size, CHUNK_BYTES):
+            num_read += file.readinto(body[first : first + CHUNK_BYTES].numpy().data)
+            progress(num_read, size)
+        if num_read != size:
             raise ValueError(f"{path.name} is not whole")
     for weight in header["weights"]:
         parts = []
         for offset, length, checksum in weight["parts"]:
             part = body[offset : offset + length]
-            if len(part) != length or ops.checksum(part) != checksum:
+            if offset < 0 or len(part) != length or ops.checksum(part) != checksum:
                 raise ValueError(f"{weight['name']} in {path.name} is damaged")
             parts.append(part)
+        progress(size, size)
         shape = tuple(weight["shape"])
         yield _Entry(weight["name"], weight["meta"], tuple(parts), weight["dtype"], shape)
+
+
+def _nobody(done: int, total: int) -> None:
+    """Nobody asks how far it is."""
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    # A named pipe would otherwise wait for a writer for ever.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _make_room(newest: Path) -> None:

@@ -28,7 +28,7 @@ def show(*pieces: tuple[Part, str]) -> tuple[list[str], str]:
 def test_reasoning_is_dim_and_stands_above_the_answer() -> None:
     lines, written = show((Part.REASONING, "Two and *two*."), (Part.CONTENT, "It is **four**."))
     assert lines == ["Two and *two*.", "", "It is four."]
-    assert "\x1b[2mT\x1b[0m" in written
+    assert "\x1b[2mTwo\x1b[0m" in written
 
 
 def test_an_answer_without_reasoning_is_markdown_alone() -> None:

@@ -68,7 +68,7 @@ def test_help_names_every_command(commands: Commands) -> None:
         ("/set temperature", "give a value"),
         ("/set temperature hot", "a number from 0 to 100 or default, not 'hot'"),
         ("/set temperature nan", "a number from 0 to 100"),
-        ("/set top_p 1.5", "a number above 0 and up to 1"),
+        ("/set top_p 1.5", "a number from 0 to 1"),
         ("/set top_k 1.5", "an integer from 0"),
         ("/set max_tokens -1", "an integer from 0 to 2147483647, none or default, not -1"),
         ("/set seed " + "9" * 40, "an integer from"),
@@ -279,3 +279,14 @@ def test_a_full_disk_leaves_the_old_file(
         commands.run(f"/save! {path}")
     assert os.listdir(tmp_path) == ["talk.md"]
     assert path.read_text() == "precious"
+
+
+def test_what_becomes_of_a_full_context_is_a_setting(commands: Commands, session: Session) -> None:
+    assert "\ncontext keep" in commands.run("/set").text
+    assert "dropped by themselves" in commands.run("/set context trim").text
+    assert session.trims
+    assert "\ncontext trim" in commands.run("/set").text
+    with pytest.raises(InvalidRequest, match="context must be trim"):
+        commands.run("/set context drop")
+    assert "kept until /trim or /reset" in commands.run("/set context keep").text
+    assert not session.trims

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferno.cli.chat import markdown_stream
-from inferno.cli.chat.markdown import last_block_start, printable, rendered_lines
+from inferno.cli.chat.markdown import last_block_start, rendered_lines
 from inferno.cli.chat.markdown_stream import MarkdownStream
+from inferno.cli.word_wrap import printable
 
 DOCUMENT = """# A title
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inferno import LLM, SamplingParams
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.stats import notice
+from inferno.cli.chat.stats import notice, trim_notice
 from inferno.cli.chat.transcript import as_json
 from inferno.cli.model_options import template_args
 from inferno.errors import InvalidRequest, NeverFits
@@ -228,3 +229,41 @@ def test_effort_reaches_the_template_or_is_refused(thinker: LLM, llm: LLM) -> No
     loud = Session(thinker, "thinker", GREEDY)
     ask(quiet, "hello"), ask(loud, "hello")
     assert quiet.turns[0].num_prompt_tokens > loud.turns[0].num_prompt_tokens
+
+
+@pytest.mark.parametrize("limit", [{"max_model_len": 128}, {"num_blocks": 8}], ids=str)
+@pytest.mark.parametrize("max_tokens", [None, 10])
+def test_the_oldest_turns_can_be_dropped_by_themselves(
+    tmp_path: Path, limit: dict[str, Any], max_tokens: int | None
+) -> None:
+    save_tiny_model(tmp_path)
+    with LLM(tmp_path, threads=1, max_num_seqs=1, **limit) as llm:
+        session = Session(llm, "tiny", replace(GREEDY, max_tokens=max_tokens))
+        session.trims = True
+        told = 0
+        for number in range(12):
+            ask(session, f"message {number}")
+            assert session.turns[-1].question == f"message {number}"
+            assert session.turns[-1].token_ids
+            words = trim_notice(session)
+            assert (words is None) == (session.num_trimmed == 0)
+            told += session.num_trimmed
+        assert told == 12 - len(session.turns) > 0
+        assert session.turns[-1].num_prompt_tokens <= 128
+        if max_tokens is not None:
+            assert len(session.turns) > 1  # no more than need be
+
+
+def test_turns_are_kept_where_nobody_asked_to_drop_them(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    with LLM(tmp_path, threads=1, max_num_seqs=1, max_model_len=64) as llm:
+        session = Session(llm, "tiny", replace(GREEDY, max_tokens=None))
+        ask(session, "one")
+        assert "/set context trim does so by itself" in (notice(session, session.turns[-1]) or "")
+        with pytest.raises(NeverFits, match="/set context trim"):
+            ask(session, "two")
+        assert [turn.question for turn in session.turns] == ["one"]
+        session.trims = True
+        ask(session, session.retry())
+        assert [turn.question for turn in session.turns] == ["two"]
+        assert trim_notice(session) is not None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from inferno.cli.chat.stop_key import stop_key
+from tests.patience import PATIENCE
 
 
 def interrupt() -> None:
@@ -18,13 +19,13 @@ def interrupt() -> None:
 def test_it_ends_the_wait_for_a_piece_that_does_not_come() -> None:
     def slow() -> Iterator[str]:
         yield "one"
-        time.sleep(15)
+        time.sleep(PATIENCE)
 
     start = time.monotonic()
     with stop_key() as key:
         threading.Timer(0.2, interrupt).start()
         assert list(key.until_pressed(slow())) == ["one"]
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < PATIENCE
 
 
 def test_between_two_pieces_nothing_is_interrupted() -> None:

@@ -42,6 +42,5 @@ def level(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """Two threads share the work."""
-    native.set_threads(2)
-    yield
-    native.set_threads(1)
+    with native.KernelContext(2):
+        yield

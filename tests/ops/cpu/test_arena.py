@@ -17,21 +17,22 @@ from inferno import _native
 held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 most = held + (64 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
-arena = _native.Arena()
-print(_native.empty(arena, [1000, 1000], 0).fill_(1).sum().item(), arena.size)
+with _native.KernelContext(1) as context:
+    print(_native.empty([1000, 1000], 0).fill_(1).sum().item(), context.arena_size)
 """
 
 
 def test_what_is_given_back_is_lent_again() -> None:
-    arena = _native.Arena()
-    first, second = (_native.empty(arena, [size], 0) for size in (100, 300))
-    places = [each.data_ptr() for each in (first, second)]
-    assert places[0] + 400 <= places[1] or places[1] + 1200 <= places[0]
-    assert all(place % 64 == 0 for place in places)
-    size = arena.size
-    del first, second
-    assert _native.empty(arena, [400], 0).data_ptr() == min(places)
-    assert arena.size == size
+    context = _native.KernelContext(1)
+    with context:
+        first, second = (_native.empty([size], 0) for size in (100, 300))
+        places = [each.data_ptr() for each in (first, second)]
+        assert places[0] + 400 <= places[1] or places[1] + 1200 <= places[0]
+        assert all(place % 64 == 0 for place in places)
+        size = context.arena_size
+        del first, second
+        assert _native.empty([400], 0).data_ptr() == min(places)
+        assert context.arena_size == size
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -122,13 +122,13 @@ def test_a_token_has_the_same_bits_in_any_schedule(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULED)
-def test_threads_do_not_change_bits(name: str, two_threads: None) -> None:
+def test_threads_do_not_change_bits(name: str) -> None:
     requests = make_requests(SCHEDULED[name], [2500, 90])
     for chunks in ([range(2499, 2500), range(89, 90)], [range(2300, 2500), range(90)]):
-        _native.set_threads(2)
-        by_two = requests.attend([*chunks])
-        _native.set_threads(1)
-        by_one = requests.attend([*chunks])
+        with _native.KernelContext(2):
+            by_two = requests.attend([*chunks])
+        with _native.KernelContext(1):
+            by_one = requests.attend([*chunks])
         assert all(torch.equal(a, b) for a, b in zip(by_one, by_two, strict=True))
 
 

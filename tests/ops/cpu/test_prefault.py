@@ -13,6 +13,7 @@ import torch
 
 from inferno import _native, ops
 from inferno.ops import LayerKV
+from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 CPU = torch.device("cpu")
@@ -35,7 +36,7 @@ def resident_bytes(address: int, num_bytes: int) -> int:
 
 def wait(prefault: object) -> None:
     assert isinstance(prefault, _native.Prefault)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not prefault.is_done:
         assert time.monotonic() < deadline
         time.sleep(0.002)

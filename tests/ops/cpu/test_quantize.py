@@ -161,13 +161,12 @@ def test_every_level_gives_the_same_bits(
     assert_same_bits(result, quantize(values_OI, packing))
 
 
-@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_parts_of_rows_with_gaps_give_the_same_bits(packing: Packing, dtype: torch.dtype) -> None:
     values_OI = random(50, 129, dtype=dtype)
     weight = empty_panels(packing, values_OI.shape, dtype)
-    for start, end in ((16, 48), (48, 50), (0, 16)):
-        weight.fill(start, copied(values_OI[start:end], stride=135))
-    _native.set_threads(1)
+    with _native.KernelContext(2):
+        for start, end in ((16, 48), (48, 50), (0, 16)):
+            weight.fill(start, copied(values_OI[start:end], stride=135))
     assert_same_bits(weight, quantize(values_OI, packing))

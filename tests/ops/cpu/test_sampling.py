@@ -138,12 +138,9 @@ def test_a_row_draws_the_same_alone_and_among_others_on_any_number_of_threads(
         drawn(cpu, logits_RV[i : i + 1], [rules[i]], uniform_R[i : i + 1])[0]
         for i in range(num_rows)
     ]
-    try:
-        for num_threads in (1, 2, 3):
-            _native.set_threads(num_threads)
+    for num_threads in (1, 2, 3):
+        with _native.KernelContext(num_threads):
             assert drawn(cpu, logits_RV, rules, uniform_R) == alone
-    finally:
-        _native.set_threads(1)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -257,11 +254,11 @@ def test_random_numbers_are_the_references(purpose: Purpose) -> None:
 
 
 def test_a_draw_is_never_recorded() -> None:
-    program = _native.Program()
-    program.start()
-    try:
+    context = _native.KernelContext(1)
+    program = _native.Program(context)
+    with context:
+        program.start()
         drawn(cpu, random_logits(2, 30), [ALL, TOP_K], random_numbers(2))
-    finally:
         program.stop()
     assert len(program) == 0
 

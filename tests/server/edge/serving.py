@@ -24,6 +24,7 @@ from inferno.server.edge.listening import listening
 from inferno.server.edge.run import run
 from inferno.server.edge.signals import Stop
 from inferno.server.settings import ServerSettings
+from tests.patience import PATIENCE
 
 ENDLESS = Script(answers=(Answer(token_ids=(7,), is_endless=True, delay=0.005),))
 _numbers = count()
@@ -45,7 +46,7 @@ class Served:
         client = socket.socket()
         if receive_buffer is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.settimeout(10)
+        client.settimeout(PATIENCE)
         client.connect(("127.0.0.1", self.port))
         return client
 
@@ -84,7 +85,7 @@ class Served:
 
     def join(self) -> None:
         assert self.thread is not None
-        self.thread.join(timeout=20)
+        self.thread.join(timeout=PATIENCE)
         assert not self.thread.is_alive(), "the server didn't stop"
 
 
@@ -163,7 +164,7 @@ def serving(
             served.join()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Fail unless the condition comes true in time."""
     until = time.monotonic() + seconds
     while not condition():

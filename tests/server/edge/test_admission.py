@@ -59,10 +59,8 @@ def test_requests_beyond_the_queue_are_sent_away_at_once() -> None:
     async def crowd() -> None:
         desk = await _ready(max_queue=3)
         slots = [desk.slot() for _ in range(5)]  # two may run, three may wait
-        began = time.perf_counter()
         with pytest.raises(Unavailable) as refused:
             desk.slot()
-        assert time.perf_counter() - began < 1  # where the queue would take longer
         assert (refused.value.status, refused.value.code) == (503, "queue_full")
         assert refused.value.retry_after in (1, 2, 3)
         slots[0].release()
@@ -139,14 +137,14 @@ def test_nothing_is_taken_while_the_model_is_loaded() -> None:
 def test_a_deadline_ends_a_request_that_waits(own: float | None) -> None:
     async def late() -> None:
         desk = await _ready(
-            Script(answers=(Answer(first_delay=30.0),)),
-            request_timeout=30.0 if own == 0.05 else 0.05,
+            Script(answers=(Answer(first_delay=600.0),)),
+            request_timeout=600.0 if own == 0.05 else 0.05,
         )
         began = time.perf_counter()
         with pytest.raises(DeadlineExceeded) as exceeded:
             await _use(desk.slot(timeout=own), _request())
         assert exceeded.value.status == 504
-        assert 0.03 < time.perf_counter() - began < 1
+        assert time.perf_counter() - began > 0.03
         assert desk.is_empty
         assert desk.engine.stats().running == 0
         assert desk.ledger.aborted == {"deadline_exceeded": 1}
@@ -281,47 +279,51 @@ def test_what_the_engine_refuses_is_not_counted_as_aborted() -> None:
     asyncio.run(refuse())
 
 
-@pytest.mark.parametrize(("num_requests", "least", "most"), [(1, 1.0, 3.0), (2, 0.0, 0.9)])
-def test_an_idle_engine_waits_for_its_first_batch(
-    num_requests: int, least: float, most: float
-) -> None:
-    async def gather() -> float:
-        desk = await _ready(Script(max_num_seqs=2), max_wait_ms=1000)
+def test_an_idle_engine_waits_for_its_first_batch() -> None:
+    async def alone() -> float:
+        desk = await _ready(Script(max_num_seqs=2), max_wait_ms=200)
         began = time.perf_counter()
-        uses = (_use(desk.slot(), _request(max_tokens=1)) for _ in range(num_requests))
-        await asyncio.gather(*uses)
+        await _use(desk.slot(), _request(max_tokens=1))
         return time.perf_counter() - began
 
-    assert least <= asyncio.run(gather()) < most
+    assert asyncio.run(alone()) >= 0.2
+
+
+def test_a_batch_that_is_full_is_not_waited_for() -> None:
+    async def gather() -> None:
+        desk = await _ready(Script(max_num_seqs=2), max_wait_ms=60_000)
+        uses = (_use(desk.slot(), _request(max_tokens=1)) for _ in range(2))
+        await asyncio.wait_for(asyncio.gather(*uses), 50)
+
+    asyncio.run(gather())
 
 
 def test_a_busy_engine_is_not_waited_for() -> None:
     async def join() -> None:
-        desk = await _ready(max_wait_ms=1500)
-        slot = desk.slot()
-        async with slot, aclosing(slot.generate(_request())) as events:
-            await anext(events)
-            began = time.perf_counter()
-            await _use(desk.slot(), _request(max_tokens=1))
-            assert time.perf_counter() - began < 1.2
+        desk = await _ready(max_wait_ms=60_000)
+        staying, leaving = desk.slot(), desk.slot()
+        async with staying, aclosing(staying.generate(_request())) as events:
+            async with leaving, aclosing(leaving.generate(_request())) as others:
+                await asyncio.gather(anext(events), anext(others))  # a full batch begins at once
+            await asyncio.wait_for(_use(desk.slot(), _request(max_tokens=1)), 50)
 
     asyncio.run(join())
 
 
 def test_who_leaves_while_waiting_for_a_batch_is_not_counted_in_it() -> None:
     async def leave() -> None:
-        desk = await _ready(max_wait_ms=60)
+        desk = await _ready(max_wait_ms=60_000)
         for _ in range(2):
             task = asyncio.create_task(_use(desk.slot(), _request()))
             await asyncio.sleep(0.01)
             task.cancel()
             await asyncio.wait({task})
-        began = time.perf_counter()
-        await _use(desk.slot(), _request(max_tokens=1))
-        assert time.perf_counter() - began < 0.5  # it waited, but for nobody who has left
-        began = time.perf_counter()
-        await _use(desk.slot(), _request(max_tokens=1))
-        assert time.perf_counter() - began > 0.05  # idle again, it waits again
+        for _ in range(2):  # idle again after the first batch, it waits again
+            waiting = asyncio.create_task(_use(desk.slot(), _request(max_tokens=1)))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()  # those who left don't fill a batch
+            await asyncio.wait_for(_use(desk.slot(), _request(max_tokens=1)), 50)
+            await waiting
         assert desk.is_empty
 
     asyncio.run(leave())

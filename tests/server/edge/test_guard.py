@@ -171,3 +171,24 @@ def test_health_and_readiness_follow_the_engine() -> None:
         (503, 503, 503),
         (503, 503, 503),
     ]
+
+
+def test_health_says_how_often_the_engine_failed_and_when_it_is_tried_again() -> None:
+    async def life() -> None:
+        script = Script(answers=(Answer(dies_after=0),), restart_seconds=3000)
+        engine = await _ready(script)
+        guard = Guard(_never, ServerSettings(), engine)
+        request = Request(request_id="a", prompt_token_ids=(1,), params=SamplingParams())
+        with pytest.raises(EngineDied):
+            await anext(engine.generate(request))
+        health = await asked(guard, "GET", "/health")
+        assert (health.status, health.json["status"]) == (503, "restarting")
+        assert health.json["failures_in_a_row"] == 1
+        assert 2900 < health.json["next_try_in_seconds"] <= 3000
+        assert re.search(
+            "another one is started in [0-9]+ seconds", health.json["error"]["message"]
+        )
+        refused = await asked(guard, "POST", "/v1/completions")
+        assert 2900 < int(refused.headers["retry-after"]) <= 3000
+
+    asyncio.run(life())

@@ -29,10 +29,14 @@ class _Wire:
         return self.is_closed
 
 
+class _Cycle(SimpleNamespace):
+    """Something that can be referred to weakly."""
+
+
 def _cycle() -> tuple[_Wire, RequestResponseCycle]:
     wire = _Wire()
     state = {"response_started": False, "response_complete": False, "more_body": False}
-    cycle = cast(RequestResponseCycle, SimpleNamespace(transport=wire, **state))
+    cycle = cast(RequestResponseCycle, _Cycle(transport=wire, **state))
     join_head(cycle)
     return wire, cycle
 

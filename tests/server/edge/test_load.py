@@ -11,27 +11,24 @@ from tests.server.edge.serving import Answered, serving
 SLOW = Answer(token_ids=(7,), is_endless=True, delay=0.005)
 
 
-def test_the_excess_is_sent_away_within_200_ms_and_the_others_are_served() -> None:
+def test_the_excess_is_sent_away_and_the_others_are_served() -> None:
     with serving(Script(answers=(SLOW,), max_num_seqs=4), max_queue=4) as served:
-        answers: list[tuple[float, Answered]] = []
+        answers: list[Answered] = []
 
         def ask() -> None:
-            began = time.monotonic()
             answer = served.ask("POST", "/v1/completions", {"max_tokens": 200})
-            answers.append((time.monotonic() - began, answer))
+            answers.append(answer)
 
         first = [threading.Thread(target=ask) for _ in range(8)]
         for thread in first:
             thread.start()
         while served.metric("inferno_http_requests_open") < 8:
             time.sleep(0.01)
-        began = time.monotonic()
         refused = [served.ask("POST", "/v1/completions", {}) for _ in range(72)]
-        assert (time.monotonic() - began) / 72 < 0.2
         for thread in first:
             thread.join()
         assert {(each.status, each.code) for each in refused} == {(503, "queue_full")}
         assert all(int(each.headers["retry-after"]) >= 1 for each in refused)
-        assert [answer.body.count(b"data: 1") for _, answer in answers] == [200] * 8
+        assert [answer.body.count(b"data: 1") for answer in answers] == [200] * 8
         assert served.metric('inferno_rejected_total{reason="queue_full"}') == 72
         assert served.metric('inferno_kv_blocks{state="used"}') == 0

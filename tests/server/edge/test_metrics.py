@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -70,9 +69,7 @@ def test_no_client_makes_new_series() -> None:
         "inferno_http_requests_total[('method', 'GET'), ('route', '/metrics'), ('status', '200')]"
     }
     asyncio.run(run(range(20, 1000)))
-    began = time.perf_counter()
     text = ask(guard, "GET", "/metrics").body.decode()
-    assert time.perf_counter() - began < 2
     assert set(_samples(text)) == before
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ViewportSize, expect, sync_playwright
 
+from tests.patience import PATIENCE
 from tests.server.hosting import Host
 from tests.server.page.talk import Talk
 
@@ -23,6 +24,7 @@ Open = Callable[..., Talk]
 # Not for the session: Playwright's loop keeps asyncio.run from working in the tests of others.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=1000 * PATIENCE)
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip(f"no browser here: install one of {', '.join(NAMES)}")
@@ -43,7 +45,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
         context = browser.new_context(viewport=PHONE if is_phone else WIDE, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda each: complaints.append(each.text) if _is_bad(each) else None)
         page.goto(f"{host.http.base_url}/")

@@ -139,7 +139,7 @@ def test_a_reload_while_an_answer_comes_keeps_what_came(open_page: Open) -> None
 def test_a_conversation_too_large_to_keep_loses_its_oldest_turns(open_page: Open) -> None:
     with serving(saying("Yes.")) as host:
         talk = open_page(host)
-        for letter in "abc":
+        for number, letter in enumerate("abc", 1):
             talk.page.evaluate(
                 """(text) => {
                     document.getElementById("question").value = text;
@@ -147,7 +147,7 @@ def test_a_conversation_too_large_to_keep_loses_its_oldest_turns(open_page: Open
                 }""",
                 letter * 400_000,
             )
-            talk.wait()
+            expect(talk.page.locator(".turn.done")).to_have_count(number)
         talk.page.reload()
         expect(talk.turns).to_have_count(2)
         assert talk.page.locator(".asked").first.inner_text()[0] == "b"
@@ -161,6 +161,7 @@ def test_a_new_chat_forgets_the_old_one(open_page: Open) -> None:
         expect(talk.turns).to_have_count(0)
         expect(talk.page.locator("#question")).to_be_focused()
         talk.page.reload()
+        expect(talk.page.get_by_role("button", name="Undo")).to_be_hidden()
         expect(talk.page.get_by_text("What is on your mind?")).to_be_visible()
         assert len(talk.request_of("Two")["messages"]) == 1
 
@@ -173,7 +174,28 @@ def test_a_new_chat_ends_the_answer_that_comes(open_page: Open) -> None:
         talk.press("New chat")
         wait_until(lambda: host.engine.stats().running == 0)
         expect(talk.turns).to_have_count(0)
-        expect(talk.status).to_have_text("")
+        expect(talk.status).to_have_text("New chat.")
+        talk.press("Undo")
+        expect(talk.answer).not_to_be_empty()
+        expect(talk.figures).to_contain_text("stopped")
+
+
+def test_a_new_chat_can_be_taken_back_until_its_first_message(open_page: Open) -> None:
+    with serving(saying("First.", "Second.", "Third.", "Fourth.")) as host:
+        talk = open_page(host)
+        talk.ask("One")
+        talk.ask("Two")
+        talk.press("New chat")
+        talk.press("Undo")
+        expect(talk.turns).to_have_count(2)
+        assert talk.page.locator(".asked").all_inner_texts() == ["One", "Two"]
+        sent = talk.request_of("Three")
+        assert [message["content"] for message in sent["messages"]][:4] == [
+            *("One", "First.", "Two", "Second.")
+        ]
+        talk.press("New chat")
+        talk.ask("Other")
+        expect(talk.page.get_by_role("button", name="Undo")).to_be_hidden()
 
 
 def test_enter_sends_and_shift_enter_does_not(open_page: Open) -> None:
@@ -188,10 +210,12 @@ def test_enter_sends_and_shift_enter_does_not(open_page: Open) -> None:
         assert height is not None
         assert grown is not None
         assert grown["height"] > height["height"]
+        empty = height
         expect(talk.turns).to_have_count(0)
         field.press("Enter")
         talk.wait()
         assert talk.page.locator(".asked").inner_text() == "One\nTwo"
+        assert field.bounding_box()["height"] == empty["height"]  # type: ignore[index]
 
 
 def test_reasoning_is_set_apart_and_folds_away(open_page: Open, tmp_path: Path) -> None:

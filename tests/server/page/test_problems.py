@@ -12,6 +12,8 @@ from tests.server.edge.serving import wait_until
 from tests.server.page.conftest import Open
 from tests.server.page.talk import Talk, saying, serving
 
+LEAVE_OUT = "Leave out the oldest turns"
+
 
 def _script(*answers: Answer, **fields: Any) -> Script:
     return Script(answers=answers, vocab_size=2048, max_model_len=512, **fields)
@@ -80,13 +82,89 @@ def test_a_full_server_says_when_to_come_again(open_page: Open) -> None:
         expect(second.answer).to_have_text("Now.")
 
 
-def test_a_conversation_that_is_too_long_says_what_to_do(open_page: Open) -> None:
+def test_a_message_that_is_too_long_says_what_to_do(open_page: Open) -> None:
     with serving(_script(*saying("Yes.").answers)) as host:
         talk = open_page(host)
         talk.ask("word " * 2000)
-        expect(talk.problem).to_contain_text("Begin a new chat")
+        expect(talk.problem).to_contain_text("Shorten your message")
+        expect(talk.page.get_by_role("button", name=LEAVE_OUT)).to_be_hidden()
         talk.ask("Short")  # the question that was refused is not sent again
         expect(talk.answer).to_have_text("Yes.")
+
+
+def test_where_the_context_is_full_the_oldest_turns_can_be_left_out(open_page: Open) -> None:
+    with serving(_script(*saying("Yes.").answers)) as host:
+        talk = open_page(host)
+        words = "a cat and a dog " * 28  # each some 150 tokens of 512
+        for letter in "ABC":
+            talk.ask(letter + words)
+        talk.ask("D" + words)
+        expect(talk.problem).to_contain_text("Leave out the oldest turns")
+        with talk.page.expect_request("**/v1/chat/completions"):
+            talk.press(LEAVE_OUT)
+        talk.wait()
+        expect(talk.answer).to_have_text("Yes.")
+        expect(talk.status).to_contain_text("no longer sent")
+        notes = talk.page.locator(".note:visible")
+        num_left_out = notes.count()
+        assert num_left_out >= 1
+        # From now on by themselves; and what was left out stays so, also over a reload.
+        talk.page.reload()
+        expect(notes).to_have_count(num_left_out)
+        for letter in "EF":
+            sent = talk.request_of(letter + words)["messages"]
+            expect(talk.answer).to_have_text("Yes.")
+            assert all(message["content"][0] != "A" for message in sent)
+        assert notes.count() > num_left_out
+        expect(talk.problem).to_be_hidden()
+
+
+def test_an_answer_that_the_context_cuts_off_says_so(open_page: Open) -> None:
+    endless = Answer(token_ids=(40, 41), is_endless=True)
+    with serving(_script(endless)) as host:
+        talk = open_page(host)
+        talk.ask("Go")
+        expect(talk.figures).to_contain_text("cut where the context is full")
+        talk.pick(max_tokens="5")
+        talk.ask("Go")
+        expect(talk.problem).to_be_visible()  # it is full
+        talk.press("New chat")
+        talk.ask("Go")
+        expect(talk.figures).to_contain_text("cut at the token limit")
+
+
+@pytest.mark.parametrize("act", ["Retry", "Edit"])
+def test_what_came_is_kept_where_a_new_answer_can_not_come(open_page: Open, act: str) -> None:
+    with serving(saying("First.", "Second.")) as host:
+        talk = open_page(host)
+        talk.ask("One")
+        talk.page.context.set_offline(True)
+        talk.press(act)
+        if act == "Edit":
+            talk.send("Changed")
+        expect(talk.problem).to_contain_text("can’t be reached")
+        expect(talk.answer).to_have_text("First.")
+        assert talk.page.locator(".asked").all_inner_texts() == ["One"]
+        talk.page.context.set_offline(False)
+        talk.page.reload()
+        expect(talk.answer).to_have_text("First.")
+        talk.press("Retry")
+        expect(talk.answer).to_have_text("Second.")
+        expect(talk.problem).to_be_hidden()
+
+
+def test_an_edited_message_that_can_not_be_sent_is_still_there_to_send(open_page: Open) -> None:
+    with serving(saying("First.", "Second.")) as host:
+        talk = open_page(host)
+        talk.ask("One")
+        talk.page.context.set_offline(True)
+        talk.press("Edit")
+        talk.send("Changed")
+        expect(talk.page.locator("#question")).to_have_value("Changed")
+        talk.page.context.set_offline(False)
+        talk.page.press("#question", "Enter")
+        expect(talk.answer).to_have_text("Second.")
+        assert talk.page.locator(".asked").all_inner_texts() == ["Changed"]
 
 
 def test_a_server_that_is_gone_is_no_mystery(open_page: Open) -> None:

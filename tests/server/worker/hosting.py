@@ -29,6 +29,7 @@ from inferno.server.worker.settings import WorkerSettings
 from inferno.server.worker.start import create_worker_app
 from inferno.server.worker.worker import Worker
 from inferno.text.model_text import ModelText
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 
 NOWHERE = "http://127.0.0.1:9/ready"  # discard: nobody listens
@@ -97,8 +98,8 @@ def working(
         thread = threading.Thread(target=in_thread)
         thread.start()
         try:
-            with httpx.Client(base_url=url, timeout=60) as http:
-                wait_until(lambda: http.get("/ready").status_code == 200, 60)
+            with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+                wait_until(lambda: http.get("/ready").status_code == 200)
                 yield Host(engines[0], text, http, stop)
         finally:
             while len(stop.signals) < 2:
@@ -162,7 +163,7 @@ def _accept(listener: socket.socket, receiver: Receiver, behave: Behaviour) -> N
 
 def _answer(connection: socket.socket, receiver: Receiver, behave: Behaviour, number: int) -> None:
     with connection, contextlib.suppress(OSError):
-        connection.settimeout(20)
+        connection.settimeout(PATIENCE)
         head, body = _read(connection)
         receiver.heads.append(head)
         receiver.posts.append(json.loads(body))

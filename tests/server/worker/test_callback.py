@@ -16,6 +16,7 @@ import inferno
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.http_post import parse_target
 from inferno.server.worker.callback import Callback, deliver
+from tests.patience import PATIENCE
 from tests.server.edge.serving import wait_until
 from tests.server.worker.hosting import (
     Behaviour,
@@ -168,9 +169,8 @@ def test_an_endless_body_is_left_at_its_beginning(framing: str) -> None:
 
     with receiving(pours) as receiver:
         tracemalloc.start()
-        begun = time.monotonic()
-        assert asyncio.run(deliver(callback(receiver, timeout=5.0), b"{}"))
-        assert time.monotonic() - begun < 4.0
+        # Read to its end, such a body would take longer than the test waits.
+        assert asyncio.run(deliver(callback(receiver, timeout=PATIENCE), b"{}"))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak < 4 << 20
@@ -190,11 +190,8 @@ def test_an_answer_that_drips_after_its_status_is_enough(lines: Lines) -> None:
 
 
 def test_a_worker_that_stops_tries_no_more() -> None:
-    with receiving(None) as receiver:
-        begun = time.monotonic()
-        with worker(receiver, num_attempts=100, timeout=60.0):
-            pass
-        assert time.monotonic() - begun < 5.0
+    with receiving(None) as receiver, worker(receiver, num_attempts=100, timeout=4 * PATIENCE):
+        pass
 
 
 def test_a_worker_that_drains_tries_no_more() -> None:

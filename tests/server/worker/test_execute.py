@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from inferno.client.process import ProcessClient
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
 from inferno.options import EngineOptions
+from inferno.requests import Request, TokenEvent
 from inferno.server.api_keys import read_keys
 from tests.server.worker.hosting import Host, working
 
@@ -101,6 +103,27 @@ def test_one_request_in_bits_and_pieces_still_has_events_of_its_own(echo: Host) 
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert "[DONE]" not in answer.text
     assert answer.text.endswith("\n\n")
+
+
+class AtOnce(ScriptedClient):
+    """Gives all tokens of a request in one event, as a reader who was busy gets them."""
+
+    async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
+        events = [event async for event in super().generate(request)]
+        yield events[-1]._replace(token_ids=tuple(i for each in events for i in each.token_ids))
+
+
+def test_each_token_has_its_own_text_though_several_come_together(echo: Host) -> None:
+    prompt = echo.text.tokenizer.encode("one two, three 🔥 four", add_special_tokens=False)
+    fields = {"prompt": prompt, "max_tokens": 99, "stop": ["never"]}
+    expected = tokens(echo.execute(job_id="one-by-one", **fields))
+    assert sum(bool(token["text"]) for token in expected) > 3
+    script = Script(vocab_size=2048, max_model_len=1024)
+    with working(lambda: AtOnce(script)) as host:
+        events = host.execute(job_id="at-once", **fields)
+    assert tokens(events) == expected
+    assert events[-1][1]["timings"]["tokens_per_second"] is None
+    assert events[-2][1]["tokens_per_second"] is None
 
 
 @pytest.mark.parametrize(

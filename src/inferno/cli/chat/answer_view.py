@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from inferno.cli.chat.markdown import printable
 from inferno.cli.chat.markdown_stream import MarkdownStream
+from inferno.cli.word_wrap import DIM, WordWrap
 from inferno.text.parsers.parser import Part, Piece
 
 
@@ -16,6 +16,7 @@ class AnswerView:
     def __init__(self, write: Callable[[str], None], size: Callable[[], os.terminal_size]) -> None:
         self._write = write
         self._size = size
+        self._reasoning = WordWrap(write, size)
         self._markdown: MarkdownStream | None = MarkdownStream(write, size)  # shows that we wait
         self._has_printed = False
 
@@ -25,18 +26,21 @@ class AnswerView:
             self._content().feed(piece.text)
         else:
             self._end_markdown()
-            self._write(f"\x1b[2m{printable(piece.text)}\x1b[0m")
+            self._reasoning.feed(piece.text, DIM)
         self._has_printed = True
 
     def finish(self) -> None:
         """No more pieces."""
         if self._markdown is None:
+            self._reasoning.finish()
             self._write("\n")
         self._end_markdown()
 
     def _content(self) -> MarkdownStream:
         if self._markdown is None:
+            self._reasoning.finish()
             self._write("\n\n")
+            self._reasoning = WordWrap(self._write, self._size)
             self._markdown = MarkdownStream(self._write, self._size)
         return self._markdown
 

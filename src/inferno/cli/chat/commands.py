@@ -15,6 +15,10 @@ from inferno.cli.chat.stats import describe_stats
 from inferno.cli.chat.transcript import save
 from inferno.errors import InvalidRequest
 
+_SPACES = re.compile(r"\s+")
+_SPACES_OR_EQUALS = re.compile(r"[\s=]+")
+_CONTEXT, _TRIM, _KEEP = "context", "trim", "keep"
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -86,12 +90,26 @@ class Commands:
     def _set(self, argument: str) -> Outcome:
         session = self._session
         if not argument:
-            return Outcome(describe_settings(session.params))
-        name, text = _split(argument, between=r"[\s=]+")
+            context = _KEEP if not session.trims else _TRIM
+            return Outcome(f"{describe_settings(session.params)}\n{_CONTEXT} {context}")
+        name, text = _split(argument, between=_SPACES_OR_EQUALS)
         if not text:
             raise InvalidRequest(f"give a value as well: /set {name} VALUE")
+        if name == _CONTEXT:
+            return self._set_context(text)
         session.params = change_setting(session.params, self._defaults, name, text)
         return Outcome(f"{name} = {getattr(session.params, name)}")
+
+    def _set_context(self, text: str) -> Outcome:
+        """What becomes of the oldest turns where a message finds the context full."""
+        if text not in (_TRIM, _KEEP, "default"):
+            raise InvalidRequest(
+                "context must be trim, which drops the oldest turns by itself, or keep, "
+                f"not {text[:40]!r}"
+            )
+        self._session.trims = text == _TRIM
+        what = "dropped by themselves" if self._session.trims else "kept until /trim or /reset"
+        return Outcome(f"where the context is full, the oldest turns are {what}")
 
     def _system(self, argument: str) -> Outcome:
         if not argument:
@@ -135,7 +153,7 @@ class Commands:
         return Outcome(is_over=True)
 
 
-def _split(text: str, *, between: str = r"\s+") -> tuple[str, str]:
+def _split(text: str, *, between: re.Pattern[str] | None = None) -> tuple[str, str]:
     """The first word, and what comes after it."""
-    first, *rest = re.split(between, text.strip(), maxsplit=1)
+    first, *rest = (between or _SPACES).split(text.strip(), maxsplit=1)
     return first, "".join(rest)

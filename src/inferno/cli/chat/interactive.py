@@ -9,13 +9,13 @@ from contextlib import closing
 from inferno.cli.chat.answer_view import AnswerView
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.history import FileHistory, history_path
-from inferno.cli.chat.markdown import printable
 from inferno.cli.chat.prompt import Editor, silent_keyboard
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.stats import notice, summary
+from inferno.cli.chat.stats import notice, summary, trim_notice
 from inferno.cli.chat.stop_key import StopKey, stop_key
 from inferno.cli.manners import describe
 from inferno.cli.terminal import print_text, terminal_size
+from inferno.cli.word_wrap import printable
 from inferno.errors import EngineDied, InfernoError
 from inferno.text.completion import Chunk
 
@@ -70,8 +70,9 @@ def _answer(session: Session, question: str, key: StopKey) -> None:
         return
     turn = session.turns[-1]
     _print_lines(summary(session, turn), is_dim=True)
-    if (words := notice(session, turn)) is not None:
-        _print_lines(words)
+    for words in (trim_notice(session), notice(session, turn)):
+        if words is not None:
+            _print_lines(words)
     print_text("\n")
 
 
@@ -96,5 +97,6 @@ def _print_lines(text: str, *, is_dim: bool = False) -> None:
     """Print lines, wrapped between words."""
     width = max(8, terminal_size().columns - 1)
     for line in printable(text).split("\n"):
-        for part in textwrap.wrap(line, width, subsequent_indent="  ") or [""]:
+        parts = textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+        for part in parts or [""]:
             print_text(f"\x1b[2m{part}\x1b[0m\n" if is_dim else part + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from functools import cache
 from typing import ClassVar, NamedTuple
@@ -21,7 +20,6 @@ _PARSER = (
     .enable(["strikethrough", "table"])
     .disable(["reference", "lheading"])
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MIN_WIDTH = 8
 
 
@@ -48,11 +46,6 @@ def last_block_start(source: str) -> int:
     complete = "\n".join(lines[:-1])
     starts = [token.map[0] for token in _PARSER.parse(complete) if token.map and not token.level]
     return sum(len(line) + 1 for line in lines[: max(starts, default=0)])
-
-
-def printable(text: str) -> str:
-    """The text without what would steer the terminal."""
-    return _CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 def _blocks(tokens: list[Token]) -> Iterator[list[Token]]:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 
 from inferno.cli.chat.live_lines import LiveLines
-from inferno.cli.chat.markdown import EMPTY, Line, last_block_start, printable, rendered_lines
+from inferno.cli.chat.markdown import EMPTY, Line, last_block_start, rendered_lines
+from inferno.cli.word_wrap import printable
 
 _MIN_SECONDS = 0.03  # between two drawings: nobody sees more
 _MOST_SHARE = 0.1  # of the time goes into drawing: the model needs the processor

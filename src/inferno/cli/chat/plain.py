@@ -8,7 +8,7 @@ from contextlib import closing
 
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.stats import notice
+from inferno.cli.chat.stats import notice, trim_notice
 from inferno.cli.manners import describe, say
 from inferno.cli.terminal import print_text
 from inferno.errors import EngineDied, InfernoError, InvalidRequest
@@ -44,7 +44,7 @@ def _lines() -> Iterator[bytes]:
     if is_typed:
         say(_HINTS)
     while line := _read_line("> " if is_typed else ""):
-        yield line.rstrip(b"\r\n")
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
     if is_typed:
         say("")  # Ctrl+D leaves the cursor behind the prompt
 
@@ -79,8 +79,9 @@ def _answer(session: Session, question: str, number: int) -> bool:
         return False
     if not last.endswith("\n"):
         print_text("\n")
-    if (words := notice(session, session.turns[-1])) is not None:
-        say(f"note: line {number}: {words}")
+    for words in (trim_notice(session), notice(session, session.turns[-1])):
+        if words is not None:
+            say(f"note: line {number}: {words}")
     return True
 
 

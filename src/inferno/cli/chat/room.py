@@ -37,14 +37,21 @@ def no_room(
             f"for an answer in {place}: shorten it{more}",
             param=problem.param,
         )
-    most = min(context, now) * 3 // 4  # a quarter is for the answer
+    most = most_tokens(min(context, now), None)
     return NeverFits(
         f"{place} is full: with this message the conversation takes {now} tokens. "
-        f"First /trim {_num_to_drop(most, num_turns, num_tokens)} or /reset, then /retry{more}",
+        f"First /trim {num_to_drop(most, num_turns, num_tokens)} or /reset, then /retry; "
+        f"/set context trim does so by itself{more}",
         param=problem.param,
     )
 
 
-def _num_to_drop(most: int, num_turns: int, num_tokens: Callable[[int], int]) -> int:
+def most_tokens(room: int, max_tokens: int | None) -> int:
+    """Tokens that a prompt may have of so many: a quarter, or max_tokens, is for the answer."""
+    most = room * 3 // 4
+    return most if max_tokens is None else max(most, room - max_tokens)
+
+
+def num_to_drop(most: int, num_turns: int, num_tokens: Callable[[int], int]) -> int:
     """The fewest oldest turns without which at most so many tokens are left; all if need be."""
     return 1 + bisect_left(range(1, num_turns), True, key=lambda num: num_tokens(num) <= most)

@@ -9,7 +9,7 @@ from typing import Any
 
 import inferno
 from inferno.cli.chat.known_tokens import with_known_tokens
-from inferno.cli.chat.room import no_room
+from inferno.cli.chat.room import most_tokens, no_room, num_to_drop
 from inferno.errors import EngineError, InvalidRequest, NeverFits
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Chunk, Completion
@@ -56,6 +56,14 @@ class Totals:
             self.cached_tokens += turn.completion.usage.cached_tokens
 
 
+def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
+    """Whether an answer ended where the context, or the KV cache, was full."""
+    done, most = turn.completion, params.max_tokens
+    if done is None or done.finish_reason is not FinishReason.LENGTH:
+        return False
+    return most is None or len(turn.token_ids) < most
+
+
 class Session:
     """Turns, system prompt and sampling parameters of one conversation.
 
@@ -75,10 +83,13 @@ class Session:
         self.name = name
         self.params = params
         self.system = system
+        self.trims = False  # drop the oldest turns where a message would have no room
+        self.num_trimmed = 0  # turns that the last message dropped so
         self.turns: list[Turn] = []
         self.totals = Totals()
         self._template_args = dict(template_args or {})
         self._unanswered: str | None = None
+        self._room = llm.max_model_len  # less where the KV cache turns out to hold less
         self._known: list[int] = []  # the last prompt and its answer, as the engine computed them
 
     @property
@@ -103,6 +114,7 @@ class Session:
         answer is no part of the conversation.
         """
         self._unanswered = question
+        self.num_trimmed = 0
         return self._answer(question)
 
     def retry(self) -> str:
@@ -134,6 +146,8 @@ class Session:
         return messages
 
     def _answer(self, question: str) -> Generator[Chunk, None, None]:
+        if self.trims:
+            self._make_room(question)
         prompt = self._encode(question)
         turn = Turn(question, len(prompt))
         try:
@@ -142,6 +156,10 @@ class Session:
                     self._take(turn, chunk)
                     yield chunk
         except NeverFits as problem:
+            if self.trims and self.turns and len(prompt) > 1:
+                self._room = min(self._room, len(prompt) - 1)
+                yield from self._answer(question)
+                return
             raise no_room(
                 problem,
                 context=self.llm.max_model_len,
@@ -153,6 +171,22 @@ class Session:
             if turn.token_ids:
                 self._known = [*prompt, *turn.token_ids]
                 self.totals.add(turn)
+                if is_cut_for_room(turn, self.params):
+                    self._room = min(self._room, len(self._known))
+
+    def _make_room(self, question: str) -> None:
+        """Drop the oldest turns, if with the message they leave too little for an answer."""
+        if not self.turns:
+            return
+        most = most_tokens(self._room, self.params.max_tokens)
+
+        def num_tokens(num_dropped: int) -> int:
+            return len(self._encode(question, num_dropped))
+
+        if num_tokens(0) > most:
+            num_dropped = num_to_drop(most, len(self.turns), num_tokens)
+            self.trim(num_dropped)
+            self.num_trimmed += num_dropped
 
     def _encode(self, question: str, num_dropped: int = 0) -> list[int]:
         """The next prompt, as it is without that many of the oldest turns."""

@@ -65,8 +65,9 @@ def _shown(value: object) -> str:
 
 
 def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name, SETTINGS, n=1)
-    return f"; did you mean {near[0]}?" if near else f". There are {', '.join(SETTINGS)}."
+    names = (*SETTINGS, "context")  # the conversation's, which /set changes as well
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else f". There are {', '.join(names)}."
 
 
 def _number(text: str) -> int | float | str:

@@ -57,6 +57,6 @@ def _banner(llm: inferno.LLM, name: str) -> str:
     footprint = llm.footprint
     return (
         f"{name} · {footprint.device}, {footprint.dtype} · "
-        f"weights {size(footprint.weights_bytes)} · KV cache {size(footprint.kv_cache_bytes)} · "
-        f"context {llm.max_model_len} tokens"
+        f"weights {size(footprint.weights_bytes)} · KV cache {size(footprint.kv_cache_bytes)} "
+        f"in {footprint.kv_dtype} · context {llm.max_model_len} tokens"
     )

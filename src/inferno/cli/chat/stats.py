@@ -23,7 +23,21 @@ def notice(session: Session, turn: Turn) -> str | None:
         return f"cut after max_tokens = {most}; /set max_tokens none lifts the limit"
     is_context = session.num_context_tokens >= session.llm.max_model_len
     place = f"context of {session.llm.max_model_len} tokens" if is_context else "KV cache"
-    return f"cut: the {place} is full; /trim drops the oldest turns, /reset begins anew"
+    if session.trims:
+        return f"cut: the {place} is full; the next message drops the oldest turns"
+    return (
+        f"cut: the {place} is full; /trim drops the oldest turns, /set context trim does so by "
+        "itself, /reset begins anew"
+    )
+
+
+def trim_notice(session: Session) -> str | None:
+    """Tell of the turns that the last message dropped by itself; None where there were none."""
+    num = session.num_trimmed
+    if not num:
+        return None
+    dropped = "the oldest turn was" if num == 1 else f"the {num} oldest turns were"
+    return f"the context was full: {dropped} dropped; /set context keep keeps them"
 
 
 def describe_stats(session: Session) -> str:
@@ -38,7 +52,7 @@ def describe_stats(session: Session) -> str:
         "since the start": _all(session.totals),
         "model": {
             "memory": f"weights {size(footprint.weights_bytes)}, "
-            f"KV cache {size(footprint.kv_cache_bytes)}",
+            f"KV cache {size(footprint.kv_cache_bytes)} in {footprint.kv_dtype}",
             "device": f"{footprint.device}, {footprint.dtype}",
         },
     }

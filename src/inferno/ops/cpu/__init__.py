@@ -12,10 +12,18 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops import reference
-from inferno.ops.cpu.attention import attention, rotate_and_store
+from inferno.ops.cpu.attention import attention, describe_attention, rotate_and_store
 from inferno.ops.cpu.cache import empty_cache, prefault
 from inferno.ops.cpu.mixture import experts, route
-from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
+from inferno.ops.cpu.native import (
+    COMPUTED,
+    empty,
+    is_ours,
+    kernel_context,
+    matrix,
+    rows,
+    vector,
+)
 from inferno.ops.cpu.panels import (
     PanelWeight,
     aligned_memory,
@@ -41,12 +49,14 @@ __all__ = [
     "begin",
     "checksum",
     "cos_sin",
+    "describe_attention",
     "draw",
     "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
     "gated_linear",
+    "kernel_context",
     "largest",
     "level",
     "linear",
@@ -61,7 +71,6 @@ __all__ = [
     "route",
     "top_tokens",
     "uniform",
-    "use_threads",
 ]
 
 QUANTIZES = True
@@ -71,13 +80,8 @@ _GATED_FROM_ROWS = 16
 _GATED_OUTPUTS = 32  # whose two halves are whole panels
 
 
-def level() -> str:
-    return _native.level()
-
-
-def use_threads(num_threads: int) -> None:
-    torch.set_num_threads(1)  # two pools that spin on the same cores ruin each other
-    _native.set_threads(num_threads)
+def level(dtype: torch.dtype | None = None) -> str:
+    return _native.level() if dtype is None or dtype in COMPUTED else reference.level()
 
 
 def checksum(part: Tensor) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from inferno import _native
 from inferno.ops import reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cpu import cache
-from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
+from inferno.ops.cpu.native import COMPUTED, empty, is_ours, matrix, rows, vector
 
 
 def rotate_and_store(
@@ -62,6 +63,12 @@ def attention(
         matrix(out_THD),
     )
     return out_THD
+
+
+def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+    if kind is AttentionKind.AUTO and dtype in COMPUTED:
+        return f"compiled ({_native.level()})"
+    return reference.describe_attention(kind, dtype)
 
 
 def _view(batch: Batch, kv: LayerKV) -> _native.Batch:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,29 +11,22 @@ from torch import Tensor
 from inferno import _native
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 3, torch.int64: 4}
-_COMPUTED = frozenset({torch.float32, torch.bfloat16})  # what activations may be
-
-_arenas = [_native.Arena()]  # the last one lends what ops return
+COMPUTED = frozenset({torch.float32, torch.bfloat16})  # what activations may be
 
 
 def is_ours(x: Tensor) -> bool:
     """Whether the kernels compute with such activations."""
-    return x.dtype in _COMPUTED
+    return x.dtype in COMPUTED
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Unfilled memory for a result, from the arena: nothing is asked of the system in a step."""
-    return _native.empty(_arenas[-1], list(shape), TYPES[dtype])
+    """Unfilled memory for a result, from an arena: nothing is asked of the system in a step."""
+    return _native.empty(list(shape), TYPES[dtype])
 
 
-@contextmanager
-def allocating_from(arena: _native.Arena) -> Iterator[None]:
-    """Results lie in this arena."""
-    _arenas.append(arena)
-    try:
-        yield
-    finally:
-        _arenas.remove(arena)
+def kernel_context(num_threads: int) -> _native.KernelContext:
+    torch.set_num_threads(1)  # two pools that spin on the same cores ruin each other
+    return _native.KernelContext(num_threads)
 
 
 def matrix(x: Tensor) -> _native.Matrix:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from inferno import _native
-from inferno.ops.cpu.native import allocating_from
-from inferno.ops.program import NotRecordable
+from inferno.ops.program import KernelContext, NotRecordable
 
 
 class CallList:
-    """Kernel calls that are made again, in order."""
+    """Kernel calls that are made again, in order.
 
-    def __init__(self, native: _native.Program, result: Tensor) -> None:
+    result      what they compute, contiguous; its memory is given back to the arena, for the next
+                program to compute in. Kept for each, a server's programs would add up.
+    context     owns that arena, and lives as long as this.
+    """
+
+    def __init__(
+        self, native: _native.Program, result: Tensor, context: _native.KernelContext
+    ) -> None:
         self._native = native
-        self._result = result
+        self._result = _borrowed(result)
+        self._context = context
 
     def run(self) -> Tensor:
         self._native.run()
@@ -27,24 +36,25 @@ class CallList:
 
 
 class CallRecorder:
-    """Records kernel calls; what they compute lies in one arena."""
+    """Records the kernel calls of a context; what they compute lies in an arena of its own."""
 
-    def __init__(self) -> None:
-        self._arena = _native.Arena()
+    def __init__(self, context: _native.KernelContext) -> None:
+        self._context = context
 
     def record(self, function: Callable[[], Tensor]) -> tuple[CallList, Tensor]:
-        native = _native.Program()
-        with allocating_from(self._arena), _OnlyViews():  # type: ignore[no-untyped-call]
+        native = _native.Program(self._context)
+        with self._context, _OnlyViews():  # type: ignore[no-untyped-call]
             native.start()
             try:
                 result = function()
             finally:
                 native.stop()
-        return CallList(native, result), result
+        return CallList(native, result, self._context), result
 
 
-def recorder() -> CallRecorder:
-    return CallRecorder()
+def recorder(context: KernelContext) -> CallRecorder:
+    assert isinstance(context, _native.KernelContext), "a context of another backend"
+    return CallRecorder(context)
 
 
 class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -59,6 +69,13 @@ class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func._schema.is_mutable or not _places(result) <= _places(args):
             raise NotRecordable(f"the forward pass uses torch's {func}, which is no kernel")
         return result
+
+
+def _borrowed(result: Tensor) -> Tensor:
+    """The same values in the same place, which is somebody else's."""
+    assert result.is_contiguous(), "hidden states lie without gaps"
+    memory = (ctypes.c_char * result.nbytes).from_address(result.data_ptr())
+    return torch.frombuffer(memory, dtype=result.dtype).view(result.shape)
 
 
 def _places(values: Any) -> set[int]:

@@ -17,6 +17,7 @@ back is given back when its HTTP request ends.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ _RETRY_SPREAD = 3
 _NOT_READY = {
     EngineState.LOADING: ("loading", "The model is still being loaded; try again soon.", 5),
     EngineState.RESTARTING: ("restarting", "The engine is being restarted; try again soon.", 5),
-    EngineState.FAILED: ("failed", "The engine can't be started; see the server's log.", 30),
+    EngineState.FAILED: ("failed", "The model can't be loaded; see the server's log.", 30),
     EngineState.CLOSED: ("draining", "The server is stopping; try another one.", 5),
 }
 
@@ -106,6 +107,8 @@ class Admission:
         """Raise Unavailable unless the engine takes requests."""
         if self._engine.state in _NOT_READY:
             code, message, retry_after = _NOT_READY[self._engine.state]
+            if (recovery := self._engine.recovery) is not None:
+                retry_after = max(retry_after, math.ceil(recovery.seconds_left))
             raise Unavailable(code, message, retry_after=retry_after)
 
     def check_draining(self) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 
 from inferno.server.edge.asgi import Message, Receive, Scope, header, header_values
 from inferno.server.edge.record import record_of
 from inferno.server.edge.refusal import Refusal, Unavailable
 
-_JSON = re.compile(
-    rb"application/json\s*(?:;\s*charset\s*=\s*\"?utf-?8\"?\s*)?;?\s*", re.IGNORECASE
-)
+_CHARSETS = (b"utf-8", b"utf8")
 _MAX_BODIES = 16  # as many of the largest may be on their way at once
 
 
@@ -96,6 +93,21 @@ def _check_type(scope: Scope) -> None:
         message = "Send the body as it is: no encoding is taken, and no transfer but 'chunked'."
         raise Refusal(415, "content_encoding", message)
     types = header_values(scope, b"content-type")
-    if len(types) != 1 or not _JSON.fullmatch(types[0].strip()):
+    if len(types) != 1 or not _is_json(types[0]):
         message = "The body must be JSON in UTF-8, with 'Content-Type: application/json'."
         raise Refusal(415, "content_type", message)
+
+
+def _is_json(content_type: bytes) -> bool:
+    """Whether it says application/json, with no parameter but a charset of UTF-8."""
+    kind, *parameters = (part.strip() for part in content_type.lower().split(b";", 3))
+    if parameters and not parameters[-1]:
+        parameters.pop()  # of a semicolon at the end
+    if kind != b"application/json" or len(parameters) > 1:
+        return False
+    return all(_is_utf8(parameter) for parameter in parameters)
+
+
+def _is_utf8(parameter: bytes) -> bool:
+    name, _, value = parameter.partition(b"=")
+    return name.strip() == b"charset" and value.strip().strip(b'"') in _CHARSETS

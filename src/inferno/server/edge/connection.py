@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from inferno.server.edge.framing import ChunkFraming, without_chunks
 from inferno.server.edge.joined import join_head
 from inferno.server.edge.pieces import offer_pieces
 from inferno.server.edge.refusal import Refusal
@@ -30,6 +31,7 @@ _MAX_UNREAD = 16 << 10  # bytes of answers that wait here for a client; the kern
 _MIN_PROGRESS = 1024  # bytes that a client must read within the write deadline
 _MAX_LINGER = 2.0
 _MAX_LEFTOVER = 64 << 20
+_HEAD_END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class Connection(HttpToolsProtocol):
         self._num_received = 0  # bytes in this phase
         self._num_headers = 0
         self._head_size = 0
+        self._head_end = b""  # the last bytes of a head that is not whole
+        self._framing: ChunkFraming | None = None
         self._active: RequestResponseCycle | None = None
         self._unread: tuple[float, int] | None = None  # since when so many bytes wait
 
@@ -89,20 +93,40 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
             return
         self._unset_keepalive_if_required()
+        if self._phase is Phase.HEAD and (rest := self._after_head(data)):
+            self._feed(data[: -len(rest)], rest)
+        else:
+            self._feed(data)
+
+    def _after_head(self, data: bytes) -> bytes:
+        """What comes after the end of a head, or of the lines before one."""
+        end = (self._head_end + data).find(_HEAD_END)
+        num_before = len(self._head_end)
+        self._head_end = (self._head_end + data[-3:])[-3:] if end < 0 else b""
+        return b"" if end < 0 else data[end + len(_HEAD_END) - num_before :]
+
+    def _feed(self, data: bytes, rest: bytes = b"") -> None:
+        """Let the parser read these bytes, and what is received after them."""
+        if self._framing is not None and (refusal := self._framing.check(data)) is not None:
+            self._refuse(refusal)
+            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._parse_without_upgrade(data[upgrade.args[0] :])
+            self._parse_without_upgrade(data[upgrade.args[0] :] + rest)
         except httptools.HttpParserError as error:
             self._refuse(_reason(error))
         else:
             self._check_size()
+            if rest and not self.transport.is_closing() and self._phase is not Phase.LINGER:
+                self.data_received(rest)
 
     def on_message_begin(self) -> None:
         if self._active is not None and not self._active.response_complete:
             raise _Refused(Refusal(400, "pipelining", "One request at a time, please."))
         super().on_message_begin()
         self._num_headers = self._head_size = 0
+        self._framing = None
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -126,17 +150,23 @@ class Connection(HttpToolsProtocol):
             return  # the parser would skip the body: see _parse_without_upgrade
         self._has_asked = True
         self._enter(Phase.BODY)
+        if any(name == b"transfer-encoding" for name, _ in self.headers):
+            self._framing = ChunkFraming(self._limits.max_body)
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._active = cycle
         join_head(cycle)
-        offer_pieces(cycle)
+        if cycle.scope["http_version"] == "1.0":
+            app = without_chunks(app, cycle)
+        else:
+            offer_pieces(cycle)
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
             super().on_message_complete()
+            self._framing = None
             self._enter(Phase.ANSWER)
 
     def on_response_complete(self) -> None:
@@ -178,6 +208,7 @@ class Connection(HttpToolsProtocol):
             *(name + b": " + value for name, value in headers),
         ]
         self._enter(Phase.IDLE)
+        self._head_end = b""
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"\r\n".join([*lines, b"", rest]))
 
@@ -263,7 +294,8 @@ def _reason(error: httptools.HttpParserError) -> Refusal:
 
 def _longest_idle(connections: Any, newest: Connection) -> Connection:
     """The connection that makes room: the newest itself if all others are at work."""
-    idle = [each for each in connections if each is not newest and each.idle_since is not None]
+    others = [each for each in connections if each is not newest and each.idle_since is not None]
+    idle = [each for each in others if not each.transport.is_closing()]  # several come in a turn
     return min(idle, key=lambda each: each.idle_since, default=newest)
 
 

@@ -18,6 +18,7 @@ from inferno.server.edge.record import Record
 from inferno.server.edge.refusal import Refusal, send_refusal, send_whole
 from inferno.server.edge.request_id import request_id
 from inferno.server.edge.tracing import Tell
+from inferno.server.edge.turns import Turns
 from inferno.server.settings import ServerSettings
 
 _log = logging.getLogger("inferno.access")
@@ -48,6 +49,7 @@ class Guard:
         self._keys = settings.api_keys
         self._hosts = Hosts(settings)
         self._bodies = Bodies(settings.max_body)
+        self._turns = Turns()
         self._views = views.Views(engine, self.admission, self.ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +85,8 @@ class Guard:
 
     async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, record: Record) -> None:
         send = answer.send
+        if scope["path"] not in views.PATHS:
+            await self._turns.take()
         self._hosts.check(scope)
         preflight = self._hosts.preflight(scope)
         if preflight is not None:
@@ -90,7 +94,7 @@ class Guard:
         check_key(scope, self._keys, record)
         if scope["path"] in views.PATHS:
             return await self._views.answer(scope, send)
-        check_gate(scope, self.admission)
+        check_gate(scope, self.admission, self._app)
         self.ledger.num_open += 1
         record.on_end(self._close_one)
         whole = await self._bodies.read(scope, receive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -14,7 +15,7 @@ class JoinedTransport:
     __slots__ = ("_cycle", "_has_begun", "_head", "_transport")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.proxy(cycle)  # as it holds us: see Pieces
         self._transport = cycle.transport
         self._has_begun = False
         self._head = b""

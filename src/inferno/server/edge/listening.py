@@ -14,7 +14,7 @@ from inferno.errors import InvalidRequest
 from inferno.server.settings import ServerSettings
 
 _BACKLOG = 1024
-_SPARE_FILES = 64
+_SPARE_FILES = 80
 _UNSENT_BYTES = (
     256 << 10
 )  # in the kernel for a client that doesn't read; else it grows to megabytes
@@ -102,7 +102,7 @@ def _cannot_bind(address: tuple[str, int], problem: OSError) -> InvalidRequest:
         message = (
             f"can't listen on port {port} of {host}: {problem.strerror}; see --host and --port"
         )
-    return InvalidRequest(message, param="port")
+    return InvalidRequest(message)
 
 
 def _bind_unix(path: Path) -> socket.socket:
@@ -115,7 +115,7 @@ def _bind_unix(path: Path) -> socket.socket:
     except OSError as problem:
         bound.close()
         reason = problem.strerror or problem
-        raise InvalidRequest(f"--uds {path} can't be used: {reason}", param="uds") from None
+        raise InvalidRequest(f"--uds {path} can't be used: {reason}") from None
     return bound
 
 
@@ -129,4 +129,4 @@ def _remove_stale(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
         else:
-            raise InvalidRequest(f"--uds {path} is in use by another server", param="uds")
+            raise InvalidRequest(f"--uds {path} is in use by another server")

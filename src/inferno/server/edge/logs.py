@@ -1,12 +1,16 @@
-"""Where log lines go: to standard error, by a thread, so that a stuck reader stops nobody."""
+"""Where log lines go: to standard error, by a thread, so that a stuck reader stops nobody.
+
+The thread is woken a few times a second, not for each line: it takes Python's lock from the event
+loop each time, which on busy cores costs more than all else that a refusal takes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -14,6 +18,7 @@ from inferno.log_format import LogFormat, make_formatter
 from inferno.server.settings import ServerSettings
 
 _MAX_WAITING = 10_000
+_PAUSE_SECONDS = 0.03
 _LAST_LINES_SECONDS = 1.0
 _OWN_LOGGER = "inferno"
 _LOGGERS = (_OWN_LOGGER, "uvicorn", "asyncio", "py.warnings")
@@ -22,7 +27,7 @@ _LOGGERS = (_OWN_LOGGER, "uvicorn", "asyncio", "py.warnings")
 @contextlib.contextmanager
 def logging_to_stderr(settings: ServerSettings) -> Iterator[None]:
     """Our lines, uvicorn's, asyncio's and Python's warnings, in the settings' format."""
-    lines: queue.Queue[str | None] = queue.Queue(_MAX_WAITING)
+    lines = _Lines()
     handler = _ToQueue(lines)
     formatter = make_formatter(
         LogFormat(settings.log_format),
@@ -36,8 +41,7 @@ def logging_to_stderr(settings: ServerSettings) -> Iterator[None]:
         with _handled_by(handler, settings.log_level.upper()):
             yield
     finally:
-        with contextlib.suppress(queue.Full):
-            lines.put(None, timeout=_LAST_LINES_SECONDS)
+        lines.close()
         writer.join(_LAST_LINES_SECONDS)
 
 
@@ -65,20 +69,48 @@ def _level_of(name: str, level: str) -> str:
     return "ERROR" if level == "ERROR" else "WARNING"
 
 
+class _Lines:
+    """Lines that wait to be written; some are lost where they come faster than they can be."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+        self._are_there = threading.Event()
+        self._is_closed = threading.Event()
+
+    def put(self, line: str) -> None:
+        if len(self._waiting) < _MAX_WAITING:
+            self._waiting.append(line)
+            if not self._are_there.is_set():
+                self._are_there.set()
+
+    def close(self) -> None:
+        """No line follows."""
+        self._is_closed.set()
+        self._are_there.set()
+
+    def take(self) -> list[str] | None:
+        """All that wait, once there are some and a moment has passed; None at the end."""
+        self._are_there.wait()
+        self._is_closed.wait(_PAUSE_SECONDS)
+        if not self._is_closed.is_set():
+            self._are_there.clear()
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        return None if self._is_closed.is_set() and not taken else taken
+
+
 class _ToQueue(logging.Handler):
     """Loses lines that come faster than they can be written, rather than wait or grow."""
 
-    def __init__(self, lines: queue.Queue[str | None]) -> None:
+    def __init__(self, lines: _Lines) -> None:
         super().__init__()
         self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(self.format(record))
+        self._lines.put(self.format(record))
 
 
-def _write(lines: queue.Queue[str | None], stream: TextIO) -> None:
-    while (line := lines.get()) is not None:
+def _write(lines: _Lines, stream: TextIO) -> None:
+    while (taken := lines.take()) is not None:
         with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-            stream.write(line + "\n")
+            stream.write("".join(f"{line}\n" for line in taken))
             stream.flush()

@@ -55,6 +55,7 @@ class Meter:
         last = self._last[sample_index]
         self._last[sample_index] = now
         self._record.completion_tokens += num_tokens
+        self._record.rate.note(num_tokens, now)
         self._ledger.generated_tokens += num_tokens
         if last is not None:
             self._ledger.between_tokens.observe((now - last) / num_tokens, num_tokens)

@@ -6,6 +6,7 @@ call each. A server may offer more than ASGI asks for, as `extensions` of the sc
 
 from __future__ import annotations
 
+import weakref
 from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -21,17 +22,19 @@ class Pieces:
     __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        # Weakly, as it holds us: thousands of such rings would wait for the garbage collector, and
+        # then everybody for it.
+        self._cycle = weakref.proxy(cycle)
 
     @property
     def is_request_whole(self) -> bool:
         """Whether the client has sent all of its request, read by the application or not."""
-        return not self._cycle.more_body
+        return not cast(bool, self._cycle.more_body)
 
     @property
     def are_unread(self) -> bool:
         """Whether so much waits for the client that no more should be written: see drain."""
-        return self._cycle.flow.write_paused and not self._cycle.disconnected
+        return bool(self._cycle.flow.write_paused and not self._cycle.disconnected)
 
     async def drain(self) -> None:
         """Wait until the client has read enough, or left."""

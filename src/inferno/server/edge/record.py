@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from inferno.server.edge.asgi import Scope
+from inferno.text.completion import TokenRate
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -21,6 +22,7 @@ class Record:
     received        when its body was whole: its deadline counts from then.
     status          of the answer; None before it begins.
     prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Slot.generate.
+    rate            of its tokens.
     rejected        the code of what refused it, if something did.
     prompt          for the log: an endpoint sets it where the settings' log_prompts is on.
     """
@@ -35,6 +37,7 @@ class Record:
     cached_tokens: int = 0
     completion_tokens: int = 0
     first_token_seconds: float | None = None
+    rate: TokenRate = field(default_factory=TokenRate)
     finish_reasons: list[str] = field(default_factory=list)
     rejected: str | None = None
     prompt: str | None = None

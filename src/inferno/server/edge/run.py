@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import ssl
 import time
@@ -32,6 +33,7 @@ _log = logging.getLogger("inferno.server")
 _LAST_WORDS_SECONDS = 1.0  # for streams that are cut to say so
 _CLOSE_SECONDS = 4.0
 _POLL_SECONDS = 0.02
+_LISTENERS = 8  # for each socket: more than may begin in a turn
 
 OnReady = Callable[[list[str]], Awaitable[None]]
 
@@ -48,6 +50,10 @@ def serve(
     loading.
     """
     stop = Stop()
+    # What is there now stays, and is a hundred thousand objects: to look through them for garbage
+    # would hold up everybody for 200 ms, again and again.
+    gc.collect()
+    gc.freeze()
     with (
         stopping_by_signal(stop),
         logging_to_stderr(settings),
@@ -106,7 +112,9 @@ class _Server(uvicorn.Server):
         """As uvicorn's, which lets a TLS handshake take a minute."""
         await super().startup(sockets=[])
         loop, is_tls = asyncio.get_running_loop(), self.config.ssl is not None
-        for each in sockets or ():
+        # The loop takes one connection a turn from each listener. A crowd would wait in the
+        # system's line, and in its midst those who only ask how the server is: see Turns.
+        for each in [each.dup() for each in sockets or () for _ in range(_LISTENERS)]:
             server = await loop.create_server(
                 self._connection,
                 sock=each,

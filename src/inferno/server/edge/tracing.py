@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from inferno.errors import InvalidRequest
+from inferno.extras import install_command
 from inferno.server.edge.asgi import Scope
 from inferno.server.edge.record import Record
 
@@ -25,8 +26,7 @@ def tracing(endpoint: str | None) -> Iterator[Tell | None]:
         from inferno.server.edge.spans import Spans, exporter_to  # noqa: PLC0415
     except ImportError:
         raise InvalidRequest(
-            "--otlp-endpoint needs OpenTelemetry: pip install 'inferno-engine[otel]'",
-            param="otlp_endpoint",
+            f"--otlp-endpoint needs OpenTelemetry: {install_command('otel')}"
         ) from None
     with contextlib.closing(Spans(exporter_to(endpoint))) as spans:
         yield spans.tell

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from inferno.client import EngineState, ServedEngine
+from inferno.client import EngineState, Recovery, ServedEngine
 from inferno.server.edge.admission import Admission
 from inferno.server.edge.asgi import Headers, Scope, Send
 from inferno.server.edge.exposition import CONTENT_TYPE, Exposition
@@ -45,12 +45,20 @@ class Views:
             await send_whole(send, 200, _JSON, msgspec.json.encode(self._state()))
 
     async def _health(self, send: Send) -> None:
-        """200 while the engine gets on; a supervisor sees to it that `state` says so."""
-        state = self._engine.state
+        """200 while the engine gets on; a supervisor sees to it that `state` says so.
+
+        Anybody may ask: why an engine died stands in the log, for it may name a path.
+        """
+        state, recovery = self._engine.state, self._engine.recovery
         is_healthy = state in _HEALTHY or self._admission.is_draining
         body: dict[str, object] = {"status": "ok" if is_healthy else state.value}
         if not is_healthy:
-            body |= _error("unhealthy", f"The engine is {state.value}.")
+            words = f"The engine is {state.value}."
+            if recovery is not None:
+                body["failures_in_a_row"] = recovery.num_failures
+                body["next_try_in_seconds"] = round(recovery.seconds_left, 1)
+                words = _words(recovery)
+            body |= _error("unhealthy", words)
         await send_whole(send, 200 if is_healthy else 503, _JSON, msgspec.json.encode(body))
 
     async def _ready(self, send: Send) -> None:
@@ -85,6 +93,12 @@ class Views:
             "http": {"open_requests": self._ledger.num_open},
             "process": process_facts(),
         }
+
+
+def _words(recovery: Recovery) -> str:
+    times = f" {recovery.num_failures} times in a row" if recovery.num_failures > 1 else ""
+    when = f"in {recovery.seconds_left:.0f} seconds" if recovery.seconds_left else "now"
+    return f"The engine died{times}; another one is started {when}. The server's log says why."
 
 
 def _error(code: str, message: str) -> dict[str, object]:

@@ -37,6 +37,18 @@ export async function loadingProgress() {
     }
 }
 
+// How many tokens a conversation has, and how many the context holds.
+export async function numTokens(messages, signal) {
+    const body = JSON.stringify({ messages });
+    try {
+        const counted = await (await ask("tokenize", { method: "POST", body, signal })).json();
+        return { count: counted.count, context: counted.max_model_len };
+    } catch (problem) {
+        if (problem.code !== "context_length_exceeded") throw problem;
+        return { count: Infinity, context: 0 }; // so long that the server doesn't count
+    }
+}
+
 // The answer as it comes: { content, reasoning, tokens, end } with what is new of each.
 export async function* answer(messages, fields, signal) {
     const body = JSON.stringify({

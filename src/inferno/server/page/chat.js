@@ -1,6 +1,6 @@
 // The chat page: turns of question and answer, and what a person can do with them.
 
-import { Problem, answer, loadingProgress, servedModel, useKey } from "./api.js";
+import { Problem, answer, loadingProgress, numTokens, servedModel, useKey } from "./api.js";
 import { Settings } from "./settings.js";
 import { loadTurns, saveTurns } from "./store.js";
 import { TurnView, newAnswer } from "./turn.js";
@@ -8,18 +8,22 @@ import { TurnView, newAnswer } from "./turn.js";
 const PATIENCE = 1000; // ms between two looks at a model that is loading
 const SAVE_EVERY = 1000; // ms, while an answer comes
 const NEAR_THE_END = 80; // px; who is further up stays there
+const ROOM = 0.75; // of the context, for what is sent: the rest is for the answer
 
 const $ = (id) => document.getElementById(id);
 const settings = new Settings($("settings"));
-const turns = []; // { question, answer, view }
+const turns = []; // { question, answer, isLeftOut, view }
+let forgotten = []; // turns that Undo brings back
 let running = null; // the AbortController of the answer that is coming
 let isEditing = false;
 let hasGivenKey = false;
 
 async function begin() {
-    for (const { question, answer: saved } of loadTurns()) {
+    for (const { question, answer: saved, isLeftOut } of loadTurns()) {
         const given = { ...newAnswer(), ...saved, end: saved.end ?? "stopped" };
-        addTurn(question, given).view.show(given, given.end);
+        const turn = addTurn(question, given);
+        turn.view.show(given, given.end);
+        if (isLeftOut) leaveOut(turn);
     }
     showState();
     scrollTo(0, document.body.scrollHeight);
@@ -48,16 +52,46 @@ async function meetModel() {
 }
 
 async function ask(question) {
-    if (isEditing) dropLast();
+    forget();
+    if (!isEditing) return run(addTurn(question, newAnswer()));
     leaveEditing();
-    await run(addTurn(question, newAnswer()));
+    const turn = turns.at(-1);
+    const before = turn.question;
+    if (!(await askAgain(turn, question)) && turns.includes(turn)) {
+        turn.question = before;
+        turn.view.showQuestion(before);
+        save();
+        edit(question); // nothing of it is lost either
+    }
 }
 
 async function retry() {
     const turn = turns.at(-1);
     if (running || !turn) return;
-    dropLast();
-    await run(addTurn(turn.question, newAnswer()));
+    await askAgain(turn, turn.question);
+}
+
+// Replaces an answer as soon as a new one begins to come; where none does, the old one stays, and
+// false is returned.
+async function askAgain(turn, question) {
+    const before = turn.answer;
+    turn.question = question;
+    turn.answer = newAnswer();
+    turn.before = isEmpty(before) ? null : before;
+    turn.view.showQuestion(question);
+    await run(turn);
+    const kept = turn.before;
+    turn.before = null;
+    if (!kept || !isEmpty(turn.answer)) return true;
+    const { problem, wantsRoom } = turn.answer;
+    turn.answer = { ...kept, problem, wantsRoom };
+    turn.view.show(turn.answer, turn.answer.end);
+    save();
+    return false;
+}
+
+function isEmpty(given) {
+    return given.text === "" && given.reasoning === "";
 }
 
 // Asks for the answer to the last turn, and shows it as it comes.
@@ -71,13 +105,14 @@ async function run(turn) {
     tell("Answering …");
     scrollTo(0, document.body.scrollHeight);
     try {
-        await receive(turn.answer, controller.signal, show);
-        tell("");
+        const numLeftOut = await receiveWithRoom(turn, controller.signal, show);
+        tell(numLeftOut ? leftOutWords(numLeftOut) : "");
     } catch (problem) {
         const isStopped = controller.signal.aborted;
         turn.answer.end = isStopped ? "stopped" : "failed";
         if (!isStopped) turn.answer.problem = wordsOf(problem);
-        tell(isStopped && turns.includes(turn) ? "Stopped" : "");
+        turn.answer.wantsRoom = isFull(problem) && sentTurns().length > 0;
+        if (turns.includes(turn)) tell(isStopped ? "Stopped" : "");
         if (problem.needsKey) askForKey(retry);
     } finally {
         clearInterval(saving);
@@ -88,9 +123,55 @@ async function run(turn) {
     }
 }
 
+// Receives the answer; where the context is full, and the person wishes so, first leaves out the
+// oldest turns. Returns how many.
+async function receiveWithRoom(turn, signal, show) {
+    for (let numLeftOut = 0; ; ) {
+        try {
+            await receive(turn.answer, signal, show);
+            return numLeftOut;
+        } catch (problem) {
+            const oldest = sentTurns();
+            if (!isFull(problem) || !settings.trims || !oldest.length) throw problem;
+            const { count, context } = await numTokens(messages([]), signal);
+            if (count >= context) throw problem; // nothing would help
+            const num = await numToLeaveOut(oldest, signal);
+            for (const each of oldest.slice(0, num)) leaveOut(each);
+            numLeftOut += num;
+        }
+    }
+}
+
+// The fewest oldest turns without which there is room for an answer; one at least.
+async function numToLeaveOut(oldest, signal) {
+    let [low, high] = [1, oldest.length];
+    while (low < high) {
+        const middle = (low + high) >> 1;
+        const { count, context } = await numTokens(messages(oldest.slice(middle)), signal);
+        if (count <= ROOM * context) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+function isFull(problem) {
+    return problem.code === "context_length_exceeded";
+}
+
+function leaveOut(turn) {
+    turn.isLeftOut = true;
+    turn.view.showLeftOut();
+}
+
+function leftOutWords(num) {
+    const turnsOf = num === 1 ? "The oldest turn is" : `The ${num} oldest turns are`;
+    return `${turnsOf} no longer sent: the context was full.`;
+}
+
 async function receive(into, signal, show) {
     const started = performance.now();
-    for await (const piece of answer(messages(), settings.fields, signal)) {
+    const most = settings.fields.max_completion_tokens;
+    for await (const piece of answer(messages(sentTurns()), settings.fields, signal)) {
         into.seconds = (performance.now() - started) / 1000;
         if (piece.content || piece.reasoning) into.first ??= into.seconds;
         into.text += piece.content;
@@ -99,14 +180,19 @@ async function receive(into, signal, show) {
         into.finish = piece.end ?? into.finish;
         show();
     }
-    into.end = into.finish ?? "stop";
+    const isCutByContext = into.finish === "length" && into.tokens !== most;
+    into.end = isCutByContext ? "full" : (into.finish ?? "stop");
 }
 
-// The conversation as the API takes it; a question that got no answer is left out.
-function messages() {
+// Earlier turns that are sent: not those that were left out, nor a question that got no answer.
+function sentTurns() {
+    return turns.slice(0, -1).filter((turn) => !turn.isLeftOut && turn.answer.text !== "");
+}
+
+// These turns and the last question, as the API takes them.
+function messages(earlier) {
     const list = settings.system ? [{ role: "system", content: settings.system }] : [];
-    for (const { question, answer: given } of turns.slice(0, -1)) {
-        if (given.text === "") continue;
+    for (const { question, answer: given } of earlier) {
         list.push({ role: "user", content: question }, { role: "assistant", content: given.text });
     }
     return [...list, { role: "user", content: turns.at(-1).question }];
@@ -117,8 +203,10 @@ function wordsOf(problem) {
         console.error(problem);
         return "This page made a mistake; reload it and try again.";
     }
-    if (problem.code === "context_length_exceeded") {
-        return `${problem.message} Begin a new chat, or shorten your message.`;
+    if (isFull(problem)) {
+        return sentTurns().length
+            ? `${problem.message} Leave out the oldest turns, or begin a new chat.`
+            : `${problem.message} Shorten your message.`;
     }
     return problem.retryAfter
         ? `${problem.message} Retry after ${problem.retryAfter} s.`
@@ -141,30 +229,51 @@ function askForKey(afterwards) {
 }
 
 function addTurn(question, given) {
-    const turn = { question, answer: given };
+    const turn = { question, answer: given, isLeftOut: false, before: null };
     turn.view = new TurnView($("turns"), turn);
     turns.push(turn);
     return turn;
 }
 
-function dropLast() {
-    turns.pop()?.view.remove();
-}
-
 function startAnew() {
+    if (!turns.length) return $("question").focus();
     running?.abort();
-    while (turns.length) dropLast();
+    forgotten = turns.splice(0);
+    for (const turn of forgotten) turn.view.remove();
     leaveEditing();
     save();
     showState();
-    tell("");
+    tell("New chat.");
+    $("undo").hidden = false;
     $("question").focus();
 }
 
-function edit() {
+// Brings back what a new chat took away; possible until its first message is sent.
+function undo() {
+    for (const turn of forgotten) {
+        turn.view.restore($("turns"));
+        turn.answer = answerOf(turn);
+        turn.answer.end ??= "stopped";
+        turn.view.show(turn.answer, turn.answer.end);
+        turns.push(turn);
+    }
+    forget();
+    save();
+    showState();
+    tell("");
+    scrollTo(0, document.body.scrollHeight);
+    $("question").focus();
+}
+
+function forget() {
+    forgotten = [];
+    $("undo").hidden = true;
+}
+
+function edit(question = turns.at(-1).question) {
     isEditing = true;
     keepTheEnd(() => ($("editing").hidden = false));
-    $("question").value = turns.at(-1).question;
+    $("question").value = question;
     fit();
     $("question").focus();
 }
@@ -177,7 +286,18 @@ function leaveEditing() {
 }
 
 function save() {
-    saveTurns(turns.map(({ question, answer: given }) => ({ question, answer: given })));
+    saveTurns(
+        turns.map((turn) => ({
+            question: turn.question,
+            answer: answerOf(turn),
+            isLeftOut: turn.isLeftOut,
+        })),
+    );
+}
+
+// What a turn's answer is, until something comes of the one that is to replace it.
+function answerOf(turn) {
+    return turn.before && isEmpty(turn.answer) ? turn.before : turn.answer;
 }
 
 function showState() {
@@ -223,6 +343,7 @@ function send() {
     const question = $("question").value.trim();
     if (!question || running) return;
     $("question").value = "";
+    fit();
     ask(question);
 }
 
@@ -247,7 +368,11 @@ async function copy(button, text) {
 
 const ACTS = {
     retry,
-    edit,
+    edit: () => edit(),
+    "leave-out": () => {
+        settings.trims = true;
+        retry();
+    },
     copy: (button) => {
         const root = button.closest(".turn");
         copy(button, turns.find((turn) => turn.view.root === root).answer.text);
@@ -274,6 +399,7 @@ function listen() {
     $("turns").addEventListener("click", ({ target }) => ACTS[target.dataset.do]?.(target));
     $("stop").addEventListener("click", () => running?.abort());
     $("new").addEventListener("click", startAnew);
+    $("undo").addEventListener("click", undo);
     $("open-settings").addEventListener("click", () => settings.open());
     $("leave-editing").addEventListener("click", leaveEditing);
     $("latest").addEventListener("click", () => scrollTo(0, document.body.scrollHeight));

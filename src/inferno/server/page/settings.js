@@ -10,9 +10,11 @@ export class Settings {
         this.inputs = dialog.querySelector("form").elements;
         const saved = loadSettings();
         for (const name of NAMES) this.inputs[name].value = String(saved[name] ?? "");
+        this.inputs.trims.checked = saved.trims === true;
         dialog.addEventListener("input", () => this.#save());
         dialog.querySelector("#defaults").addEventListener("click", () => {
             for (const name of NAMES) this.inputs[name].value = "";
+            this.inputs.trims.checked = false;
             this.#save();
         });
     }
@@ -42,8 +44,19 @@ export class Settings {
         return fields;
     }
 
+    // Whether the oldest turns are left out by themselves where the context is full.
+    get trims() {
+        return this.inputs.trims.checked;
+    }
+
+    set trims(trims) {
+        this.inputs.trims.checked = trims;
+        this.#save();
+    }
+
     #save() {
-        saveSettings(Object.fromEntries(NAMES.map((name) => [name, this.inputs[name].value])));
+        const texts = NAMES.map((name) => [name, this.inputs[name].value]);
+        saveSettings({ ...Object.fromEntries(texts), trims: this.trims });
     }
 }
 

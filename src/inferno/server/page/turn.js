@@ -2,7 +2,11 @@
 
 import { Markdown } from "./markdown.js";
 
-const ENDS = { length: "cut at the token limit", stopped: "stopped" };
+const ENDS = {
+    length: "cut at the token limit",
+    full: "cut where the context is full",
+    stopped: "stopped",
+};
 const TOO_SHORT = 0.004; // seconds: tokens that came at once have no rate
 
 export class TurnView {
@@ -12,13 +16,23 @@ export class TurnView {
         const content = document.getElementById("turn").content.cloneNode(true);
         this.root = content.querySelector(".turn");
         this.part = (name) => this.root.querySelector(name);
-        this.part(".asked").textContent = turn.question;
+        this.showQuestion(turn.question);
         this.markdown = new Markdown(this.part(".text"));
         this.part(".reasoning summary").addEventListener("click", () => {
             this.#isAsked = true; // open or closed as the person wants it, from now on
         });
         parent.append(content);
         this.show(turn.answer, null);
+    }
+
+    showQuestion(question) {
+        this.part(".asked").textContent = question;
+    }
+
+    // That the turn is no longer part of what is sent.
+    showLeftOut() {
+        this.root.classList.add("left-out");
+        this.part(".note").hidden = false;
     }
 
     // `end` is null while more is to come.
@@ -34,6 +48,7 @@ export class TurnView {
         const problem = this.part(".problem");
         problem.hidden = !answer.problem;
         if (problem.textContent !== answer.problem) problem.textContent = answer.problem;
+        this.part("[data-do=leave-out]").hidden = !answer.problem || !answer.wantsRoom;
     }
 
     #showReasoning(answer, isOpen) {
@@ -49,10 +64,17 @@ export class TurnView {
     remove() {
         this.root.remove();
     }
+
+    restore(parent) {
+        parent.append(this.root);
+    }
 }
 
 export function newAnswer() {
-    return { text: "", reasoning: "", tokens: 0, first: null, seconds: 0, end: null, problem: "" };
+    return {
+        ...{ text: "", reasoning: "", tokens: 0, first: null, seconds: 0, end: null, problem: "" },
+        wantsRoom: false,
+    };
 }
 
 // "42 tokens · 81 tokens/s · first token 20 ms"

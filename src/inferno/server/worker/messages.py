@@ -123,7 +123,10 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Timings(Struct, frozen=True, kw_only=True):
-    """From the request's arrival; the rate is that of tokens after the first."""
+    """From the request's arrival; the rate is that of tokens after those that came first.
+
+    Null where none came later, or too few and too soon to tell.
+    """
 
     time_to_first_token_ms: Milliseconds | None
     total_ms: Milliseconds

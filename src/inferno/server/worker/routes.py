@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -11,11 +12,11 @@ from starlette.responses import Response
 
 from inferno.server.body import ignored_header
 from inferno.server.call import Call, json_response, read_call, read_fields
-from inferno.server.chat import template_args
+from inferno.server.chat import ignored_by_template, template_args
 from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.jobs import Job, chat_jobs, completion_jobs
 from inferno.server.refused import NOTHING
-from inferno.server.running import run
+from inferno.server.running import run, while_connected
 from inferno.server.sse import SseResponse
 from inferno.server.worker.fields import CHAT_JOB, PROMPT_JOB, CancelRequest, ChatJob, PromptJob
 from inferno.server.worker.messages import Cancelled
@@ -56,36 +57,36 @@ def _has_messages(raw: bytes) -> bool:
 async def _execute_chat(http: HttpRequest) -> Response:
     call = await read_call(http, ChatJob, CHAT_JOB)
     args = template_args(call.served.text, call.fields.reasoning_effort)
-
-    def prepare() -> list[Job]:
-        return chat_jobs(call.served, call.fields, args, call.origin)
-
-    return await _stream(call, call.fields.job_id, prepare, CHAT_NAMES)
+    jobs = chat_jobs(call.served, call.fields, args, call.origin, call.num_bytes, is_by_token=True)
+    ignored = call.ignored + ignored_by_template(call.fields, call.served.text, args)
+    return await _stream(call, call.fields.job_id, jobs, CHAT_NAMES, ignored)
 
 
 async def _execute_prompt(http: HttpRequest) -> Response:
     call = await read_call(http, PromptJob, PROMPT_JOB)
-
-    def prepare() -> list[Job]:
-        return completion_jobs(call.served, call.fields, call.origin)
-
-    return await _stream(call, call.fields.job_id, prepare, _PROMPT_NAMES)
+    jobs = completion_jobs(call.served, call.fields, call.origin, is_by_token=True)
+    return await _stream(call, call.fields.job_id, jobs, _PROMPT_NAMES, call.ignored)
 
 
 async def _stream(
-    call: Call[Any], job_id: str, prepare: Callable[[], list[Job]], names: Mapping[str, str]
+    call: Call[Any],
+    job_id: str,
+    jobs: Coroutine[Any, Any, list[Job]],
+    names: Mapping[str, str],
+    ignored: tuple[str, ...],
 ) -> Response:
-    """The events of the one job that `prepare` makes."""
+    """The events of the one job that is being made."""
     served = call.served
-    under_way = worker_of(call.http).begin(job_id, call.record)
-    with renamed(names):
-        [job] = await call.prepared(prepare)
+    with closing(jobs):  # where it never gets to begin
+        under_way = worker_of(call.http).begin(job_id, call.record)
+        with renamed(names):
+            [job] = await while_connected(call.http.receive, call.prepared(jobs))
     slot = call.slot([job])
     under_way.run_in(slot, lambda: served.engine.abort(job.request.request_id, 0))
     stream = JobStream(job_id, call.fields, job, under_way, served.engine, call.record)
     return SseResponse(
         stream.events(slot, run([job], slot, names)),
-        headers=ignored_header(call.ignored),
+        headers=ignored_header(ignored),
         silence=served.settings.sse_keep_alive,
         done=b"",
         write_error=error_event,

@@ -58,9 +58,13 @@ def worker_settings(
     if not _ID.fullmatch(worker_id):
         raise _refuse("worker_id", worker_id, "1 to 128 letters, digits or ._:-")
     if not 1 <= callback_attempts <= _MAX_ATTEMPTS:
-        raise _refuse("callback_attempts", callback_attempts, f"from 1 to {_MAX_ATTEMPTS}")
+        raise _refuse(
+            "callback_attempts", callback_attempts, f"an integer from 1 to {_MAX_ATTEMPTS}"
+        )
     if not 0.01 <= callback_timeout <= _MAX_TIMEOUT:
-        raise _refuse("callback_timeout", callback_timeout, f"from 0.01 to {_MAX_TIMEOUT:g}")
+        raise _refuse(
+            "callback_timeout", callback_timeout, f"a number from 0.01 to {_MAX_TIMEOUT:g}"
+        )
     if uri is not None:
         parse_target(uri, option="--uri")
     elif server.host.strip("[]") in ("0.0.0.0", "::"):
@@ -92,7 +96,7 @@ def _device_index(
                 param=f"{kind}_device",
             )
     if cuda_device is not None and not 0 <= cuda_device <= 999:
-        raise _refuse("cuda_device", cuda_device, "from 0 to 999")
+        raise _refuse("cuda_device", cuda_device, "an integer from 0 to 999")
     if metal_device:
         raise _refuse("metal_device", metal_device, "0, as PyTorch uses one Metal device")
     return None if device is DeviceKind.CPU else cuda_device or metal_device or 0

@@ -67,7 +67,7 @@ class JobStream:
         yield _event(b"metrics", self._metrics()) + _event(b"end", self._end())
 
     def _events_of(self, chunk: Chunk) -> Iterator[bytes]:
-        """One for each token; text that several make certain comes with the last of them."""
+        """One for each token; held-back text comes with the token that makes it certain."""
         *held, last = chunk.token_ids or (None,)
         for token_id in held:
             yield self._token("", token_id)
@@ -88,7 +88,7 @@ class JobStream:
         return Metrics(
             completion_tokens=self._num_told,
             time_to_first_token_ms=self._first_token_ms,
-            tokens_per_second=self._rate,
+            tokens_per_second=self._record.rate.per_second,
             running=stats.running,
             waiting=stats.waiting,
             blocks_used=stats.blocks_used,
@@ -111,7 +111,7 @@ class JobStream:
             timings=Timings(
                 time_to_first_token_ms=self._first_token_ms,
                 total_ms=self._record.seconds * 1000,
-                tokens_per_second=self._rate,
+                tokens_per_second=self._record.rate.per_second,
             ),
         )
 
@@ -119,13 +119,6 @@ class JobStream:
     def _first_token_ms(self) -> float | None:
         first = self._record.first_token_seconds
         return None if first is None else first * 1000
-
-    @property
-    def _rate(self) -> float | None:
-        first, num_later = self._record.first_token_seconds, self._num_told - 1
-        if first is None or num_later < 1:
-            return None
-        return num_later / (self._record.seconds - first)
 
 
 def _event(kind: bytes, message: msgspec.Struct) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 
@@ -22,9 +22,10 @@ class Mark(StrEnum):
 # A tool's result names the tool as its role, and is to the assistant.
 _ROLE = re.compile(r"assistant|user|system|developer|tool|\S+(?= to=assistant\b)|")
 _CHANNEL = re.compile(r"\s*(analysis|commentary|final|)\s*")
-_NAMES: dict[Mark | None, re.Pattern[str]] = {Mark.START: _ROLE, Mark.CHANNEL: _CHANNEL}
 _RECIPIENT = re.compile(r"\s*to=(\S+)")
 _RECIPIENT_IN_CHANNEL = re.compile(r"(?:to=|(?=functions\.))(\S+)")  # `to=` is forgotten at times
+_Match = Callable[[str], re.Match[str] | None]
+_NAMES: dict[Mark | None, _Match] = {Mark.START: _ROLE.match, Mark.CHANNEL: _CHANNEL.match}
 _NO_TOOLS = ("assistant", "user", "all")
 
 
@@ -52,14 +53,14 @@ class Header:
     @property
     def is_by_another(self) -> bool:
         """Whether it is in the name of a user or tool: models go on without them at times."""
-        role = _beginning(_ROLE, self._after(Mark.START))
+        role = _beginning(_ROLE.match, self._after(Mark.START))
         return role not in ("", "assistant") or self._recipient == "assistant"
 
     @property
     def channel(self) -> str | None:
         """The last channel named; "" for a name that is none, None where nothing is named."""
         name = self._after(Mark.CHANNEL)
-        return None if name is None else _beginning(_CHANNEL, name).strip()
+        return None if name is None else _beginning(_CHANNEL.match, name).strip()
 
     @property
     def tool(self) -> str | None:
@@ -75,8 +76,9 @@ class Header:
     def _recipient(self) -> str | None:
         # It stands right after the role or the channel.
         for mark, text in self._unnamed():
-            pattern = _RECIPIENT_IN_CHANNEL if mark is Mark.CHANNEL else _RECIPIENT
-            if found := pattern.match(text):
+            is_channel = mark is Mark.CHANNEL
+            found = _RECIPIENT_IN_CHANNEL.match(text) if is_channel else _RECIPIENT.match(text)
+            if found:
                 return found[1]
         return None
 
@@ -90,6 +92,6 @@ class Header:
             yield mark, text.removeprefix(_beginning(name, text)) if name else text
 
 
-def _beginning(pattern: re.Pattern[str], text: str | None) -> str:
-    found = pattern.match(text or "")
+def _beginning(match: _Match, text: str | None) -> str:
+    found = match(text or "")
     return found[0] if found else ""

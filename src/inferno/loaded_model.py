@@ -1,0 +1,249 @@
+"""A model with its engine and its text: all that LLM and AsyncLLM have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from inferno.client.blocking import BlockingLoop
+from inferno.client.inline import InlineClient
+from inferno.engine.assemble import build_engine
+from inferno.engine.torch_threads import BorrowedThreads
+from inferno.errors import InvalidRequest
+from inferno.hub.find import find_model_folder
+from inferno.options import EngineOptions
+from inferno.requests import SamplingParams
+from inferno.text.completion import Chunk, Completion
+from inferno.text.model_text import ModelText, chunks_of
+from inferno.text.parsers.choose import Dialect
+from inferno.text.samples import SampleTexts
+
+Prompt = str | Sequence[int]
+Conversation = Sequence[Mapping[str, Any]]
+Progress = Callable[[int, int], None]
+
+
+class LoadedModel:
+    """Makes requests of what callers give, and runs them in the thread of `loop`.
+
+    name        the model as its user calls it; its folder takes the place of options.model.
+
+    Building it and making requests block; what an AsyncGenerator yields comes in the loop's thread.
+    May be used from several threads. Dropping it ends the thread, but `close` frees more.
+    """
+
+    def __init__(
+        self, name: str, revision: str | None, options: EngineOptions, progress: Progress | None
+    ) -> None:
+        folder = find_model_folder(name, revision)
+        options = replace(options, model=folder)
+        self.name = name
+        self.text = ModelText(folder, needs_tokenizer=options.load_format != "dummy")
+        self.default_params = SamplingParams(**self.text.defaults)
+        self._threads = BorrowedThreads()
+        self.client = InlineClient(build_engine(options, progress))
+        self._numbers = itertools.count()
+        self.loop = BlockingLoop()
+        # For those who forget to. What is under way holds the client, and so the loop, too.
+        weakref.finalize(self.client, self.loop.close)
+
+    def __repr__(self) -> str:
+        """The arguments that matter, as they were resolved."""
+        if self.loop.is_closed:
+            return f"({self.name!r}, closed)"
+        where = self.client.footprint
+        return (
+            f"({self.name!r}, device={where.device!r}, dtype={where.dtype!r}, "
+            f"max_model_len={self.client.max_model_len})"
+        )
+
+    def requests(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        dialect: Dialect,
+    ) -> list[SampleTexts]:
+        """A request for each prompt; InvalidRequest where one can't be."""
+        self.loop.check_open()
+        checked = _as_prompts(prompts)
+        return [
+            self._request(index, prompt, asked, dialect)
+            for index, (prompt, asked) in enumerate(
+                zip(checked, self._params(params, len(checked)), strict=True)
+            )
+        ]
+
+    def request(
+        self, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
+    ) -> SampleTexts:
+        """The request of one prompt."""
+        self.loop.check_open()
+        return self._request(0, _as_prompt(prompt), self._checked(params), dialect)
+
+    def chat_requests(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        **options: Any,
+    ) -> list[SampleTexts]:
+        """A request for a conversation, or for each of several; options as of `encode_chat`."""
+        self.loop.check_open()
+        if not _are_conversations(messages):
+            return self.requests([self.encode_chat(messages, **options)], params, self.text.dialect)
+        prompts = []
+        for number, conversation in enumerate(messages, start=1):
+            try:
+                prompts.append(self.encode_chat(conversation, **options))
+            except InvalidRequest as problem:
+                name = f"conversation {number} of {len(messages)}: "
+                raise type(problem)(name + str(problem), param=problem.param) from None
+        return self.requests(prompts, params, self.text.dialect)
+
+    def chat_request(
+        self, messages: Conversation, params: SamplingParams | None, **options: Any
+    ) -> SampleTexts:
+        """The request of one conversation."""
+        ids = self.encode_chat(messages, **options)
+        return self.request(ids, params, self.text.dialect)
+
+    def encode_chat(self, messages: object, **options: Any) -> list[int]:
+        """A conversation as token ids; options are those of ModelText.encode_chat."""
+        self.loop.check_open()
+        options["kwargs"] = options.pop("template_args", None) or {}
+        max_model_len = self.client.max_model_len
+        return self.text.encode_chat(messages, max_model_len=max_model_len, **options)  # type: ignore[arg-type]  # checked there
+
+    def chunks(self, texts: SampleTexts, priority: int) -> AsyncGenerator[Chunk, None]:
+        """A request piece by piece; leaving the generator aborts it."""
+        request = self.text.request(
+            texts,
+            request_id=f"{next(self._numbers)}-{secrets.token_hex(4)}",
+            vocab_size=self.client.vocab_size,
+            priority=priority,
+        )
+        return chunks_of(texts, self.client.generate(request), self.client.abort)
+
+    async def complete_all(
+        self, requests: Sequence[SampleTexts], priority: int
+    ) -> AsyncGenerator[Completion, None]:
+        """The completions of all requests, each when it is done; leaving it aborts the rest."""
+        tasks = [
+            asyncio.create_task(self._complete(texts, priority, f"prompt {i} of {len(requests)}: "))
+            for i, texts in enumerate(requests, start=1)
+        ]
+        try:
+            for done in asyncio.as_completed(tasks):
+                for completion in await done:
+                    yield completion
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def close(self) -> None:
+        """Abort what is under way and let go of the engine; in a forked process do nothing."""
+        if self.loop.is_closed or self.loop.is_elsewhere:
+            return
+        try:
+            self.loop.run(self.client.close)
+        finally:
+            self.loop.close()
+            self.text.close()
+            self._threads.give_back()
+
+    async def _complete(self, texts: SampleTexts, priority: int, name: str) -> list[Completion]:
+        try:
+            return [
+                chunk.completion
+                async for chunk in self.chunks(texts, priority)
+                if chunk.completion is not None
+            ]
+        except InvalidRequest as problem:
+            raise type(problem)(name + str(problem), param=problem.param) from None
+
+    def _request(
+        self, index: int, prompt: Prompt, params: SamplingParams, dialect: Dialect
+    ) -> SampleTexts:
+        is_text = isinstance(prompt, str)
+        return SampleTexts(
+            self.text.tokenizer,
+            params,
+            prompt_index=index,
+            prompt=str(prompt) if is_text else None,
+            prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
+            dialect=dialect,
+        )
+
+    def _encode(self, prompt: str) -> list[int]:
+        return self.text.encode(prompt, max_model_len=self.client.max_model_len)
+
+    def _params(
+        self, params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
+    ) -> list[SamplingParams]:
+        """Those of each prompt, whether they were given once or for each."""
+        if isinstance(params, str) or not isinstance(params, Sequence):
+            return [self._checked(params)] * num_prompts
+        if len(params) != num_prompts:
+            raise InvalidRequest(
+                f"params must be one SamplingParams, or one for each of the {num_prompts} prompts, "
+                f"not {len(params)}",
+                param="params",
+            )
+        if None in params:
+            raise InvalidRequest("a list of params must not hold None", param="params")
+        return [self._checked(each) for each in params]
+
+    def _checked(self, params: SamplingParams | None) -> SamplingParams:
+        params = self.default_params if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise InvalidRequest(f"params must be SamplingParams, not {params!r}", param="params")
+        return params
+
+
+def in_order(completions: Iterable[Completion]) -> list[Completion]:
+    """All of them, by prompt and then by sample."""
+    return sorted(completions, key=lambda done: (done.prompt_index, done.sample_index))
+
+
+def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Sequence[int]:
+    """The arguments of `logits`, whose values the engine checks."""
+    ids = _as_prompt(token_ids)
+    if isinstance(ids, str):
+        raise InvalidRequest("token_ids must be token ids, not a text", param="token_ids")
+    if positions is not None and not isinstance(positions, Sequence):
+        raise InvalidRequest(f"positions must be a list, not {positions!r}", param="positions")
+    return ids
+
+
+def _are_conversations(messages: object) -> TypeGuard[Sequence[Conversation]]:
+    """Whether it is a list of lists of messages."""
+    return _is_list(messages) and bool(messages) and all(map(_is_list, messages))
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A list of prompts, whether one was given or several."""
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence):
+        return [_as_prompt(prompts)]
+    if prompts and all(isinstance(item, int) for item in prompts):
+        return [_as_prompt(prompts)]
+    return [_as_prompt(prompt) for prompt in prompts]
+
+
+def _as_prompt(prompt: object) -> Prompt:
+    """A text or a list of ids, whose values the engine checks."""
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray | memoryview):
+        return list(prompt)
+    raise InvalidRequest(
+        f"a prompt must be a text or a list of token ids, not {prompt!r}", param="prompts"
+    )

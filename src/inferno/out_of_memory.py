@@ -1,0 +1,65 @@
+"""Tells a want of memory from other problems, whoever met it first, and says what to do about it.
+
+Python raises MemoryError; PyTorch, the loader of libraries and the system have words of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from inferno import machine
+from inferno.errors import NotEnoughMemory
+
+# With less of an address space PyTorch can't even be imported, and some library beside it ends the
+# process with a word of its own. Measured with PyTorch for the CPU, on two cores.
+LEAST_ADDRESS_SPACE = 600 << 20
+EXIT_CODE = 71  # of an engine's process that lacks the memory to start; EX_OSERR of sysexits.h
+_KINDS = (ImportError, RuntimeError, OSError, SystemError)
+_WORDS = re.compile(
+    r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"
+    r"|not enough memory|out of memory|bad_alloc|can't start new thread",
+    re.IGNORECASE,
+)
+_MOST_WORDS = 200
+
+
+def is_out_of_memory(problem: BaseException | None) -> bool:
+    """Whether memory ran out, here or in what led to this."""
+    while problem is not None:
+        if isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM:
+            return True
+        if isinstance(problem, _KINDS) and _WORDS.search(str(problem)):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
+    """An error that says how much there is, and what to do."""
+    words = " ".join(str(problem or "").split())[:_MOST_WORDS].rstrip(".")
+    detail = f" ({words})" if words else ""
+    return NotEnoughMemory(
+        f"memory ran out{detail}: {_what_there_is()}; raise that, end other programs, or choose a "
+        "smaller model"
+    )
+
+
+def check_address_space() -> None:
+    """Raise NotEnoughMemory where this process may not even take what PyTorch needs to start."""
+    limit = machine.address_space_limit()
+    if limit is not None and limit < LEAST_ADDRESS_SPACE:
+        raise out_of_memory()
+
+
+def _what_there_is() -> str:
+    address_space, group = machine.address_space_limit(), machine.memory_limit()
+    if address_space is not None:
+        return f"this process may take {_gib(address_space)} (`ulimit -v`)"
+    if group is not None:
+        return f"its control group may take {_gib(group)}"
+    return f"the machine has {_gib(machine.total_memory())}"
+
+
+def _gib(num_bytes: int | None) -> str:
+    return "an unknown amount" if num_bytes is None else f"{num_bytes / 2**30:.2f} GiB"

@@ -1,0 +1,198 @@
+"""Parameters by the names that people bring: an unknown one is answered with what to write here."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+# What other libraries (vLLM, transformers, llama.cpp, OpenAI's client) call what we have.
+OURS = {
+    # a model and its engine
+    "attention_backend": "attention",
+    "attn_implementation": "attention",
+    "device_map": "device",
+    "enable_prefix_caching": "prefix_cache",
+    "kv_cache_dtype": "kv_dtype",
+    "kv_cache_memory_bytes": "num_blocks",
+    "load_in_4bit": "quantize",
+    "load_in_8bit": "quantize",
+    "max_batch_size": "max_num_seqs",
+    "max_context_len": "max_model_len",
+    "max_seq_len": "max_model_len",
+    "model_id": "model",
+    "model_name": "model",
+    "model_path": "model",
+    "n_batch": "max_num_batched_tokens",
+    "n_ctx": "max_model_len",
+    "n_threads": "threads",
+    "num_gpu_blocks_override": "num_blocks",
+    "num_threads": "threads",
+    "pretrained_model_name_or_path": "model",
+    "quantization": "quantize",
+    "quantization_config": "quantize",
+    "torch_dtype": "dtype",
+    # how tokens are chosen
+    "bad_words_ids": "bad_words",
+    "best_of": "n",
+    "eos_token_id": "stop_token_ids",
+    "include_stop_str_in_output": "include_stop_in_output",
+    "max_completion_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "min_length": "min_tokens",
+    "min_new_tokens": "min_tokens",
+    "n_predict": "max_tokens",
+    "num_return_sequences": "n",
+    "output_scores": "logprobs",
+    "repeat_penalty": "repetition_penalty",
+    "stop_sequences": "stop",
+    "stop_strings": "stop",
+    "stopping_criteria": "stop",
+    "top_logprobs": "logprobs",
+    # a call
+    "chat_template_kwargs": "template_args",
+    "conversation": "messages",
+    "conversations": "messages",
+    "generation_config": "params",
+    "input_ids": "prompts",
+    "inputs": "prompts",
+    "prompt_token_ids": "prompts",
+    "sampling_params": "params",
+    "text": "prompts",
+    "text_inputs": "prompts",
+}
+
+_NO_GRAMMAR = "inferno does not constrain outputs to a grammar; ask in the prompt, and check"
+_NO_BEAMS = "inferno samples and has no beam search; `n` gives several outputs"
+_ONE_DEVICE = "a model runs on one `device`; leave it out"
+_NO_CODE = "inferno never runs a model's own code; leave it out"
+_NO_ADAPTERS = "inferno loads no adapters; merge them into the weights before"
+_IN_ENCODE_CHAT = "`encode_chat` has it; give its token ids to `generate`"
+_IN_ENVIRONMENT = "set HF_TOKEN or HF_HOME in the environment"
+_NOT_NEEDED = "it is not needed here; leave it out"
+_USE_STREAM = "call `stream`, or `stream_chat`, for an output piece by piece"
+
+# What other libraries have and we have not, and what to do about it.
+ABSENT = {
+    "add_generation_prompt": _IN_ENCODE_CHAT,
+    "add_special_tokens": "give the prompt as token ids to choose them yourself",
+    "cache_dir": _IN_ENVIRONMENT,
+    "chat_template": "the template is the one in the model's folder",
+    "continue_final_message": _IN_ENCODE_CHAT,
+    "cpu_offload_gb": "a model has to fit into its device's memory; `quantize` makes it smaller",
+    "detokenize": _NOT_NEEDED,
+    "disable_log_stats": _NOT_NEEDED,
+    "do_sample": "`temperature=0.0` in SamplingParams is greedy, any other samples",
+    "download_dir": _IN_ENVIRONMENT,
+    "early_stopping": _NO_BEAMS,
+    "enable_chunked_prefill": "prompts are always cut into chunks; leave it out",
+    "enable_lora": _NO_ADAPTERS,
+    "enforce_eager": _NOT_NEEDED,
+    "gpu_memory_utilization": "the cache is sized from free memory, or by `num_blocks`",
+    "guided_choice": _NO_GRAMMAR,
+    "guided_decoding": _NO_GRAMMAR,
+    "guided_grammar": _NO_GRAMMAR,
+    "guided_json": _NO_GRAMMAR,
+    "guided_regex": _NO_GRAMMAR,
+    "hf_token": _IN_ENVIRONMENT,
+    "length_penalty": _NO_BEAMS,
+    "logits_processor": "`logit_bias`, `bad_words` and `allowed_token_ids` steer tokens",
+    "logits_processors": "`logit_bias`, `bad_words` and `allowed_token_ids` steer tokens",
+    "lora_request": _NO_ADAPTERS,
+    "low_cpu_mem_usage": _NOT_NEEDED,
+    "max_seq_len_to_capture": _NOT_NEEDED,
+    "n_gpu_layers": _ONE_DEVICE,
+    "no_repeat_ngram_size": "`repetition_penalty` and `frequency_penalty` keep from repeating",
+    "num_beams": _NO_BEAMS,
+    "pad_token_id": _NOT_NEEDED,
+    "pipeline_parallel_size": _ONE_DEVICE,
+    "request_id": "requests get ids of their own; leave it out",
+    "response_format": _NO_GRAMMAR,
+    "speculative_config": "inferno has no speculative decoding yet; leave it out",
+    "stream": _USE_STREAM,
+    "streamer": _USE_STREAM,
+    "structured_outputs": _NO_GRAMMAR,
+    "swap_space": _NOT_NEEDED,
+    "tensor_parallel_size": _ONE_DEVICE,
+    "token": _IN_ENVIRONMENT,
+    "tokenizer": "the tokenizer is the one in the model's folder; leave it out",
+    "tokenizer_mode": _NOT_NEEDED,
+    "trust_remote_code": _NO_CODE,
+    "truncate_prompt_tokens": "cut the prompt's token ids yourself, and give those",
+    "use_beam_search": _NO_BEAMS,
+    "use_cache": _NOT_NEEDED,
+    "use_tqdm": "nothing is drawn; `as_completed` tells of each completion when it is done",
+}
+
+_homes: dict[str, str] = {}  # what classes are built with: the first one that takes it
+_CLOSE = 0.6
+
+
+def names_parameters(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function answer unknown keywords with a TypeError that names the right one."""
+    known = _keywords(function)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not kwargs.keys() <= known:
+            unknown = next(name for name in kwargs if name not in known)
+            raise TypeError(_answer(_spoken(function), unknown, known))
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def names_fields(kind: C) -> C:
+    """As `names_parameters`, for what a class is built with; others then point to the class."""
+    init: Callable[..., None] = kind.__init__  # type: ignore[misc]
+    kind.__init__ = names_parameters(init)  # type: ignore[misc]
+    for name in _keywords(init):
+        _homes.setdefault(name, kind.__name__)
+    return kind
+
+
+def _keywords(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters) - {"self"}
+
+
+def _spoken(function: Callable[..., Any]) -> str:
+    return function.__qualname__.removesuffix(".__init__") + "()"
+
+
+def _answer(callee: str, name: str, known: Collection[str]) -> str:
+    words = f"{callee} has no parameter `{name}`"
+    ours = OURS.get(name, name)
+    if ours == "prompts" and "prompt" in known:
+        ours = "prompt"
+    if ours in known:
+        return f"{words}: it is called `{ours}` here"
+    if _homes.get(ours) == "SamplingParams":
+        return f"{words}: give params=SamplingParams({ours}=...)"
+    if ours in _homes:
+        return f"{words}: give {_homes[ours]}(..., {ours}=...)"
+    if name in ABSENT:
+        return f"{words}: {ABSENT[name]}"
+    meant = {theirs: mine for theirs, mine in OURS.items() if mine in known}
+    meant |= {each: each for each in known}
+    if close := difflib.get_close_matches(name, meant, 1, _CLOSE):
+        return f"{words}: did you mean `{meant[close[0]]}`?"
+    return f"{words}; it has " + ", ".join(f"`{each}`" for each in sorted(known))
+
+
+def takes_as(
+    other: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a method that passes on all it gets the parameters of who reads them."""
+
+    def with_signature(function: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        vars(function)["__signature__"] = inspect.signature(other)
+        return function
+
+    return with_signature

@@ -1,0 +1,75 @@
+"""Memory or threads that the system refuses fail a step, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferno.ops.kernels import why_not
+from tests.mxfp4 import save_tiny_mxfp4
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "src/inferno/demo/files/demo-draft"
+SOURCE = Path(__file__).with_name("failing_memory.cpp")
+COMPILER = shutil.which(os.environ.get("CXX", "c++"))
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs a preloaded library"),
+    pytest.mark.skipif(COMPILER is None, reason="needs a compiler"),
+    pytest.mark.skipif(why_not() is not None, reason="needs the compiled kernels"),
+    pytest.mark.skipif("san.so" in os.environ.get("LD_PRELOAD", ""), reason="has its own memory"),
+]
+
+
+@pytest.fixture(scope="module")
+def refuser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("refuser") / "refuser.so"
+    command = [str(COMPILER), "-std=c++17", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
+    subprocess.run([*command, "-ldl"], check=True)
+    return library
+
+
+def errors_of(refuser: Path, *arguments: str) -> list[str | None]:
+    """What requests ended with, for each allocation that was refused."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.failing_memory", *arguments],
+        env={**os.environ, "LD_PRELOAD": str(refuser)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    found: list[str | None] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("quantize", "level", "most"),
+    [("none", "best", 40), ("int4", "best", 40), ("int8", "scalar", 5)],
+)
+def test_memory_that_a_kernel_lacks_fails_the_step_alone(
+    refuser: Path, quantize: str, level: str, most: int
+) -> None:
+    errors = errors_of(refuser, str(DEMO), quantize, level, str(most))
+    assert sum("MemoryError" in (error or "") for error in errors) > len(errors) / 2 > 1
+
+
+@pytest.mark.slow
+def test_memory_that_a_mixture_lacks_fails_the_step_alone(refuser: Path, tmp_path: Path) -> None:
+    save_tiny_mxfp4(tmp_path)
+    errors = errors_of(refuser, str(tmp_path), "none", "best", "40")
+    assert sum("MemoryError" in (error or "") for error in errors) > len(errors) / 2 > 1
+
+
+def test_a_refused_thread_fails_the_step_alone(refuser: Path) -> None:
+    [error] = errors_of(refuser, str(DEMO), "threads")
+    assert error is not None
+    assert "Resource temporarily unavailable" in error

@@ -1,0 +1,46 @@
+"""What the server has no route for is 404 or 405 at any time, not only once it is ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferno.client.scripted import Script, ScriptedClient
+from inferno.demo import MODEL_FOLDERS
+from inferno.server.app import create_app
+from inferno.server.edge import Guard
+from inferno.server.settings import ServerSettings
+from inferno.text.model_text import ModelText
+from tests.server.edge.direct import ask
+
+
+@pytest.fixture(scope="module")
+def loading() -> Guard:
+    """The real routes, before their engine is loaded."""
+    engine = ScriptedClient(Script(load_seconds=600))
+    settings = ServerSettings(served_model_names=("demo",))
+    return Guard(create_app(engine, ModelText(MODEL_FOLDERS["demo"]), settings), settings, engine)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nope", 404),
+        ("GET", "/v1", 404),
+        ("POST", "/v1/responses", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("POST", "/v1/v1/chat/completions", 404),
+        ("POST", "/nope", 404),
+        ("POST", "/execute", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("POST", "/v1/models", 405),
+        ("POST", "/v1/chat/completions", 503),
+        ("POST", "/tokenize", 503),
+        ("GET", "/v1/models", 503),
+        ("GET", "/v1/models/demo", 503),
+        ("GET", "/version", 200),
+    ],
+)
+def test_what_is_not_there_is_told_before_what_is_not_ready(
+    loading: Guard, method: str, path: str, status: int
+) -> None:
+    assert ask(loading, method, path).status == status

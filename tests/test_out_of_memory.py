@@ -1,0 +1,108 @@
+"""A want of memory is told from other problems, and said as what it is."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from inferno.errors import NotEnoughMemory
+from inferno.out_of_memory import check_address_space, is_out_of_memory, out_of_memory
+
+GIB = 2**30
+
+
+def caused(outer: Exception, inner: Exception) -> Exception:
+    outer.__context__ = inner
+    return outer
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        ImportError("libfoo.so: cannot allocate memory in static TLS block"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate"),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
+        caused(KeyError("x"), MemoryError()),
+    ],
+    ids=repr,
+)
+def test_a_want_of_memory_is_known_by_its_words(problem: Exception) -> None:
+    assert is_out_of_memory(problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        None,
+        ImportError("No module named 'foo'"),
+        OSError(errno.EMFILE, "Too many open files"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        ValueError("out of memory"),  # the words of somebody who speaks of something else
+    ],
+    ids=repr,
+)
+def test_other_problems_are_not_taken_for_it(problem: Exception | None) -> None:
+    assert not is_out_of_memory(problem)
+
+
+def test_the_error_says_what_lacked_and_what_to_do() -> None:
+    words = str(out_of_memory(ImportError("libtorch_cpu.so: failed to map segment")))
+    assert "libtorch_cpu.so: failed to map segment" in words
+    assert "GiB" in words
+    assert "smaller model" in words
+    assert "()" not in str(out_of_memory(MemoryError()))
+
+
+def test_without_a_limit_nothing_is_refused_beforehand() -> None:
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        check_address_space()
+
+
+def limited(gib: float, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line with so much of an address space."""
+    most = int(gib * GIB)
+    program = (
+        "import resource, sys; from inferno.cli import main;"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({most}, {most})); main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+GENERATE = ("generate", "-m", "demo", "-p", "hello", "--max-tokens", "1", "--threads", "1")
+# A cache that no machine has room for, so that a server with memory enough for the rest ends too.
+SERVE = ("serve", "demo", "--port", "0", "--num-blocks", str(2**24), "--block-size", "1024")
+
+
+@pytest.mark.parametrize("arguments", [GENERATE, SERVE], ids=["generate", "serve"])
+@pytest.mark.parametrize(
+    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.6, 0.65, 0.8))]
+)
+def test_a_command_with_little_memory_says_so(arguments: tuple[str, ...], gib: float) -> None:
+    done = limited(gib, *arguments)
+    assert "internal error" not in done.stderr
+    if done.returncode:
+        assert "memory" in done.stderr.lower() or "could not be allocated" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.splitlines()[-1].startswith(("error: ", "OpenBLAS error: "))
+
+
+def test_what_is_too_little_for_anything_is_refused_at_once() -> None:
+    done = limited(0.5, *GENERATE)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: memory ran out: this process may take 0.50 GiB")
+    with pytest.raises(NotEnoughMemory):
+        raise out_of_memory()

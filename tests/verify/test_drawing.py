@@ -1,0 +1,124 @@
+"""A sampler that is right passes, and one that draws otherwise than it is asked does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inferno.engine import executor, logits, sampler
+from inferno.ops import philox
+from inferno.requests import SamplingParams
+from inferno.verify.outcome import Row
+from inferno.verify.plain_sampler import Draw, uniform
+from tests.verify.planted import Folders
+from tests.verify.tiny_models import verified
+
+Patch = pytest.MonkeyPatch
+
+
+def sampling(folder: Path) -> Row:
+    report = verified(folder)
+    [row] = [row for row in report.rows if row.number == "13"]
+    if not row.passed:
+        assert report.first_failure is row, report.verdict
+    return row
+
+
+def test_a_right_sampler_passes(folders: Folders) -> None:
+    row = sampling(folders["llama"])
+    assert row.passed, row.problems
+    assert "drawn in 8 ways are those due" in row.findings[0]
+
+
+def with_rule(**factors: float) -> Callable[[Patch], None]:
+    """Rules whose numbers are some times what they should be."""
+
+    def plant(patch: Patch) -> None:
+        right = sampler._rule
+
+        def rule(params: SamplingParams, vocab_size: int) -> Any:
+            made = right(params, vocab_size)
+            return made._replace(**{name: getattr(made, name) * x for name, x in factors.items()})
+
+        patch.setattr(sampler, "_rule", rule)
+
+    return plant
+
+
+def without_top_k(patch: Patch) -> None:
+    right = sampler._rule
+    patch.setattr(sampler, "_rule", lambda *args: right(*args)._replace(top_k=0))
+
+
+def without_penalties(patch: Patch) -> None:
+    patch.setattr(logits, "penalize", lambda *_: None)
+
+
+def without_biases(patch: Patch) -> None:
+    patch.setattr(logits, "is_shaped", lambda row: logits.has_penalty(row.params))
+    patch.setattr(sampler, "is_shaped", lambda row: logits.has_penalty(row.params))
+
+
+def at_another_position(patch: Patch) -> None:
+    right = executor._sample_row
+
+    def sample_row(chunk: Any) -> Any:
+        row = right(chunk)
+        return row._replace(position=row.position + 1)
+
+    patch.setattr(executor, "_sample_row", sample_row)
+
+
+def logits_divided_before(patch: Patch) -> None:
+    """Temperature counts twice: where the sampler is called, and in it."""
+    right = executor.Executor._logits
+
+    def scaled(self: Any, *args: Any) -> Any:
+        return right(self, *args) / 0.9
+
+    patch.setattr(executor.Executor, "_logits", scaled)
+
+
+FAULTS = {
+    "temperature x1.25": with_rule(temperature=1.25),
+    "temperature x0.98": with_rule(temperature=0.98),
+    "top-p x0.9": with_rule(top_p=0.9),
+    "min-p x2": with_rule(min_p=2),
+    "no top-k": without_top_k,
+    "no penalties": without_penalties,
+    "no biases": without_biases,
+    "another position's random number": at_another_position,
+    "logits scaled on their way": logits_divided_before,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_sampler_that_draws_otherwise_is_found(
+    folders: Folders, monkeypatch: Patch, fault: str
+) -> None:
+    FAULTS[fault](monkeypatch)
+    row = sampling(folders["llama"])
+    assert not row.passed
+    assert row.problems[0].startswith(("at temp", "with", "greedily"))
+
+
+def test_its_random_numbers_are_those_of_philox() -> None:
+    for seed in (0, 5, -7, 2**40 + 3):
+        for position in (0, 1, 77):
+            expected = philox.uniform([seed], [0], [position], philox.Purpose.SAMPLE)[0]
+            assert uniform(seed, position) == expected
+
+
+def test_shares_are_probabilities() -> None:
+    row = np.array([2.0, 0.0, 1.0, -1.0], dtype=np.float32)
+    draw = Draw.of(row, SamplingParams(temperature=0.5))
+    expected = np.exp(row / 0.5) / np.exp(row / 0.5).sum()
+    numbers = (np.arange(100_000) + 0.5) / 100_000
+    found = np.bincount([draw.due(number) for number in numbers], minlength=4) / len(numbers)
+    assert np.abs(found - expected).max() < 2e-5
+    for number in numbers[::997]:
+        assert [draw.allows(token, number) for token in range(4)].count(True) == 1
