@@ -111,17 +111,18 @@ class Engine:
         problem: BaseException | None = None
         is_telling = False
         try:
-            with self._bookkeeping():
-                plan = self._scheduler.plan()
-                self._batch_size = len(plan.chunks)
-                results, problem = self._compute(plan)
-                is_telling = True
-                if problem is None:
-                    return self._scheduler.commit(plan, results)
-                events = self._scheduler.fail(plan, _words(problem))
-                if isinstance(problem, Exception):
-                    return events
+            self._mend()
+            plan = self._scheduler.plan()
+            self._batch_size = len(plan.chunks)
+            results, problem = self._compute(plan)
+            is_telling = True
+            if problem is None:
+                return self._scheduler.commit(plan, results)
+            events = self._scheduler.fail(plan, _words(problem))
+            if isinstance(problem, Exception):
+                return events
         except BaseException as mistake:
+            self._break = _words(mistake)
             if is_telling:
                 self._scheduler.untell()
             if not isinstance(mistake, Exception):

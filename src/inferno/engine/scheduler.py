@@ -251,17 +251,18 @@ class Scheduler:
     def _share_out(self, now: float) -> dict[SampleState, int]:
         """Tokens of the next step: first of the streams, then of the prompts under way."""
         num_tokens = self._limits.max_num_batched_tokens
-        work = StepWork(self._blocks.longest_window)
         shares: dict[SampleState, int] = {}
         short = [sample for sample in self._running if sample.gap]
         for sample in _in_turn([each for each in short if each.is_stream], num_tokens):
             shares[sample] = min(sample.gap, num_tokens)
             num_tokens -= shares[sample]
-            work.add(sample.num_computed_tokens, shares[sample])
             if not num_tokens:
                 return shares
         if len(shares) < len(short):
             prompts = [each for each in short if not each.is_stream]
+            work = StepWork(self._blocks.longest_window)
+            for sample, share in shares.items():
+                work.add(sample.num_computed_tokens, share)
             room = StepRoom(self.costs, work, num_tokens, self._bound.seconds(work))
             if room.is_timed != self._is_timed:
                 self._is_timed = room.is_timed

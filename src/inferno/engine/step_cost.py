@@ -31,7 +31,7 @@ _NUM_PRICES = len(_FIRST_GUESS)
 _SIZES = (4, _FEW, _SOME, 4 * _SOME)  # tokens at most in the classes of steps; the last has none
 _MEMORY = 16  # steps of a class that count
 # A fit takes 0.1 ms, so it is worth while after so many seconds of steps, or so many steps.
-_FIT_SECONDS, _FIT_STEPS = 0.05, 64
+_FIT_SECONDS, _FIT_STEPS = 0.05, 256
 _NUM_SWEEPS = 8
 _RIDGE = 1e-4  # what holds a price where it was, beside what was seen
 
