@@ -23,6 +23,9 @@ namespace {
 // About 20 microseconds: longer than what lies between two kernels of a step, far shorter than what
 // another program would notice.
 constexpr int kSpins = 2000;
+// Who was at work so often while nobody else was is alone: more often than the few native calls of a
+// step, between which another engine gets Python's lock.
+constexpr int kAlone = 16;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -91,6 +94,9 @@ struct Pool::State {
     void* context = nullptr;
     std::atomic<bool> has_failed{false};
     std::exception_ptr problem;  // the first one's, who found has_failed unset
+
+    alignas(64) std::atomic<const void*> last_borrower{nullptr};
+    std::atomic<int> times_alone{kAlone};  // that it was at work while nobody else was
 
     alignas(64) Queue queue;
     int num_lent = 1;
@@ -174,6 +180,18 @@ struct Pool::State {
 };
 
 Pool::Pool() : state_(new State) {}
+
+bool Pool::is_shared_by(const void* borrower) {
+    State& state = *state_;
+    constexpr auto relaxed = std::memory_order_relaxed;  // a wrong guess costs a little time
+    if (state.last_borrower.load(relaxed) != borrower) {
+        const bool is_first = !state.last_borrower.exchange(borrower, relaxed);
+        state.times_alone.store(is_first ? kAlone : 0, relaxed);
+    } else if (const int times = state.times_alone.load(relaxed); times < kAlone) {
+        state.times_alone.store(times + 1, relaxed);
+    }
+    return state.times_alone.load(relaxed) < kAlone;
+}
 
 void Pool::lend(int num_threads) {
     State& state = *state_;

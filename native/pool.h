@@ -19,6 +19,11 @@ class Pool {
     // Nobody could say when the last user is gone, and after a fork there is nobody to join.
     ~Pool() = delete;
 
+    // Note that `borrower` is at work, whether it needs more than its own thread or not. Returns
+    // whether others have been at work lately: then a core is theirs, and lending all threads would
+    // have more of them run than there are cores.
+    bool is_shared_by(const void* borrower);
+
     // Wait until it is this caller's turn; then `num_threads` threads, the caller's own among them,
     // are lent to it alone. Throws std::system_error where the system refuses a thread; then nothing
     // is lent.

@@ -1,6 +1,7 @@
 // Turns and scratch memory of a team.
 #include "team.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -14,6 +15,12 @@ Team::~Team() {
     for (Scratch& scratch : scratch_) std::free(scratch.memory);
 }
 
+Team::Turn::Turn(Team& team) : team_(team) {
+    if (team_.num_turns_++ > 0) return;
+    const bool is_shared = the_pool().is_shared_by(&team_);
+    team_.num_wanted_ = std::max(1, team_.num_threads_ - (is_shared ? 1 : 0));
+}
+
 Team::Turn::~Turn() {
     if (--team_.num_turns_ > 0 || !team_.pool_) return;
     team_.pool_->take_back();
@@ -22,14 +29,14 @@ Team::Turn::~Turn() {
 
 void Team::run_pieces(std::int64_t count, std::int64_t grain, Body body, void* context) {
     if (count <= 0) return;
-    if (num_threads_ == 1 || count <= grain) {
+    Turn turn(*this);
+    if (num_wanted_ == 1 || count <= grain) {
         body(context, 0, count, 0);
         return;
     }
-    Turn turn(*this);
     if (!pool_) {
         Pool& pool = the_pool();
-        pool.lend(num_threads_);
+        pool.lend(num_wanted_);
         pool_ = &pool;
     }
     pool_->run(count, grain, body, context);

@@ -23,10 +23,11 @@ class Team {
     int num_threads() const { return num_threads_; }
 
     // While one lives, threads that were lent to its team stay so: a step is one turn, whatever
-    // kernels it has, and begins when the first of them needs more than the caller.
+    // kernels it has, and begins when the first of them needs more than the caller. Where another
+    // team is at work too, a turn has a thread less, so that there are not more than cores.
     class Turn {
        public:
-        explicit Turn(Team& team) : team_(team) { ++team_.num_turns_; }
+        explicit Turn(Team& team);
         ~Turn();
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
@@ -62,6 +63,7 @@ class Team {
 
     const int num_threads_;
     int num_turns_ = 0;
+    int num_wanted_ = 1;    // threads of the outermost turn
     Pool* pool_ = nullptr;  // while its threads are lent to this team
     std::vector<Scratch> scratch_;
 };
