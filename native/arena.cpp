@@ -2,6 +2,7 @@
 #include "arena.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSmallestSlab = std::size_t{256} << 20;  // untouched pages cost nothing
+constexpr std::size_t kPage = std::size_t{64} << 10;  // no system's is larger
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t rounded(std::size_t bytes) {
@@ -75,6 +77,18 @@ void Arena::give_back(void* memory, std::size_t bytes) noexcept {
         previous->bytes += next->bytes;
         gaps_.erase(next);
     }
+}
+
+void Arena::release() noexcept {
+#if defined(__linux__)
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const Gap& gap : gaps_) {
+        const auto begin = reinterpret_cast<std::uintptr_t>(gap.begin);
+        const std::uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+        const std::uintptr_t end = (begin + gap.bytes) / kPage * kPage;
+        if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+    }
+#endif
 }
 
 std::size_t Arena::size() const {

@@ -19,6 +19,8 @@ class Arena {
     // Memory aligned to 64 bytes. Throws std::bad_alloc.
     void* take(std::size_t bytes);
     void give_back(void* memory, std::size_t bytes) noexcept;
+    // Let the system have the pages of which no piece is lent; they are zeros when next touched.
+    void release() noexcept;
     // Bytes of all slabs.
     std::size_t size() const;
 

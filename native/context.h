@@ -51,6 +51,12 @@ struct KernelContext {
     const std::shared_ptr<Arena> recorded_results = std::make_shared<Arena>();
     Program* recording = nullptr;  // the program that is being recorded, if any
 
+    // Let the system have the memory of results that nobody holds; for between two steps.
+    void release_memory() noexcept {
+        results->release();
+        recorded_results->release();
+    }
+
     const std::shared_ptr<Arena>& arena() const { return recording ? recorded_results : results; }
 
     // The one that this thread entered last; else one of its own, with one thread.

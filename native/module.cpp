@@ -258,6 +258,7 @@ NB_MODULE(_native, m) {
                  nb::cast<KernelContext&>(self).leave();
                  self.dec_ref();
              })
+        .def("release_memory", &KernelContext::release_memory)
         .def_prop_ro("num_threads", [](const KernelContext& c) { return c.team.num_threads(); })
         .def_prop_ro("arena_size", [](const KernelContext& c) { return c.arena()->size(); });
     nb::class_<Program>(m, "Program")

@@ -86,6 +86,10 @@ class Engine:
             batch_size=self._batch_size,
         )
 
+    def release_memory(self) -> None:
+        """Let the system have memory that only steps need, where none is soon to come."""
+        self._executor.release_memory()
+
     def add_request(self, request: Request) -> None:
         """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""
         _check_token_ids(request, self.vocab_size)

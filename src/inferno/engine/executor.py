@@ -61,6 +61,10 @@ class Executor:
         """What model and cache take on this device."""
         return self._runner.footprint
 
+    def release_memory(self) -> None:
+        """Let the system have memory that only steps need; takes milliseconds, now and later."""
+        self._kernels.release_memory()
+
     @torch.inference_mode()
     def submit(self, plan: StepPlan) -> StepHandle:
         """Run a step on the device."""

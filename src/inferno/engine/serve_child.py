@@ -225,6 +225,7 @@ class Service:
         """Let go of the memory that the steps since the last time have left free."""
         if self._num_steps != self._num_steps_tidied:
             self._num_steps_tidied = self._num_steps
+            self._engine.release_memory()
             return_free_memory()
 
     def _handle(self, message: ToEngine) -> None:

@@ -23,6 +23,9 @@ class KernelContext(Protocol):
     def __exit__(self, *problem: object) -> None:
         """Bind what was bound before."""
 
+    def release_memory(self) -> None:
+        """Let the system have the memory of results that nobody holds; for between two steps."""
+
 
 class NotRecordable(Exception):
     """A function that was to be recorded computes something by other means than kernels."""

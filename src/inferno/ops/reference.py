@@ -52,6 +52,13 @@ __all__ = [
 QUANTIZES = False
 
 
+class _TorchContext(nullcontext[None]):
+    """PyTorch keeps threads and memory itself, for the whole process."""
+
+    def release_memory(self) -> None:
+        pass
+
+
 def level(dtype: torch.dtype | None = None) -> str:
     return "reference"
 
@@ -62,7 +69,7 @@ def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
 
 def kernel_context(num_threads: int) -> KernelContext:
     torch.set_num_threads(num_threads)
-    return nullcontext()
+    return _TorchContext()
 
 
 def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> None:

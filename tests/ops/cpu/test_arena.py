@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from inferno import _native
+from inferno.engine.own_process import rss_bytes
 
 _DENIED = """
 import resource, torch
@@ -33,6 +34,21 @@ def test_what_is_given_back_is_lent_again() -> None:
         del first, second
         assert _native.empty([400], 0).data_ptr() == min(places)
         assert context.arena_size == size
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_that_is_released_is_the_systems_and_what_is_lent_keeps_its_values() -> None:
+    context = _native.KernelContext(1)
+    with context:
+        kept, large = _native.empty([1000], 0).fill_(3), _native.empty([8 << 20], 0).fill_(1)
+        also_kept = _native.empty([1000], 0).fill_(4)
+        before = rss_bytes()
+        del large
+        context.release_memory()
+        assert rss_bytes() < before - (24 << 20)
+        assert kept.eq(3).all()
+        assert also_kept.eq(4).all()
+        assert _native.empty([8 << 20], 0).fill_(2).eq(2).all()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
