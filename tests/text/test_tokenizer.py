@@ -248,3 +248,28 @@ def test_other_threads_go_on_while_a_long_text_is_worked_on(work: str) -> None:
             time.sleep(0.001)
             turns += 1
     assert turns > 10  # a thread that is kept waiting has one, when all is over
+
+
+class PanicException(BaseException):
+    """What the library raises, by this name, where the system refuses its threads once."""
+
+
+class Threadless:
+    """A tokenizer whose calls for several texts all panic, as they do after that."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        if "batch" in name:
+            raise PanicException("The global thread pool has not been initialized.")
+        return getattr(self._backend, name)
+
+
+def test_long_texts_need_no_threads() -> None:
+    tokenizer = load_tokenizer(MODEL_FOLDERS["demo"])
+    text = "Once upon a time, " * 200
+    ids = tokenizer.encode(text)
+    tokenizer._backend = Threadless(tokenizer._backend)  # type: ignore[assignment]
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.decode(ids) == text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import tokenizers
@@ -48,8 +50,28 @@ class PrivateSpelling:
 def ids_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
     """The ids of a text; of a long one without keeping Python's other threads from running."""
     if len(text) > LONG:
-        return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        with no_threads_needed():
+            return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
     return backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+
+@contextmanager
+def no_threads_needed() -> Iterator[None]:
+    """Let a call for several texts fail, so that one for a single text can be made instead.
+
+    Such a call starts the library's threads. Where the system refuses these once, be it that memory
+    is short for a moment, each such call of the process panics from then on.
+    """
+    try:
+        yield
+    except BaseException as problem:
+        if not is_panic(problem):
+            raise
+
+
+def is_panic(problem: BaseException) -> bool:
+    """Whether the library gave up in the midst of something. That is no Exception, but no order."""
+    return type(problem).__name__ == "PanicException"
 
 
 def _respelled(token: tokenizers.AddedToken, spelling: str) -> tokenizers.AddedToken:

@@ -16,7 +16,13 @@ from inferno.json_file import read_file
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.added_tokens import add_named
 from inferno.text.marks import RenderedChat, SpecialTokenMarks
-from inferno.text.private_spelling import LONG, PrivateSpelling, ids_of
+from inferno.text.private_spelling import (
+    LONG,
+    PrivateSpelling,
+    ids_of,
+    is_panic,
+    no_threads_needed,
+)
 from inferno.text.special_tokens import read_named_tokens
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
@@ -98,8 +104,10 @@ class Tokenizer:
         with _refused_as("the tokenizer can't decode these ids"):
             ids = list(token_ids)
             if len(ids) > LONG:
-                texts = self._backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
-                return str(texts[0])
+                with no_threads_needed():
+                    return self._backend.decode_batch(
+                        [ids], skip_special_tokens=skip_special_tokens
+                    )[0]
             return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def id_to_token(self, token_id: int) -> str | None:
@@ -146,6 +154,6 @@ def _refused_as(error: str) -> Iterator[None]:
     try:
         yield
     except BaseException as problem:  # its errors are plain Exceptions, its panics not even that
-        if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
+        if not isinstance(problem, Exception) and not is_panic(problem):
             raise
         raise TokenizerError(f"{error} ({problem!s:.200})") from None
