@@ -82,7 +82,8 @@ def _rows(
     for name, parameter in get_params_from_function(function).items():
         info = parameter.default
         if isinstance(info, kind) and not info.hidden:
-            value = _value(parameter.annotation) + _range(info)
+            auto = "`auto`, " if (info.metavar or "").startswith("auto|") else ""
+            value = auto + _value(parameter.annotation) + _range(info)
             yield _spelling(name, info), value, _default(info), _help(info)
 
 
@@ -105,7 +106,7 @@ def _value(annotation: Any) -> str:
 
 
 def _range(info: OptionInfo | ArgumentInfo) -> str:
-    return "" if info.min is None else f", {info.min} to {info.max}"
+    return "" if info.min is None else f", {info.min:.15g} to {info.max:.15g}"
 
 
 def _default(info: OptionInfo | ArgumentInfo) -> str:

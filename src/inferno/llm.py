@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor
 
 from inferno.engine.footprint import Footprint
 from inferno.loaded_model import Conversation, LoadedModel, Prompt, checked_ids, in_order
-from inferno.options import EngineOptions
+from inferno.options import EngineKeywords, EngineOptions, takes_engine_options
 from inferno.parameters import names_fields, names_parameters
 from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
@@ -29,49 +29,17 @@ class LLM:
     NotEnoughMemory, InvalidRequest. May be used from several threads: their requests share batches.
     """
 
+    @takes_engine_options
     def __init__(
         self,
         model: str | Path = "demo",
         *,
         revision: str | None = None,
-        device: str = "cpu",
-        dtype: str = "auto",
-        threads: int | None = None,
-        block_size: int = 16,
-        num_blocks: int | None = None,
-        max_model_len: int | None = None,
-        max_num_seqs: int = 64,
-        max_num_batched_tokens: int = 512,
-        priority_aging: float = 0.1,
-        step_target_ms: float | str = "auto",
-        attention: str = "auto",
-        quantize: str = "none",
-        kv_dtype: str = "auto",
-        load_format: str = "safetensors",
-        prefix_cache: bool = True,
-        allow_unknown_config: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        **options: Unpack[EngineKeywords],
     ) -> None:
-        options = EngineOptions(
-            model=Path(model),
-            device=device,
-            dtype=dtype,
-            threads=threads,
-            block_size=block_size,
-            num_blocks=num_blocks,
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            priority_aging=priority_aging,
-            step_target_ms=step_target_ms,
-            attention=attention,
-            quantize=quantize,
-            kv_dtype=kv_dtype,
-            load_format=load_format,
-            prefix_cache=prefix_cache,
-            allow_unknown_config=allow_unknown_config,
-        )
-        self._model = LoadedModel(str(model), revision, options, progress)
+        engine_options = EngineOptions(model=Path(model), **options)
+        self._model = LoadedModel(str(model), revision, engine_options, progress)
         self._client = self._model.client
         self._text = self._model.text
         self._loop = self._model.loop

@@ -1,109 +1,588 @@
-"""How an engine is built: plain frozen data, checked when it is built."""
+"""Every option once: its name, default, bounds and words, for Python and the command line alike.
+
+An option is a field of EngineOptions, ServerOptions or WorkerOptions. From these tables follow the
+checks, the commands' options and their help, docs/cli.md, and what `LLM` takes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
 from pathlib import Path
+from types import UnionType
+from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from inferno.errors import InvalidRequest
+from inferno.http_post import parse_target
+from inferno.log_format import LogFormat
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("safetensors", "dummy")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = tuple(LogFormat)
+WORKER_DEVICES = ("cpu", "cuda", "metal")
+MIB = 1 << 20
+
+F = TypeVar("F", bound=Callable[..., Any])
+
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[?[0-9A-Fa-f:.]{2,45}\]?")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]{0,30}://[^\s/]{1,255}|null")
+_URL = re.compile(r"https?://[!-~]{1,2000}")
+_MODEL_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
+_WORKER_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _MAX = 2**31 - 1
+_MAX_SECONDS = 7 * 24 * 3600.0
+
+
+class Group(StrEnum):
+    """The headings under which a command's help shows its options."""
+
+    MODEL = "Model"
+    SAMPLING = "Sampling"
+    MEMORY = "Memory and batches"
+    SERVER = "Server"
+    SECURITY = "Security"
+    GENERAL = "Options"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """The facts of an option besides its name, type and default.
+
+    absent          the words that help shows in place of a default, which the command works out.
+    choices         all values that it may have.
+    low, high       the bounds of a number, both inclusive.
+    pattern         what a text must match, or each of several texts; `expected` says it in words.
+    accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
+    flags           how the command line spells it, where that is not --its-name. A flag --no-...
+                    turns a switch off that is on by default.
+    is_python_only  whether no command has it.
+    """
+
+    help: str
+    group: Group
+    absent: str | None = None
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    pattern: re.Pattern[str] | None = None
+    expected: str = ""
+    accepts_auto: bool = False
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    is_python_only: bool = False
+
+
+def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
+    """Return a dataclass field that is an option with these facts."""
+    return dataclasses.field(default=default, metadata={"option": Option(**facts)})
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """An option of a table, with what its field says.
+
+    hint            the type of its value, as the field says it.
+    kind            the type of a value that is given, or of each of several values.
+    """
+
+    name: str
+    hint: Any
+    kind: Any
+    default: Any
+    is_optional: bool
+    is_repeated: bool
+    facts: Option
+
+    @property
+    def flag(self) -> str:
+        """The option as the command line spells it."""
+        return self.facts.flags[0] if self.facts.flags else "--" + self.name.replace("_", "-")
+
+
+@cache
+def table(kind: type) -> Mapping[str, OptionRow]:
+    """Return the options of EngineOptions, ServerOptions or WorkerOptions, by name, in order."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: _row(field, hints[field.name])
+        for field in dataclasses.fields(kind)
+        if "option" in field.metadata
+    }
+
+
+def check_options(options: Any, *, by_flag: bool) -> None:
+    """Raise InvalidRequest for the first value that its option doesn't allow.
+
+    by_flag         name the option as the command line does, and not as Python.
+    """
+    for row in table(type(options)).values():  # type: ignore[arg-type]
+        value = getattr(options, row.name)
+        if not _is_allowed(row, value):
+            name = row.flag if by_flag else row.name
+            raise InvalidRequest(f"{name} must be {_expected(row)}, not {value!r}", param=row.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Everything that shapes an engine; bad values raise InvalidRequest.
-
-    model           the checkpoint's folder.
-    device          cpu, cuda, cuda:N or mps.
-    dtype           what is computed with; auto is the checkpoint's, or float32 on a CPU that has no
-                    bfloat16 arithmetic.
-    threads         CPU threads; None is the physical cores that affinity and cgroup allow.
-    block_size      tokens per block of the KV cache.
-    num_blocks      blocks in the KV cache; None sizes it from free memory.
-    max_model_len   context in tokens; None is the model's own.
-    max_num_seqs    requests computed at once; max_num_batched_tokens: tokens computed per step.
-    priority_aging  levels of priority that a request gains per second of waiting; 0 keeps them
-                    strict.
-    step_target_ms  how long a step should take at most while a stream waits for its next token;
-                    auto is 250 ms, or four times what the streams alone take, and 0 sets no bound.
-    attention       the reference's attention algorithm: flash, naive, or auto by length.
-    quantize        int8 or int4 packs the weights so while they are loaded; activations are then
-                    float32 unless dtype says otherwise.
-    kv_dtype        what keys and values are kept in; auto is dtype. If quantized, it is bfloat16 on
-                    a CPU with bfloat16 arithmetic, else float16.
-    load_format     safetensors, or dummy: random weights in the config's real shapes.
-    prefix_cache    keep computed blocks of ended requests for those that begin alike.
-    eager           run every op of every step from Python, for those who watch a model from
-                    outside; otherwise small steps are recorded and replayed.
-    allow_unknown_config  go on when config.json has keys that inferno doesn't know.
-    """
+    """How an engine is built; a bad value raises InvalidRequest. The model is a folder."""
 
     model: Path
-    device: str = "cpu"
-    dtype: str = "auto"
-    threads: int | None = None
-    block_size: int = 16
-    num_blocks: int | None = None
-    max_model_len: int | None = None
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
-    priority_aging: float = 0.1
-    step_target_ms: float | str = "auto"
-    attention: str = "auto"
-    quantize: str = "none"
-    kv_dtype: str = "auto"
-    load_format: str = "safetensors"
-    prefix_cache: bool = True
-    eager: bool = False
-    allow_unknown_config: bool = False
+    device: str = option(
+        "cpu",
+        help="cpu, cuda, cuda:N or mps.",
+        group=Group.MODEL,
+        absent="cpu",
+        pattern=_DEVICE,
+        expected="cpu, cuda, cuda:N or mps",
+    )
+    threads: int | None = option(
+        None,
+        help="CPU threads.",
+        group=Group.MODEL,
+        absent="the physical cores",
+        low=1,
+        high=1024,
+    )
+    dtype: str = option(
+        "auto",
+        help="What is computed with; auto is the checkpoint's, or float32 on a CPU without "
+        "bfloat16 arithmetic.",
+        group=Group.MODEL,
+        choices=DTYPES,
+    )
+    quantize: str = option(
+        "none",
+        help="Pack the weights while they are loaded; activations are float32 then, unless "
+        "--dtype says otherwise.",
+        group=Group.MODEL,
+        choices=QUANTIZATIONS,
+    )
+    attention: str = option(
+        "auto",
+        help="Attention algorithm where no compiled kernel runs; auto goes by length.",
+        group=Group.MODEL,
+        choices=ATTENTION_KINDS,
+    )
+    load_format: str = option(
+        "safetensors",
+        help="dummy: random weights in the shapes of config.json, which is all that the folder "
+        "needs then.",
+        group=Group.MODEL,
+        choices=LOAD_FORMATS,
+    )
+    allow_unknown_config: bool = option(
+        False, help="Go on when config.json has unknown keys.", group=Group.MODEL
+    )
+    kv_dtype: str = option(
+        "auto",
+        help="What keys and values are kept in; auto is what is computed with, or 16 bits "
+        "where weights are quantized.",
+        group=Group.MEMORY,
+        choices=KV_DTYPES,
+    )
+    block_size: int = option(
+        16, help="Tokens per block of the KV cache.", group=Group.MEMORY, low=1, high=1024
+    )
+    num_blocks: int | None = option(
+        None,
+        help="Blocks of the KV cache.",
+        group=Group.MEMORY,
+        absent="by free memory",
+        low=1,
+        high=2**24,
+    )
+    max_model_len: int | None = option(
+        None,
+        help="Context in tokens.",
+        group=Group.MEMORY,
+        absent="the model's",
+        low=1,
+        high=_MAX,
+    )
+    max_num_seqs: int = option(
+        64,
+        help="Sequences computed at once.",
+        group=Group.MEMORY,
+        low=1,
+        high=4096,
+        flags=("--max-num-seqs", "--max-batch-size"),
+    )
+    max_num_batched_tokens: int = option(
+        512, help="Tokens computed per step.", group=Group.MEMORY, low=1, high=_MAX
+    )
+    priority_aging: float = option(
+        0.1,
+        help="Levels of priority gained per second of waiting; 0 keeps them strict.",
+        group=Group.MEMORY,
+        low=0,
+        high=1_000_000,
+    )
+    step_target_ms: float | str = option(
+        "auto",
+        help="How long a step should take while a stream waits for it; auto is 250, or four times "
+        "what the streams alone take, and 0 sets no bound.",
+        group=Group.MEMORY,
+        low=0,
+        high=_MAX,
+        accepts_auto=True,
+        metavar="auto|MS",
+    )
+    prefix_cache: bool = option(
+        True,
+        help="Compute every prompt from its beginning.",
+        group=Group.MEMORY,
+        flags=("--no-prefix-cache",),
+    )
+    eager: bool = option(
+        False,
+        help="Run every op of every step from Python, for those who watch a model from outside; "
+        "otherwise small steps are recorded and replayed.",
+        group=Group.MODEL,
+        is_python_only=True,
+    )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.device, str) or not _DEVICE.fullmatch(self.device):
-            raise _refuse("device", self.device, "cpu, cuda, cuda:N or mps")
-        self._check_choice("dtype", DTYPES)
-        self._check_choice("attention", ATTENTION_KINDS)
-        self._check_choice("quantize", QUANTIZATIONS)
-        self._check_choice("kv_dtype", KV_DTYPES)
-        self._check_choice("load_format", LOAD_FORMATS)
-        self._check_count("block_size", high=1024)
-        self._check_count("max_num_seqs", high=4096)
-        self._check_count("max_num_batched_tokens")
-        for name, high in (("threads", 1024), ("num_blocks", 2**24), ("max_model_len", _MAX)):
-            if getattr(self, name) is not None:
-                self._check_count(name, high)
-        if not _is_number(self.priority_aging, 0, 1e6):
-            raise _refuse("priority_aging", self.priority_aging, "a number from 0 to 1,000,000")
-        if self.step_target_ms != "auto" and not _is_number(self.step_target_ms, 0, _MAX):
-            raise _refuse(
-                "step_target_ms", self.step_target_ms, f"auto, or a number from 0 to {_MAX}"
-            )
-        for name in ("prefix_cache", "eager", "allow_unknown_config"):
-            if not isinstance(getattr(self, name), bool):
-                raise _refuse(name, getattr(self, name), "true or false")
-
-    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
-        if getattr(self, name) not in choices:
-            raise _refuse(name, getattr(self, name), "one of " + ", ".join(choices))
-
-    def _check_count(self, name: str, high: int = _MAX) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-            raise _refuse(name, value, f"an integer from 1 to {high}")
+        check_options(self, by_flag=False)
 
 
-def _is_number(value: object, low: float, high: float) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+class EngineKeywords(TypedDict, total=False):
+    """The options of EngineOptions that `LLM` takes, for type checkers."""
+
+    device: str
+    threads: int | None
+    dtype: str
+    quantize: str
+    attention: str
+    load_format: str
+    allow_unknown_config: bool
+    kv_dtype: str
+    block_size: int
+    num_blocks: int | None
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    priority_aging: float
+    step_target_ms: float | str
+    prefix_cache: bool
+
+
+def takes_engine_options(function: F) -> F:
+    """Let `**options: Unpack[EngineKeywords]` be shown as the options, with their defaults."""
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            row.name, inspect.Parameter.KEYWORD_ONLY, default=row.default, annotation=row.hint
+        )
+        for row in table(EngineOptions).values()
+        if row.name in EngineKeywords.__annotations__
+    ]
+    function.__signature__ = signature.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
+    return function
+
+
+def _seconds(default: float, help: str, group: Group = Group.SERVER) -> Any:
+    return option(default, help=help, group=group, low=0.01, high=_MAX_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server behaves, but for its keys; a bad value raises InvalidRequest."""
+
+    host: str = option(
+        "127.0.0.1",
+        help="Address to listen on.",
+        group=Group.SERVER,
+        pattern=_HOST,
+        expected="a host name or an address",
+    )
+    port: int = option(
+        8000,
+        help="Port to listen on; 0 takes a free one.",
+        group=Group.SERVER,
+        low=0,
+        high=65535,
+    )
+    uds: Path | None = option(
+        None, help="Listen on this Unix socket instead.", group=Group.SERVER, absent="none"
+    )
+    served_model_names: tuple[str, ...] = option(
+        (),
+        help="What `model` may be in requests; answers carry the first.",
+        group=Group.SERVER,
+        absent="MODEL's name",
+        flags=("--served-model-name",),
+        pattern=_MODEL_NAME,
+        expected="model names",
+    )
+    ssl_certfile: Path | None = option(
+        None, help="Serve HTTPS with this certificate.", group=Group.SECURITY, absent="none"
+    )
+    ssl_keyfile: Path | None = option(
+        None, help="The certificate's key.", group=Group.SECURITY, absent="in the same file"
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        (),
+        help="A Host that requests may name, besides those of a loopback address.",
+        group=Group.SECURITY,
+        flags=("--allowed-host",),
+        pattern=_HOST,
+        expected="host names without a port",
+    )
+    cors_origins: tuple[str, ...] = option(
+        (),
+        help="An origin whose pages may call the server; * is any.",
+        group=Group.SECURITY,
+        flags=("--cors-origin",),
+        pattern=_ORIGIN,
+        expected="origins, like http://my.page",
+    )
+    trust_request_chat_template: bool = option(
+        False, help="Requests may bring a chat template.", group=Group.SECURITY
+    )
+    max_wait_ms: float = option(
+        0.0,
+        help="How long an idle engine waits for more requests.",
+        group=Group.SERVER,
+        low=0,
+        high=60_000,
+    )
+    max_queue: int = option(
+        256,
+        help="Sequences that may wait for a place.",
+        group=Group.SERVER,
+        low=0,
+        high=1_000_000,
+    )
+    max_queue_tokens: int = option(
+        1_000_000,
+        help="Prompt tokens that may wait.",
+        group=Group.SERVER,
+        low=1,
+        high=2**40,
+    )
+    max_body: int = option(
+        8 * MIB, help="Bytes of a request's body.", group=Group.SECURITY, low=1, high=1024 * MIB
+    )
+    max_connections: int = option(
+        4096,
+        help="Connections open at once; beyond it the longest idle one is closed.",
+        group=Group.SECURITY,
+        low=1,
+        high=1_000_000,
+    )
+    request_timeout: float = _seconds(
+        3600.0, "Seconds from the end of a request's body to its last token."
+    )
+    header_timeout: float = _seconds(
+        10.0, "Seconds a client has to send a request's head.", Group.SECURITY
+    )
+    body_timeout: float = _seconds(
+        30.0, "Seconds a client has to send a request's body.", Group.SECURITY
+    )
+    write_timeout: float = _seconds(
+        30.0, "Seconds after which a client that doesn't read is left.", Group.SECURITY
+    )
+    keep_alive: float = _seconds(30.0, "Seconds an unused connection is kept.")
+    sse_keep_alive: float = _seconds(
+        15.0, "Seconds of silence after which a stream gets a comment."
+    )
+    drain_timeout: float = _seconds(
+        30.0, "Seconds that open requests have to finish after SIGTERM."
+    )
+    engine_timeout: float | None = option(
+        None,
+        help="Seconds for a step of the engine, or without news of its loading, before it is "
+        "replaced; auto is 20 (60 for loading), or twenty times what a step should take.",
+        group=Group.SERVER,
+        absent="auto",
+        low=0.1,
+        high=_MAX_SECONDS,
+        accepts_auto=True,
+        metavar="auto|SECONDS",
+    )
+    lenient: bool = option(
+        False, help="Ignore unknown request fields, and say so.", group=Group.SERVER
+    )
+    per_request_metrics: bool = option(
+        False,
+        help="Tell each request's times and rates.",
+        group=Group.SERVER,
+        flags=("--enable-per-request-metrics",),
+    )
+    log_level: str = option("info", help="What is logged.", group=Group.SERVER, choices=LOG_LEVELS)
+    log_format: str = option(
+        "json",
+        help="How it is written.",
+        group=Group.SERVER,
+        absent="text on a terminal, else json",
+        choices=LOG_FORMATS,
+    )
+    log_prompts: bool = option(False, help="Log the beginnings of prompts.", group=Group.SERVER)
+    otlp_endpoint: str | None = option(
+        None,
+        help="OpenTelemetry collector for a span per request, such as "
+        "http://localhost:4318/v1/traces.",
+        group=Group.SERVER,
+        absent="none",
+        pattern=_URL,
+        expected="an http:// or https:// URL",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, by_flag=True)
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise _refuse("ssl_certfile", None, "given where --ssl-keyfile is")
+        for name, file in (("ssl_certfile", self.ssl_certfile), ("ssl_keyfile", self.ssl_keyfile)):
+            if file is not None and not file.is_file():
+                raise _refuse(name, str(file), "a file that exists")
+        if self.otlp_endpoint is not None:
+            parse_target(self.otlp_endpoint, option="--otlp-endpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """Who a worker is, and whom it tells; a bad value raises InvalidRequest."""
+
+    worker_id: str = option(
+        help="What the fleet calls this worker.",
+        group=Group.SERVER,
+        pattern=_WORKER_ID,
+        expected="1 to 128 letters, digits or ._:-",
+    )
+    callback_url: str = option(
+        help="Where the ready message is posted, http:// or https://.", group=Group.SERVER
+    )
+    device: str = option(help="What computes.", group=Group.MODEL, choices=WORKER_DEVICES)
+    cuda_device: int | None = option(
+        None,
+        help="Which CUDA device, with --device cuda.",
+        group=Group.MODEL,
+        absent="0",
+        low=0,
+        high=999,
+    )
+    metal_device: int | None = option(
+        None,
+        help="Which Metal device, with --device metal; PyTorch uses one.",
+        group=Group.MODEL,
+        absent="0",
+        low=0,
+        high=0,
+    )
+    uri: str | None = option(
+        None,
+        help="Where others reach this worker.",
+        group=Group.SERVER,
+        absent="where it listens",
+    )
+    callback_attempts: int = option(
+        10, help="How often the ready message is tried.", group=Group.SERVER, low=1, high=1000
+    )
+    callback_timeout: float = option(
+        10.0,
+        help="Seconds that the callback's receiver has to answer.",
+        group=Group.SERVER,
+        low=0.01,
+        high=600,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, by_flag=True)
+        for kind, index in (("cuda", self.cuda_device), ("metal", self.metal_device)):
+            if index is not None and self.device != kind:
+                raise InvalidRequest(
+                    f"--{kind}-device {index} goes with --device {kind}, not with --device "
+                    f"{self.device}",
+                    param=f"{kind}_device",
+                )
+        if self.uri is not None:
+            parse_target(self.uri, option="--uri")
+
+
+def _row(field: dataclasses.Field[Any], hint: Any) -> OptionRow:
+    facts: Option = field.metadata["option"]
+    is_repeated = get_origin(hint) is tuple
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    [kind] = [
+        part
+        for part in (get_args(hint)[:1] if is_repeated else parts)
+        if part is not type(None) and not (facts.accepts_auto and part is str)
+    ]
+    return OptionRow(
+        name=field.name,
+        hint=hint,
+        kind=kind,
+        default=field.default,
+        is_optional=type(None) in parts,
+        is_repeated=is_repeated,
+        facts=facts,
+    )
+
+
+def _is_allowed(row: OptionRow, value: Any) -> bool:
+    facts = row.facts
+    if value is None:
+        return row.is_optional
+    if row.is_repeated:
+        return isinstance(value, tuple) and all(_is_one_allowed(row, each) for each in value)
+    if facts.accepts_auto and not row.is_optional and value == "auto":
+        return True
+    return _is_one_allowed(row, value)
+
+
+def _is_one_allowed(row: OptionRow, value: Any) -> bool:
+    facts = row.facts
+    if row.kind is bool:
+        return isinstance(value, bool)
+    if row.kind in (int, float):
+        is_number = isinstance(value, int if row.kind is int else int | float)
+        if not is_number or isinstance(value, bool):
+            return False
+        return (facts.low is None or facts.low <= value) and (
+            facts.high is None or value <= facts.high
+        )
+    if facts.choices:
+        return value in facts.choices
+    if not isinstance(value, row.kind):
         return False
-    return low <= value <= high
+    return facts.pattern is None or facts.pattern.fullmatch(value) is not None
+
+
+def _expected(row: OptionRow) -> str:
+    """Return what an option may be, in words."""
+    facts = row.facts
+    if facts.expected:
+        return facts.expected
+    if facts.choices:
+        return "one of " + ", ".join(facts.choices)
+    if row.kind is bool:
+        return "true or false"
+    if row.kind in (int, float):
+        kind = "an integer" if row.kind is int else "a number"
+        return f"{'auto, or ' if facts.accepts_auto else ''}{kind} {bounds(facts)}"
+    return f"of type {row.kind.__name__}"
+
+
+def bounds(facts: Option) -> str:
+    """Return the bounds of a number in words."""
+    return f"from {_plain(facts.low)} to {_plain(facts.high)}"
+
+
+def _plain(number: float | None) -> str:
+    return f"{number:.15g}" if isinstance(number, float) else str(number)
 
 
 def _refuse(name: str, value: object, expected: str) -> InvalidRequest:
-    return InvalidRequest(f"{name} must be {expected}, not {value!r}", param=name)
+    flag = table(ServerOptions)[name].flag
+    return InvalidRequest(f"{flag} must be {expected}, not {value!r}", param=name)

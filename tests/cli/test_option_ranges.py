@@ -25,6 +25,7 @@ IN_RANGE = {
     "min_p": ("0",),
     "top_p": ("0",),
     "priority_aging": ("0",),
+    "step_target_ms": ("0",),
     "port": ("0",),
     "cuda_device": ("0",),
     "metal_device": ("0",),

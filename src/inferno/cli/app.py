@@ -11,6 +11,7 @@ from inferno.cli import bench
 from inferno.cli.doctor import doctor
 from inferno.cli.generate import generate
 from inferno.cli.numbers import reads_numbers
+from inferno.cli.options import GroupedCommand
 from inferno.cli.play import play
 from inferno.cli.serve import serve
 from inferno.cli.verify import verify
@@ -25,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _command in (generate, play, serve, worker, doctor, verify):
-    app.command()(reads_numbers(_command))
+    app.command(cls=GroupedCommand)(reads_numbers(_command))
 app.add_typer(bench.app)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,22 +16,11 @@ from inferno.bench.run import run
 from inferno.cli.bench_serve import serve
 from inferno.cli.manners import one_line_errors
 from inferno.cli.model_options import (
-    AllowUnknownConfig,
-    CacheDType,
-    ComputeDType,
     Debug,
-    DType,
-    KVDType,
-    LoadFormat,
-    PriorityAging,
-    Quantization,
-    Quantize,
     Revision,
-    StepTarget,
-    Threads,
-    step_target,
 )
 from inferno.cli.numbers import reads_numbers
+from inferno.cli.options import GroupedCommand, options_of, takes_options
 from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -39,16 +28,13 @@ from inferno.requests import SamplingParams
 
 _MOST_TOKENS = 2**20
 _MOST_REQUESTS = 2**16
+# The engine's options that change what is measured: of one request, and of many.
+_OF_ONE = ("threads", "dtype", "quantize", "load_format", "allow_unknown_config", "kv_dtype")
+_OF_MANY = ("max_num_seqs", "max_num_batched_tokens", "priority_aging", "step_target_ms")
 
 Model = Annotated[
     str,
     typer.Option("--model", "-m", help="A model's folder, a Hugging Face id, or demo (embedded)."),
-]
-Weights = Annotated[
-    LoadFormat,
-    typer.Option(
-        "--load-format", help="dummy: random weights; the folder needs no more than config.json."
-    ),
 ]
 PromptTokens = Annotated[
     int, typer.Option(help="Random tokens of each prompt.", min=1, max=_MOST_TOKENS)
@@ -65,38 +51,26 @@ def bench() -> None:
     """Measure how fast a model runs on this machine's CPU, or how a server does under load."""
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 @reads_numbers
+@takes_options(EngineOptions, only=_OF_ONE)
 def latency(
     model: Model = "demo",
     prompt_tokens: PromptTokens = 128,
     max_tokens: Annotated[int, typer.Option(help="New tokens.", min=2, max=_MOST_TOKENS)] = 64,
     num_runs: NumRuns = 5,
-    load_format: Weights = LoadFormat.safetensors,
-    quantize: Quantize = Quantization.none,
-    kv_dtype: CacheDType = KVDType.auto,
-    dtype: ComputeDType = DType.auto,
-    threads: Threads = None,
     seed: RunSeed = 0,
     revision: Revision = None,
-    allow_unknown_config: AllowUnknownConfig = False,
     as_json: AsJson = False,
     debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Measure one request at a time: cold start, first token, tokens per second."""
-    options = {
-        "load_format": load_format,
-        "quantize": quantize,
-        "kv_dtype": kv_dtype,
-        "dtype": dtype,
-        "threads": threads,
-        "allow_unknown_config": allow_unknown_config,
-    }
     with one_line_errors(debug=debug):
         job = Job(
             kind=Kind.LATENCY,
             model=str(find_model_folder(model, revision)),
-            options=options,
+            options=options_of(EngineOptions, given),
             num_requests=1,
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
@@ -106,8 +80,9 @@ def latency(
         _measure(job, model, as_json=as_json, debug=debug)
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 @reads_numbers
+@takes_options(EngineOptions, only=(*_OF_ONE, *_OF_MANY))
 def throughput(
     model: Model = "demo",
     num_requests: Annotated[
@@ -118,39 +93,18 @@ def throughput(
         int, typer.Option(help="New tokens of each request.", min=1, max=_MOST_TOKENS)
     ] = 64,
     num_runs: NumRuns = 3,
-    load_format: Weights = LoadFormat.safetensors,
-    quantize: Quantize = Quantization.none,
-    kv_dtype: CacheDType = KVDType.auto,
-    dtype: ComputeDType = DType.auto,
-    threads: Threads = None,
-    max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
-    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens computed per step.")] = 512,
-    priority_aging: PriorityAging = 0.1,
-    step_target_ms: StepTarget = "auto",
     seed: RunSeed = 0,
     revision: Revision = None,
-    allow_unknown_config: AllowUnknownConfig = False,
     as_json: AsJson = False,
     debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Measure many requests at once: requests and tokens per second."""
-    options = {
-        "load_format": load_format,
-        "quantize": quantize,
-        "kv_dtype": kv_dtype,
-        "dtype": dtype,
-        "threads": threads,
-        "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens,
-        "priority_aging": priority_aging,
-        "step_target_ms": step_target(step_target_ms),
-        "allow_unknown_config": allow_unknown_config,
-    }
     with one_line_errors(debug=debug):
         job = Job(
             kind=Kind.THROUGHPUT,
             model=str(find_model_folder(model, revision)),
-            options=options,
+            options=options_of(EngineOptions, given),
             num_requests=num_requests,
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
@@ -160,7 +114,7 @@ def throughput(
         _measure(job, model, as_json=as_json, debug=debug)
 
 
-app.command()(reads_numbers(serve))
+app.command(cls=GroupedCommand)(reads_numbers(serve))
 
 
 def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:

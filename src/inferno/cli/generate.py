@@ -14,47 +14,28 @@ import typer
 import inferno
 from inferno.cli.manners import one_line_errors, say
 from inferno.cli.model_options import (
-    AllowUnknownConfig,
-    Attention,
-    AttentionAlgorithm,
-    BlockSize,
-    CacheDType,
-    ComputeDType,
-    Cuda,
     Debug,
-    Device,
-    DType,
-    KVDType,
-    LoadFormat,
-    LoadFormatOption,
-    MaxNumBatchedTokens,
     MaxTokens,
     MinP,
-    NumBlocks,
-    PriorityAging,
-    Quantization,
-    Quantize,
     ReasoningEffort,
     RepetitionPenalty,
     Revision,
     Seed,
-    StepTarget,
     Stop,
     Temperature,
-    Threads,
     TopK,
     TopP,
     Verbose,
-    device_name,
-    given,
     load_model,
     log_to_stderr,
-    step_target,
+    set_values,
     template_args,
 )
+from inferno.cli.options import options_of, takes_options
 from inferno.cli.terminal import has_colours, is_terminal, print_text, summary_table, terminal_size
 from inferno.cli.word_wrap import DIM, WordWrap
 from inferno.errors import InvalidRequest
+from inferno.options import EngineOptions
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Chunk, Completion
 from inferno.text.parsers.choose import Dialect
@@ -63,6 +44,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 _MOST_SHOWN = 4000  # characters of a prompt, before the text that continues it
 
 
+@takes_options(EngineOptions, without=("max_model_len", "prefix_cache"))
 def generate(
     model: Annotated[
         str,
@@ -95,36 +77,22 @@ def generate(
     reasoning_effort: ReasoningEffort = None,
     priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Revision = None,
-    device: Device = None,
-    cuda: Cuda = False,
-    threads: Threads = None,
-    dtype: ComputeDType = DType.auto,
-    quantize: Quantize = Quantization.none,
-    kv_dtype: CacheDType = KVDType.auto,
-    block_size: BlockSize = 16,
-    num_blocks: NumBlocks = None,
-    max_num_seqs: Annotated[int, typer.Option(help="Sequences computed at once.")] = 64,
-    max_num_batched_tokens: MaxNumBatchedTokens = 512,
-    priority_aging: PriorityAging = 0.1,
-    step_target_ms: StepTarget = "auto",
-    attention: AttentionAlgorithm = Attention.auto,
-    load_format: LoadFormatOption = LoadFormat.safetensors,
-    allow_unknown_config: AllowUnknownConfig = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as each prompt is done.")
     ] = False,
     verbose: Verbose = False,
     debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Complete one prompt, as a stream, or many at once."""
     with one_line_errors(debug=debug):
-        where = device_name(device, cuda)
+        options = options_of(EngineOptions, given)
         if reasoning_effort is not None and not chat:
             raise InvalidRequest("--reasoning-effort goes with --chat", param="reasoning_effort")
         if verbose:
             log_to_stderr()
         prompts = _read_prompts(prompt or [], prompts_file)
-        chosen = given(
+        chosen = set_values(
             max_tokens=max_tokens,
             temperature=temperature,
             top_k=top_k,
@@ -135,24 +103,7 @@ def generate(
             stop=stop or None,
         )
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
-        llm = load_model(
-            model,
-            revision=revision,
-            device=where,
-            dtype=dtype,
-            quantize=quantize,
-            kv_dtype=kv_dtype,
-            threads=threads,
-            block_size=block_size,
-            num_blocks=num_blocks,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            priority_aging=priority_aging,
-            step_target_ms=step_target(step_target_ms),
-            attention=attention,
-            load_format=load_format,
-            allow_unknown_config=allow_unknown_config,
-        )
+        llm = load_model(model, revision=revision, **options)
         params = replace(llm.default_params, **chosen)
         chat_args = template_args(llm, reasoning_effort)
         _run(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import reprlib
 from collections.abc import Callable
 from copy import copy
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from typer.models import ParameterInfo
@@ -14,6 +15,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Number = int | float
 
 _KINDS: dict[Any, str] = {int: "an integer", float: "a number"}
+_NOT_AUTO = object()
 
 
 def reads_numbers(command: Command) -> Command:
@@ -22,9 +24,42 @@ def reads_numbers(command: Command) -> Command:
     An option with `min` and `max` is held to them. The bounds of the others stand where their
     values are used, and are refused there.
     """
-    hints = get_type_hints(command, include_extras=True)
-    command.__annotations__ = {name: _with_reader(hint) for name, hint in hints.items()}
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [
+        each.replace(annotation=_with_reader(each.annotation))
+        for each in signature.parameters.values()
+        if each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
     return command
+
+
+def read_number(
+    kind: type[Number], low: Number | None, high: Number | None, *, or_auto: Any = _NOT_AUTO
+) -> Callable[[str | Number], Any]:
+    """Return what reads a number within bounds, or refuses it by what was given and expected.
+
+    or_auto     what the word `auto` stands for, if it may be given.
+    """
+    expected = "" if or_auto is _NOT_AUTO else "auto, or "
+    expected += _KINDS[kind]
+    if low is not None and high is not None:
+        expected += f" from {_plain(kind(low))} to {_plain(kind(high))}"
+
+    def read(given: str | Number) -> Any:
+        if given == "auto" and or_auto is not _NOT_AUTO:
+            return or_auto
+        try:
+            number = kind(given)
+        except ValueError:
+            raise _refuse(given, expected) from None
+        is_inside = (low is None or low <= number) and (high is None or number <= high)
+        if not is_inside:
+            raise _refuse(given, expected)
+        return number
+
+    return read
 
 
 def _with_reader(hint: Any) -> Any:
@@ -36,29 +71,13 @@ def _with_reader(hint: Any) -> Any:
     if not kinds or not isinstance(info, ParameterInfo) or info.parser is not None:
         return hint
     info = copy(info)
-    info.parser = _reader(kinds[0], info.min, info.max)
+    info.parser = read_number(kinds[0], info.min, info.max)
     info.metavar = info.metavar or f"<{kinds[0].__name__}>"
     return Annotated[annotation, info]
 
 
-def _reader(
-    kind: type[Number], low: Number | None, high: Number | None
-) -> Callable[[str | Number], Number]:
-    expected = _KINDS[kind]
-    if low is not None and high is not None:
-        expected += f" from {kind(low)} to {kind(high)}"
-
-    def read(given: str | Number) -> Number:
-        try:
-            number = kind(given)
-        except ValueError:
-            raise _refuse(given, expected) from None
-        is_inside = (low is None or low <= number) and (high is None or number <= high)
-        if not is_inside:
-            raise _refuse(given, expected)
-        return number
-
-    return read
+def _plain(number: Number) -> str:
+    return f"{number:.15g}" if isinstance(number, float) else str(number)
 
 
 def _refuse(given: str | Number, expected: str) -> typer.BadParameter:

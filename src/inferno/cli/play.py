@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from inferno.cli.manners import one_line_errors
 from inferno.cli.model_options import (
-    AllowUnknownConfig,
-    CacheDType,
-    ComputeDType,
-    Cuda,
     Debug,
-    Device,
-    DType,
-    KVDType,
     MinP,
-    NumBlocks,
-    Quantization,
-    Quantize,
     ReasoningEffort,
     RepetitionPenalty,
     Revision,
     Seed,
     Stop,
     Temperature,
-    Threads,
     TopK,
     TopP,
     Verbose,
-    device_name,
-    given,
     log_to_stderr,
+    set_values,
 )
+from inferno.cli.options import options_of, takes_options
 from inferno.errors import InvalidRequest
+from inferno.options import EngineOptions, Group
 from inferno.requests import SamplingParams
 
+# What matters where requests share steps, or to who measures.
+_FOR_MANY = (
+    *("block_size", "max_num_seqs", "max_num_batched_tokens", "priority_aging"),
+    *("step_target_ms", "attention", "load_format"),
+)
 
+
+@takes_options(EngineOptions, without=_FOR_MANY)
 def play(
     model: Annotated[
         str | None,
@@ -49,7 +46,11 @@ def play(
     system: Annotated[str, typer.Option(help="The system prompt.", show_default="none")] = "",
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="Tokens of an answer at most.", show_default="the rest of the context"),
+        typer.Option(
+            help="Tokens of an answer at most.",
+            show_default="the rest of the context",
+            rich_help_panel=Group.SAMPLING,
+        ),
     ] = None,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -60,23 +61,9 @@ def play(
     stop: Stop = None,
     reasoning_effort: ReasoningEffort = None,
     revision: Revision = None,
-    device: Device = None,
-    cuda: Cuda = False,
-    threads: Threads = None,
-    dtype: ComputeDType = DType.auto,
-    quantize: Quantize = Quantization.none,
-    kv_dtype: CacheDType = KVDType.auto,
-    num_blocks: NumBlocks = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Context in tokens.", show_default="the model's")
-    ] = None,
-    no_prefix_cache: Annotated[
-        bool,
-        typer.Option("--no-prefix-cache", help="Compute the whole conversation at every turn."),
-    ] = False,
-    allow_unknown_config: AllowUnknownConfig = False,
     verbose: Verbose = False,
     debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Chat with a model. With a pipe for input, each line is a message."""
     with one_line_errors(debug=debug):
@@ -84,22 +71,14 @@ def play(
             log_to_stderr()
         options = {
             "revision": revision,
-            "device": device_name(device, cuda),
-            "dtype": dtype,
-            "quantize": quantize,
-            "kv_dtype": kv_dtype,
-            "threads": threads,
-            "num_blocks": num_blocks,
-            "max_model_len": max_model_len,
+            **options_of(EngineOptions, given),
             "max_num_seqs": 1,  # the KV cache then holds one conversation
-            "prefix_cache": not no_prefix_cache,
-            "allow_unknown_config": allow_unknown_config,
         }
         if revision is not None and model is None:
             raise InvalidRequest(
                 "--revision goes with a model's Hugging Face id: name the model", param="revision"
             )
-        sampling = given(
+        sampling = set_values(
             max_tokens=max_tokens,
             temperature=temperature,
             top_k=top_k,

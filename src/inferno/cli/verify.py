@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,26 +15,22 @@ from rich.console import Console
 from inferno import verify as verification
 from inferno.cli.manners import one_line_errors
 from inferno.cli.model_options import (
-    AllowUnknownConfig,
-    ComputeDType,
-    Cuda,
     Debug,
-    Device,
-    DType,
-    Quantization,
-    Quantize,
     Revision,
-    Threads,
-    device_name,
 )
+from inferno.cli.options import options_of, takes_options
 from inferno.cli.terminal import print_text, terminal_size
 from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder
+from inferno.options import EngineOptions
 from inferno.verify.options import VerifyOptions
 from inferno.verify.report import as_json as report_as_json
 from inferno.verify.report import as_table
 
 
+@takes_options(
+    EngineOptions, only=("device", "threads", "dtype", "quantize", "allow_unknown_config")
+)
 def verify(
     model: Annotated[
         str, typer.Argument(help="A model's folder, a Hugging Face id, or demo (embedded).")
@@ -71,15 +67,10 @@ def verify(
     invariance: Annotated[
         int, typer.Option(help="Compare that many random schedules as well.")
     ] = 0,
-    quantize: Quantize = Quantization.none,
     revision: Revision = None,
-    device: Device = None,
-    cuda: Cuda = False,
-    threads: Threads = None,
-    dtype: ComputeDType = DType.auto,
-    allow_unknown_config: AllowUnknownConfig = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, every number.")] = False,
     debug: Debug = False,
+    **given: Any,
 ) -> None:
     """Compare a model's forward pass with an independent one, step by step.
 
@@ -90,10 +81,6 @@ def verify(
             model=find_model_folder(model, revision),
             name=model,
             against=against,
-            device=device_name(device, cuda),
-            dtype=dtype,
-            quantize=quantize,
-            threads=threads,
             prompt=prompt,
             layers=_read_layers(layers),
             tolerance=tolerance,
@@ -101,7 +88,7 @@ def verify(
             quality=quality,
             threshold=threshold,
             invariance=invariance,
-            allow_unknown_config=allow_unknown_config,
+            **options_of(EngineOptions, given),
         )
         with _telling() as tell:
             report = verification.verify(options, tell)

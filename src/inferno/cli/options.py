@@ -1,0 +1,178 @@
+"""Commands' options from the tables of `inferno.options`, and what was given as their values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from inferno.cli.numbers import read_number
+from inferno.errors import InvalidRequest
+from inferno.options import Group, OptionRow, table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_KEYWORDS = inspect.Parameter.KEYWORD_ONLY
+
+
+def takes_options(
+    kind: type, *, only: Container[str] | None = None, without: Container[str] = ()
+) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command the options of a table.
+
+    The command takes them as `**given`, for `options_of`. Beside `--device` goes `--cuda`.
+
+    only, without   names of options; by default the command gets all that commands may have.
+    """
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        given = list(signature.parameters.values())
+        assert given[-1].kind is inspect.Parameter.VAR_KEYWORD, "for what the options say"
+        added = [
+            parameter
+            for row in table(kind).values()
+            if not row.facts.is_python_only
+            and row.name not in without
+            and (only is None or row.name in only)
+            for parameter in _parameters(row)
+        ]
+        set_parameters(command, [*given[:-1], *added, given[-1]])
+        return command
+
+    return decorate
+
+
+def set_parameters(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    """Let a command have these parameters for all who ask, typer among them."""
+    signature = inspect.Signature(
+        sorted(parameters, key=lambda each: each.kind), __validate_parameters__=False
+    )
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+
+
+def options_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table's options among what a command was given, for its class."""
+    found = {}
+    for row in table(kind).values():
+        name = _name(row)
+        if name not in given:
+            continue
+        value = given[name]
+        if row.is_repeated:
+            if not value:
+                continue
+            value = tuple(value)
+        elif _is_negated(row):
+            value = not value
+        elif isinstance(value, StrEnum):
+            value = value.value
+        elif value is None and not row.is_optional:
+            continue
+        found[row.name] = value
+    if given.get("cuda"):
+        found["device"] = _with_cuda(found.get("device"))
+    return found
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help shows its options under the headings of their groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for the arguments and one for each group of options."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            heading = "Arguments"
+            if isinstance(parameter, TyperOption):
+                heading = parameter.rich_help_panel or Group.GENERAL
+            sections.setdefault(heading, []).append(record)
+        for heading in ("Arguments", Group.GENERAL, *Group):
+            if rows := sections.pop(heading, None):
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+        assert not sections, f"headings that are no groups: {list(sections)}"
+
+
+def _parameters(row: OptionRow) -> Iterator[inspect.Parameter]:
+    yield inspect.Parameter(
+        _name(row),
+        _KEYWORDS,
+        default=_default(row),
+        annotation=Annotated[_annotation(row), _info(row)],
+    )
+    if row.name == "device" and not row.facts.choices:
+        info = typer.Option("--cuda", help="Short for --device cuda.", rich_help_panel=Group.MODEL)
+        yield inspect.Parameter("cuda", _KEYWORDS, default=False, annotation=Annotated[bool, info])
+
+
+def _info(row: OptionRow) -> Any:
+    facts = row.facts
+    return typer.Option(
+        *(facts.flags or (row.flag,)),
+        help=facts.help + (" May be repeated." if row.is_repeated else ""),
+        show_default=facts.absent if facts.absent is not None else True,
+        rich_help_panel=facts.group,
+        **_reading(row),
+    )
+
+
+def _reading(row: OptionRow) -> dict[str, Any]:
+    """Return how typer is to read a number: within its bounds, or the word auto."""
+    facts = row.facts
+    if row.kind not in (int, float):
+        return {}
+    bounds = {"min": facts.low, "max": facts.high, "metavar": facts.metavar}
+    if not facts.accepts_auto:
+        return bounds
+    reader = read_number(float, facts.low, facts.high, or_auto=row.default)
+    return {**bounds, "parser": reader}
+
+
+def _annotation(row: OptionRow) -> Any:
+    if row.is_repeated:
+        return list[row.kind] | None  # type: ignore[name-defined]
+    kind = _choices(row) if row.facts.choices else row.kind
+    return kind | None if row.facts.absent is not None else kind
+
+
+@cache
+def _choices(row: OptionRow) -> type[StrEnum]:
+    return StrEnum(row.name, list(row.facts.choices))  # type: ignore[return-value]
+
+
+def _default(row: OptionRow) -> Any:
+    if row.is_repeated or row.facts.absent is not None:
+        return None
+    if _is_negated(row):
+        return False
+    if row.facts.choices and isinstance(row.default, str):
+        return _choices(row)(row.default)
+    is_needed = not isinstance(row.default, int | float | str | Path | None)
+    return inspect.Parameter.empty if is_needed else row.default
+
+
+def _name(row: OptionRow) -> str:
+    """Return the name of a command's parameter: the flag's, where that says the opposite."""
+    if _is_negated(row) or row.is_repeated:
+        return row.flag.removeprefix("--").replace("-", "_")
+    return row.name
+
+
+def _is_negated(row: OptionRow) -> bool:
+    return row.flag.startswith("--no-")
+
+
+def _with_cuda(device: str | None) -> str:
+    """Return the device that --device and --cuda ask for together."""
+    if device not in (None, "cuda"):
+        raise InvalidRequest(f"--cuda and --device {device} contradict each other", param="device")
+    return "cuda"
