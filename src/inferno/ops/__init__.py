@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
-from inferno.ops.backends import BACKENDS, backend
+from inferno.ops.dispatch import BACKENDS, backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.draw_rule import DrawRule, DrawRules
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from inferno.ops.backends import BACKENDS, backend
+from inferno.ops.dispatch import BACKENDS, backend
 from inferno.ops.draw_rule import DrawRule, DrawRules
 from inferno.ops.philox import Purpose
 
