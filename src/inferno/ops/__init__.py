@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
-from inferno.ops.dispatch import BACKENDS, backend
+from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
+from inferno.ops.dispatch import BACKENDS, backend_of
 from inferno.ops.draw_rule import DrawRule, DrawRules
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
 from inferno.ops.philox import Purpose
@@ -28,9 +29,10 @@ from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top
 __all__ = [
     "BACKENDS",
     "FILL_ROWS",
-    "OPS",
+    "FORWARD_OPS",
     "Activation",
     "AttentionKind",
+    "Backend",
     "Batch",
     "ClampedSwiGLU",
     "DrawRule",
@@ -79,20 +81,6 @@ __all__ = [
     "uniform",
 ]
 
-# What a forward pass computes; the rest is about memory, how to run, and tokens.
-OPS = (
-    "embedding",
-    "cos_sin",
-    "rms_norm",
-    "add_rms_norm",
-    "linear",
-    "gated_linear",
-    "rotate_and_store",
-    "attention",
-    "route",
-    "experts",
-)
-
 
 def begin(
     shape: torch.Size, dtype: torch.dtype, device: torch.device, *, quantize: str | None = None
@@ -101,29 +89,25 @@ def begin(
 
     None where the device's kernels want weights of that shape and dtype as they are.
     """
-    result: Fillable | None = BACKENDS[device.type].begin(shape, dtype, quantize)
-    return result
+    return BACKENDS[device.type].begin(shape, dtype, quantize=quantize)
 
 
-def restore(stored: Stored) -> Fillable:
+def restore(stored: Stored) -> Prepared:
     """The prepared weight that `Fillable.stored` described, over its memory, on the CPU.
 
     Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
     """
-    result: Fillable = BACKENDS["cpu"].restore(stored)
-    return result
+    return BACKENDS["cpu"].restore(stored)
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
     """Memory [num_bytes] uint8 on the CPU, as aligned as kernels want it."""
-    result: Tensor = BACKENDS["cpu"].aligned_memory(num_bytes)
-    return result
+    return BACKENDS["cpu"].aligned_memory(num_bytes)
 
 
 def checksum(part: Tensor) -> int:
     """A fast checksum of bytes on the CPU: it finds damage, not forgery."""
-    result: int = BACKENDS["cpu"].checksum(part)
-    return result
+    return BACKENDS["cpu"].checksum(part)
 
 
 def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared | PreparedExperts:
@@ -131,15 +115,12 @@ def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared
 
     quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
     """
-    result: Tensor | Prepared | PreparedExperts
-    result = backend(values).prepare(values, quantize=quantize)
-    return result
+    return backend_of(values).prepare(values, quantize=quantize)
 
 
 def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
     """MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
-    result: MXFP4Weight | PreparedExperts = backend(values.blocks).prepare_experts(values)
-    return result
+    return backend_of(values.blocks).prepare_experts(values)
 
 
 def kernel_context(num_threads: int) -> KernelContext:
@@ -148,8 +129,7 @@ def kernel_context(num_threads: int) -> KernelContext:
     Any number of them may be at work at once, each in a thread that has entered it; they take turns
     with the processor's cores. In a thread that entered none, ops run on that thread alone.
     """
-    result: KernelContext = BACKENDS["cpu"].kernel_context(num_threads)
-    return result
+    return BACKENDS["cpu"].kernel_context(num_threads)
 
 
 def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
@@ -157,14 +137,12 @@ def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
 
     context  in which they are recorded and run.
     """
-    result: Recorder | None = BACKENDS[device.type].recorder(context)
-    return result
+    return BACKENDS[device.type].recorder(context)
 
 
 def can_quantize(device: torch.device) -> bool:
     """Whether the device has kernels for int8 and int4."""
-    result: bool = BACKENDS[device.type].QUANTIZES
-    return result
+    return BACKENDS[device.type].can_quantize()
 
 
 def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
@@ -172,14 +150,12 @@ def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
 
     With a dtype it is what computes such activations.
     """
-    result: str = BACKENDS[device.type].level(dtype)
-    return result
+    return BACKENDS[device.type].level(dtype)
 
 
 def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
     """Say in words what computes the attention of such activations on that device."""
-    result: str = BACKENDS[device.type].describe_attention(kind, dtype)
-    return result
+    return BACKENDS[device.type].describe_attention(kind, dtype)
 
 
 def empty_cache(
@@ -190,8 +166,7 @@ def empty_cache(
     int8 needs kernels (`can_quantize`).
     """
     with device:
-        result: LayerKV = BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
-    return result
+        return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
@@ -200,14 +175,12 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
     num_bytes  at most, of all caches together.
     It goes on until it is done or the returned object is gone.
     """
-    result: object = BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
-    return result
+    return BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
     """Rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
-    result: Tensor = backend(ids_T).embedding(ids_T, weight_VE)
-    return result
+    return backend_of(ids_T).embedding(ids_T, weight_VE)
 
 
 def linear(
@@ -218,8 +191,7 @@ def linear(
     out: Tensor | None = None,
 ) -> Tensor:
     """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
-    result: Tensor = backend(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
-    return result
+    return backend_of(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
 
 
 def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
@@ -227,8 +199,7 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 
     The normalized value is rounded to x's dtype before it meets the weight, as checkpoints expect.
     """
-    result: Tensor = backend(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
-    return result
+    return backend_of(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
 
 
 def add_rms_norm(
@@ -238,8 +209,7 @@ def add_rms_norm(
 
     None is the empty stream before the first block: it gives (rms_norm(x), x).
     """
-    result: tuple[Tensor, Tensor] = backend(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
-    return result
+    return backend_of(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
 
 
 def gated_linear(
@@ -249,8 +219,7 @@ def gated_linear(
 
     SwiGLU's two products and what joins them (arXiv:2002.05202).
     """
-    result: Tensor = backend(x_TI).gated_linear(x_TI, weight_OI, bias_O)
-    return result
+    return backend_of(x_TI).gated_linear(x_TI, weight_OI, bias_O)
 
 
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
@@ -258,8 +227,7 @@ def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor
 
     D/2 cosines, then D/2 sines.
     """
-    result: Tensor = backend(positions_T).cos_sin(positions_T, frequencies_D, factor)
-    return result
+    return backend_of(positions_T).cos_sin(positions_T, frequencies_D, factor)
 
 
 def rotate_and_store(
@@ -280,10 +248,9 @@ def rotate_and_store(
                 Pair i of a head is (i, i + D/2), as Hugging Face checkpoints lay them out.
     Returns the rotated q_THD. Stages: rms_norm, rotate, store.
     """
-    result: Tensor = backend(q_THD).rotate_and_store(
+    return backend_of(q_THD).rotate_and_store(
         q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, q_norm_D=q_norm_D, k_norm_D=k_norm_D, eps=eps
     )
-    return result
 
 
 def attention(
@@ -301,10 +268,7 @@ def attention(
     the cache as stored. Query head h reads key/value head h // (H / K). softmax(scale * q k) in
     float32; a sink is one more logit per head that takes probability and gives no value.
     """
-    result: Tensor = backend(q_THD).attention(
-        q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out
-    )
-    return result
+    return backend_of(q_THD).attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
 
 
 def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
@@ -313,10 +277,7 @@ def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Ten
     The highest logits are chosen; of equal ones, the expert of lower index. Weights are the softmax
     over the chosen logits where renormalized, else those of the softmax over all; in float32.
     """
-    result: tuple[Tensor, Tensor] = backend(logits_TX).route(
-        logits_TX, num_chosen, renormalize=renormalize
-    )
-    return result
+    return backend_of(logits_TX).route(logits_TX, num_chosen, renormalize=renormalize)
 
 
 def experts(
@@ -339,7 +300,7 @@ def experts(
     rounded to x's dtype. Each token's sum is made in float32, from rank 0 on. A packed weight is
     unpacked a tile at a time, never as a whole. Stages: multiply, activate, multiply, combine.
     """
-    result: Tensor = backend(x_TE).experts(
+    return backend_of(x_TE).experts(
         x_TE,
         experts_TA,
         weights_TA,
@@ -350,4 +311,3 @@ def experts(
         down_bias_XE=down_bias_XE,
         out=out,
     )
-    return result

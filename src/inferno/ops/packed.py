@@ -26,7 +26,7 @@ MX_BLOCK = 32  # values that share a scale
 MX_BLOCK_BYTES = MX_BLOCK // 2
 
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_ELEMENTS = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
+ELEMENTS = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 _LARGEST_EXPONENT = 2  # of an element: 4 = 2^2
 _SCALE_BIAS = 127
 
@@ -152,7 +152,7 @@ def _element_codes(values: Tensor) -> Tensor:
 @cache
 def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
     """By byte, its two elements as the bits of one integer: taken together, they cost half."""
-    pairs = [[_ELEMENTS[byte & 15], _ELEMENTS[byte >> 4]] for byte in range(256)]
+    pairs = [[ELEMENTS[byte & 15], ELEMENTS[byte >> 4]] for byte in range(256)]
     integer = torch.int32 if dtype.itemsize == 2 else torch.int64
     return torch.tensor(pairs, dtype=dtype, device=device).view(integer).squeeze(1)
 

@@ -18,11 +18,15 @@ from inferno.ops.paged_attention import attention, describe
 from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext
 from inferno.ops.sampling import largest, log_probabilities, top_tokens
+from inferno.ops.stored import aligned_memory, checksum, restore
 
 __all__ = [
     "add_rms_norm",
+    "aligned_memory",
     "attention",
     "begin",
+    "can_quantize",
+    "checksum",
     "cos_sin",
     "describe_attention",
     "draw",
@@ -40,6 +44,7 @@ __all__ = [
     "prepare",
     "prepare_experts",
     "recorder",
+    "restore",
     "rms_norm",
     "rotate",
     "rotate_and_store",
@@ -49,14 +54,16 @@ __all__ = [
     "uniform",
 ]
 
-QUANTIZES = False
-
 
 class _TorchContext(nullcontext[None]):
     """PyTorch keeps threads and memory itself, for the whole process."""
 
     def release_memory(self) -> None:
         pass
+
+
+def can_quantize() -> bool:
+    return False
 
 
 def level(dtype: torch.dtype | None = None) -> str:
@@ -72,7 +79,7 @@ def kernel_context(num_threads: int) -> KernelContext:
     return _TorchContext()
 
 
-def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> None:
+def begin(shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None) -> None:
     return None
 
 

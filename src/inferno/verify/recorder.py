@@ -11,7 +11,6 @@ import contextlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, Protocol, cast
 
 import torch
@@ -101,7 +100,7 @@ def recording(watcher: Watcher) -> Iterator[Recording]:
     ]
     backends = dict(ops.BACKENDS)
     for kind, backend in backends.items():
-        ops.BACKENDS[kind] = cast(ModuleType, _Watched(backend, found, watcher))
+        ops.BACKENDS[kind] = cast(ops.Backend, _Watched(backend, found, watcher))
     try:
         yield found
     finally:
@@ -113,14 +112,14 @@ def recording(watcher: Watcher) -> Iterator[Recording]:
 class _Watched:
     """A backend that tells of the calls it passes on."""
 
-    def __init__(self, backend: ModuleType, found: Recording, watcher: Watcher) -> None:
+    def __init__(self, backend: ops.Backend, found: Recording, watcher: Watcher) -> None:
         self._backend = backend
         self._found = found
         self._watcher = watcher
 
     def __getattr__(self, op: str) -> Any:
         compute = getattr(self._backend, op)
-        if not callable(compute):
+        if op not in ops.FORWARD_OPS:
             return compute
 
         def watched(*args: Any, **kwargs: Any) -> Any:

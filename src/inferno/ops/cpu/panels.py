@@ -15,10 +15,10 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
 from inferno.ops.packed import FILL_ROWS, MXFP4Weight, Stored
+from inferno.ops.stored import aligned_memory
 
 PANEL = FILL_ROWS
 GROUP = 32
-_ALIGNMENT = 64
 
 
 class Packing(IntEnum):
@@ -149,7 +149,9 @@ def restore(stored: Stored) -> PanelWeight:
     return _view(packing, shape, dtype, codes, scales)
 
 
-def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> PanelWeight | None:
+def begin(
+    shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
+) -> PanelWeight | None:
     """A weight [O, I] yet to be filled with values of that dtype; None if kernels don't take it."""
     if len(shape) != 2 or dtype not in _FLOATS:
         return None
@@ -194,10 +196,3 @@ def _pack_mxfp4(values: MXFP4Weight) -> PanelWeight:
     blocks, scales = values.blocks.contiguous(), values.scales.contiguous()
     _native.pack_mxfp4(blocks.data_ptr(), scales.data_ptr(), weight.native)
     return weight
-
-
-def aligned_memory(num_bytes: int) -> Tensor:
-    """Memory [num_bytes] uint8 that begins at a multiple of 64."""
-    memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)
-    start = -memory.data_ptr() % _ALIGNMENT
-    return memory[start : start + num_bytes]
