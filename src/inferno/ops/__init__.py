@@ -21,6 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.dispatch import BACKENDS, backend_of
 from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
 from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext, NotRecordable, Program, Recorder
@@ -43,6 +44,7 @@ __all__ = [
     "LayerKV",
     "MXFP4Weight",
     "NotRecordable",
+    "Observer",
     "PlainSwiGLU",
     "Prepared",
     "PreparedExperts",
@@ -69,6 +71,7 @@ __all__ = [
     "level",
     "linear",
     "log_probabilities",
+    "observing",
     "prefault",
     "prepare",
     "prepare_experts",
