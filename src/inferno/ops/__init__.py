@@ -20,10 +20,9 @@ from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
-from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext, NotRecordable, Program, Recorder
 from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top_tokens, uniform
 

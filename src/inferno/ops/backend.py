@@ -14,9 +14,8 @@ from torch import Tensor
 
 from inferno.ops.activation import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
-from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 from inferno.ops.packed import Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
-from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext, Recorder
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from inferno.ops import philox
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.draw_rule import draw, draw_rules
+from inferno.ops.drawing import Purpose
 from inferno.ops.moe import experts, route
 from inferno.ops.packed import MXFP4Weight, Prepared, unpacked
 from inferno.ops.paged_attention import attention, describe
-from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext
 from inferno.ops.sampling import largest, log_probabilities, top_tokens
 from inferno.ops.stored import aligned_memory, checksum, restore

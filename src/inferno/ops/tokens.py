@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.draw_rule import DrawRule, DrawRules
-from inferno.ops.philox import Purpose
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 
 
 def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
