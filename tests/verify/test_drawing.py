@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from inferno.engine import executor, logits, sampler
-from inferno.ops import Purpose, philox
+from inferno.ops import Purpose
+from inferno.ops.reference import philox
 from inferno.requests import SamplingParams
 from inferno.verify.outcome import Row
 from inferno.verify.plain_sampler import Draw, uniform

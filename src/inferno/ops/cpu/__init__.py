@@ -41,7 +41,7 @@ from inferno.ops.cpu.sampling import (
     uniform,
 )
 from inferno.ops.packed import Prepared
-from inferno.ops.stored import aligned_memory
+from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
     "add_rms_norm",

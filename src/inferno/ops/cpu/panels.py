@@ -15,7 +15,7 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
 from inferno.ops.packed import FILL_ROWS, MXFP4Weight, Stored
-from inferno.ops.stored import aligned_memory
+from inferno.ops.reference.stored import aligned_memory
 
 PANEL = FILL_ROWS
 GROUP = 32

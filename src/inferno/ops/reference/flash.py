@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from inferno.errors import InvalidRequest
-from inferno.ops.naive import expand_sinks, group_heads, hide, ungroup_heads
+from inferno.ops.reference.naive import expand_sinks, group_heads, hide, ungroup_heads
 
 LOG2_E = math.log2(math.e)
 

@@ -12,8 +12,9 @@ from enum import Enum, auto
 import torch
 from torch import Tensor
 
-from inferno.ops.drawing import DrawRule, DrawRules
-from inferno.ops.sampling import (
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.reference import philox
+from inferno.ops.reference.sampling import (
     Cut,
     Scale,
     draw_from_all,
@@ -21,6 +22,17 @@ from inferno.ops.sampling import (
     total_mass,
     unit_weight,
 )
+
+
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    numbers_R = philox.uniform(seeds, sample_indices, positions, purpose)
+    return torch.from_numpy(numbers_R).to(device)
 
 
 def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> GroupedRules:

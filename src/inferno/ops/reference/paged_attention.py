@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from inferno.ops.batch import AttentionKind, Batch, LayerKV, first_visible
-from inferno.ops.flash import FlashAttentionConfig, flash_attention
-from inferno.ops.naive import naive_attention
+from inferno.ops.reference.flash import FlashAttentionConfig, flash_attention
+from inferno.ops.reference.naive import naive_attention
 
 FLASH_FROM_SCORES = 1 << 16  # T * L; measured by benchmarks/attention_speed.py
 COPIED_TOKENS = 512  # likewise
