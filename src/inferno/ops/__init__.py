@@ -4,9 +4,9 @@ Shape letters: T tokens of all requests in one row, E model width, I input and O
 F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
 A experts that a token chooses.
 
-The ops stand where kernels want to be fused. `reference` is the specification, in plain torch.
-Where `out` is given the result is written there and returned. What makes tokens of logits stands in
-`tokens`.
+The ops stand where kernels want to be fused. `reference` is the specification, in plain torch;
+`backend.Backend` is what a backend must offer. Where `out` is given the result is written there and
+returned. What makes tokens of logits stands in `tokens`.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ __all__ = [
 def begin(
     shape: torch.Size, dtype: torch.dtype, device: torch.device, *, quantize: str | None = None
 ) -> Fillable | None:
-    """What `prepare` makes of a weight, yet to be filled a few rows at a time.
+    """Return what `prepare` would make of a weight, yet to be filled a few rows at a time.
 
-    None where the device's kernels want weights of that shape and dtype as they are.
+    Returns None where the device's kernels want weights of that shape and dtype as they are.
     """
     return BACKENDS[device.type].begin(shape, dtype, quantize=quantize)
 
 
 def restore(stored: Stored) -> Prepared:
-    """The prepared weight that `Fillable.stored` described, over its memory, on the CPU.
+    """Return the weight that `Fillable.stored` described, on the CPU; it may share that memory.
 
     Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
     """
@@ -103,17 +103,17 @@ def restore(stored: Stored) -> Prepared:
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
-    """Memory [num_bytes] uint8 on the CPU, as aligned as kernels want it."""
+    """Return unfilled memory on the CPU, [num_bytes] uint8, aligned to 64 bytes."""
     return BACKENDS["cpu"].aligned_memory(num_bytes)
 
 
 def checksum(part: Tensor) -> int:
-    """A fast checksum of bytes on the CPU: it finds damage, not forgery."""
+    """Return the XXH64, with seed 0, of bytes on the CPU: it finds damage, not forgery."""
     return BACKENDS["cpu"].checksum(part)
 
 
 def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared | PreparedExperts:
-    """A weight [O, I], or of experts [X, O, I], as the device's kernels want it laid out.
+    """Lay out a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
 
     quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
     """
@@ -121,12 +121,12 @@ def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared
 
 
 def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
-    """MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
+    """Lay out MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
     return backend_of(values.blocks).prepare_experts(values)
 
 
 def kernel_context(num_threads: int) -> KernelContext:
-    """What ops on the CPU are to work with, on so many threads, for an engine of its own.
+    """Make what an engine's ops on the CPU work with: so many threads, and memory.
 
     Any number of them may be at work at once, each in a thread that has entered it; they take turns
     with the processor's cores. In a thread that entered none, ops run on that thread alone.
@@ -135,7 +135,7 @@ def kernel_context(num_threads: int) -> KernelContext:
 
 
 def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
-    """What records forward passes on that device, where its kernels can be replayed.
+    """Return what records forward passes on that device; None where they can't be replayed.
 
     context  in which they are recorded and run.
     """
@@ -143,12 +143,12 @@ def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
 
 
 def can_quantize(device: torch.device) -> bool:
-    """Whether the device has kernels for int8 and int4."""
+    """Say whether the device has kernels for int8 and int4."""
     return BACKENDS[device.type].can_quantize()
 
 
 def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
-    """Which of its compiled kernels the device runs, such as avx512_bf16; or `reference`.
+    """Name the compiled kernels that the device runs, such as avx512_bf16; or `reference`.
 
     With a dtype it is what computes such activations.
     """
@@ -163,7 +163,7 @@ def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.d
 def empty_cache(
     shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
 ) -> LayerKV:
-    """Unfilled keys and values of a layer, as the device's kernels want them to lie.
+    """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
 
     int8 needs kernels (`can_quantize`).
     """
@@ -181,7 +181,7 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
-    """Rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
+    """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
     return backend_of(ids_T).embedding(ids_T, weight_VE)
 
 
@@ -192,14 +192,15 @@ def linear(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
+    """Compute x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
     return backend_of(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
 
 
 def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
-    """x / sqrt(mean(x²) + eps) * weight over the last axis, computed in float32 (arXiv:1910.07467).
+    """Compute x / sqrt(mean(x²) + eps) * weight over the last axis, in float32.
 
-    The normalized value is rounded to x's dtype before it meets the weight, as checkpoints expect.
+    This is RMSNorm (arXiv:1910.07467). The normalized value is rounded to x's dtype before it meets
+    the weight, as checkpoints expect.
     """
     return backend_of(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
 
@@ -207,7 +208,7 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 def add_rms_norm(
     x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """(rms_norm(x + residual), x + residual): a block's output joins the residual stream.
+    """Return (rms_norm(x + residual), x + residual): a block's output joins the residual stream.
 
     None is the empty stream before the first block: it gives (rms_norm(x), x).
     """
@@ -217,17 +218,17 @@ def add_rms_norm(
 def gated_linear(
     x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
 ) -> Tensor:
-    """silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
+    """Compute silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
 
-    SwiGLU's two products and what joins them (arXiv:2002.05202).
+    These are SwiGLU's two products and what joins them (arXiv:2002.05202).
     """
     return backend_of(x_TI).gated_linear(x_TI, weight_OI, bias_O)
 
 
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
-    """Of each position's angles, position * frequency: [T] int64 -> [T, D] float32, times factor.
+    """Compute cosines and sines of each position's angles: [T] int64 -> [T, D] float32.
 
-    D/2 cosines, then D/2 sines.
+    An angle is position * frequency. D/2 cosines, then D/2 sines, all times factor.
     """
     return backend_of(positions_T).cos_sin(positions_T, frequencies_D, factor)
 
@@ -264,7 +265,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention over the cache, this step's tokens included: [T, H, D] -> [T, H, D].
+    """Attend causally to the cache, this step's tokens included: [T, H, D] -> [T, H, D].
 
     A token at position p sees positions max(0, p - window + 1) to p of its own request, read from
     the cache as stored. Query head h reads key/value head h // (H / K). softmax(scale * q k) in
@@ -274,7 +275,7 @@ def attention(
 
 
 def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
-    """Each token's experts by rank, and their weights: ([T, A] int64, [T, A] float32).
+    """Choose each token's experts, by rank, and weigh them: ([T, A] int64, [T, A] float32).
 
     The highest logits are chosen; of equal ones, the expert of lower index. Weights are the softmax
     over the chosen logits where renormalized, else those of the softmax over all; in float32.
@@ -294,7 +295,7 @@ def experts(
     down_bias_XE: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The weighted sum of each token's experts, which are feed-forward networks: [T, E] -> [T, E].
+    """Sum each token's experts, feed-forward networks, by their weights: [T, E] -> [T, E].
 
     gate_up_XFE   [X, 2F, E]: F rows of gates, then F rows of ups.
     down_XEF      [X, E, F].

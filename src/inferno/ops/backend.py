@@ -123,7 +123,7 @@ class TokenOps(Protocol):
 
 
 class Memory(Protocol):
-    """How weights and caches lie on a device, and how long what the ops work with lives."""
+    """The layout of weights and caches on a device, and the life of what its ops work with."""
 
     def begin(
         self, shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None

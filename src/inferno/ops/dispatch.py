@@ -1,4 +1,4 @@
-"""Which backend computes on which kind of device."""
+"""The table of backends: one for each kind of device."""
 
 from __future__ import annotations
 

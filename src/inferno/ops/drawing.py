@@ -1,4 +1,4 @@
-"""What decides a row's token: its rule, and what a random number is for."""
+"""The data that decide a row's token: its rule, and the purpose of a random number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class DrawRule(NamedTuple):
-    """How one row's token is drawn: from the top p of the top k of those that min-p leaves.
+    """The rule by which a row's token is drawn: top p of the top k of those that min-p leaves.
 
     temperature 0.0: no token is drawn; else at least float32's smallest normal number.
     top_k       at most V; 0 keeps all.
@@ -30,7 +30,7 @@ class DrawRules(Protocol):
 
 
 class Purpose(IntEnum):
-    """What a random number decides; each purpose has its own stream."""
+    """The decision that a random number is for; each has its own stream."""
 
     SAMPLE = 0  # which token a position gets
     ACCEPT = 1  # whether a draft token stays

@@ -1,4 +1,4 @@
-"""How to watch ops from outside; while nobody does, it costs a call nothing."""
+"""Watch ops from outside; while nobody does, a call costs nothing more."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 
 
 def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest logit, NaN where it holds one, and its lowest id: ([R], [R] int64)."""
+    """Find each row's largest logit, NaN where it has one, and its lowest id: ([R], [R] int64)."""
     return backend_of(logits_RV).largest(logits_RV)
 
 
@@ -27,19 +27,22 @@ def uniform(
     purpose: Purpose,
     device: torch.device,
 ) -> Tensor:
-    """A random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64."""
+    """Make a random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64.
+
+    See `Purpose`; the algorithm is Philox4x32-10.
+    """
     return BACKENDS[device.type].uniform(seeds, sample_indices, positions, purpose, device)
 
 
 def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
-    """The rules of a batch's rows, for `draw`, as often as the batch stays the same."""
+    """Make rules of a batch's rows for `draw`, good as long as the batch stays the same."""
     return BACKENDS[device.type].draw_rules(rules, device)
 
 
 def draw(
     logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    """A token for each row, drawn as its rule says, into out [R] int64.
+    """Draw a token for each row, as its rule says, into out [R] int64.
 
     peak_R      what `largest` found. Where it isn't finite, the token means nothing.
     uniform_R   the random number that decides.
@@ -50,10 +53,10 @@ def draw(
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    """log softmax(logits) at some tokens of each row: [R, C] float64; NaN where a row has one."""
+    """Compute log softmax(logits) at some tokens of each row: [R, C] float64; NaN where one is."""
     return backend_of(logits_RV).log_probabilities(logits_RV, ids_RC)
 
 
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
-    """The ids of each row's likeliest tokens, the lower id first among equals: [R, C], C <= V."""
+    """Rank each row's likeliest tokens, the lower id first among equals: ids [R, C], C <= V."""
     return backend_of(logits_RV).top_tokens(logits_RV, num_tokens)

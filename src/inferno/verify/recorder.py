@@ -36,24 +36,24 @@ class Call:
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """Somebody who is told of ops and modules."""
 
     def wants(self, op: str, where: str) -> bool:
-        """Whether calls of this op from there are told of."""
+        """Say whether to be told of calls of this op from there."""
 
     def see_call(self, call: Call) -> None:
-        """An op was called."""
+        """Take note of a call."""
 
     def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
-        """A module of the model begins to compute."""
+        """Take note of a module that begins to compute."""
 
     def see_leave(self, name: str, output: Any) -> None:
-        """A module of the model has computed."""
+        """Take note of a module that has computed."""
 
 
 @dataclass(slots=True)
 class Recording:
-    """What is known while it lasts; `model` is found when it runs first."""
+    """The state of a recording; `model` is found when it runs first."""
 
     model: CausalLM | None = None
     module_names: dict[int, str] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Recording:
         return self.inside[-1] if self.inside else ""
 
     def enter(self, module: nn.Module) -> str:
-        """Its name in the model, or "" for a stranger, whose calls count as those around it."""
+        """Return its name in the model; "" for a stranger: its calls count as those around it."""
         if isinstance(module, CausalLM) and self.model is None:
             self.model = module
             self.module_names = {id(m): name or ROOT for name, m in module.named_modules()}
@@ -73,7 +73,7 @@ class Recording:
         return name
 
     def leave(self, module: nn.Module) -> str:
-        """Its name, as `enter` has it."""
+        """Return its name, as `enter` has it."""
         self.inside.pop()
         return self.module_names.get(id(module), "")
 

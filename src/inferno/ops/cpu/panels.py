@@ -22,7 +22,7 @@ GROUP = 32
 
 
 class Packing(IntEnum):
-    """How values are stored; the numbers are native/types.h's."""
+    """The ways to store values; the numbers are native/types.h's."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
@@ -32,7 +32,7 @@ class Packing(IntEnum):
 
     @property
     def has_groups(self) -> bool:
-        """Whether groups of 32 inputs share a scale."""
+        """True where groups of 32 inputs share a scale."""
         return self >= Packing.INT8
 
 
@@ -57,7 +57,7 @@ class PanelWeight:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes."""
+        """The bytes that it takes."""
         return self.codes.nbytes + self.scales.nbytes
 
     def fill(self, first: int, values_NI: Tensor) -> None:
@@ -66,7 +66,7 @@ class PanelWeight:
         _native.pack(matrix(values_NI), first, self.native)
 
     def stored(self) -> Stored:
-        """It, for `restore`; its memory is shared."""
+        """Describe it for `restore`; its memory is shared."""
         meta = {
             "packing": self.packing.name,
             "shape": list(self.shape),
@@ -105,7 +105,7 @@ class PanelExperts:
 
     @property
     def num_bytes(self) -> int:
-        """What they take."""
+        """The bytes that they take."""
         return sum(expert.num_bytes for expert in self.experts)
 
     def __getitem__(self, index: int) -> PanelWeight:
