@@ -13,7 +13,7 @@ from inferno.server.edge import serve
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.server.start import make_engine
-from inferno.server.worker.routes import cancel, execute
+from inferno.server.worker.endpoints import cancel, execute
 from inferno.server.worker.settings import WorkerSettings
 from inferno.server.worker.worker import Worker
 from inferno.text.model_text import ModelText
