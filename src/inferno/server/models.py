@@ -1,4 +1,4 @@
-"""GET /v1/models, /v1/models/{id} and /version."""
+"""The endpoints that tell what is served: the names of the model, and inferno's version."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Served:
     def check_model(self, name: str | None) -> None:
         """Refusal (404) where it isn't served here."""
         if name is not None and name not in self.names:
-            raise unknown_model(name)
+            raise unknown_model(name, self.names[0])
 
     def engine_id(self, request_id: str, index: int) -> str:
         """An id for the engine that no other request has, whatever clients call theirs."""

@@ -8,7 +8,7 @@ import gc
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from socket import AF_INET6, AF_UNIX, socket
 from typing import Any, cast
@@ -25,6 +25,7 @@ from inferno.server.edge.ledger import Ledger
 from inferno.server.edge.listening import listening, max_connections
 from inferno.server.edge.logs import logging_to_stderr
 from inferno.server.edge.refusal import Unavailable
+from inferno.server.edge.routing import EdgeRoute
 from inferno.server.edge.signals import Stop, stopping_by_signal
 from inferno.server.edge.tracing import Tell, tracing
 from inferno.server.settings import ServerSettings
@@ -39,7 +40,11 @@ OnReady = Callable[[list[str]], Awaitable[None]]
 
 
 def serve(
-    app: App, settings: ServerSettings, engine: ServedEngine, on_ready: OnReady | None = None
+    app: App,
+    routes: Sequence[EdgeRoute],
+    settings: ServerSettings,
+    engine: ServedEngine,
+    on_ready: OnReady | None = None,
 ) -> int:
     """Serve `app`, guarded, until a signal ends it; returns the process's exit code.
 
@@ -61,11 +66,12 @@ def serve(
         tracing(settings.otlp_endpoint) as tell,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(run(app, settings, engine, sockets, stop, tell, on_ready))
+        return runner.run(run(app, routes, settings, engine, sockets, stop, tell, on_ready))
 
 
 async def run(
     app: App,
+    routes: Sequence[EdgeRoute],
     settings: ServerSettings,
     engine: ServedEngine,
     sockets: list[socket],
@@ -74,7 +80,7 @@ async def run(
     on_ready: OnReady | None = None,
 ) -> int:
     """As `serve`, on these sockets and in this event loop, until `stop` is asked for."""
-    guard = Guard(app, settings, engine, tell)
+    guard = Guard(app, routes, settings, engine, tell)
     server = _uvicorn(guard, settings)
     stop.attach()
     http = asyncio.create_task(server.serve(sockets=sockets))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import inferno
 from inferno.client import EngineStats
@@ -10,13 +11,19 @@ from inferno.server.served import Served
 from inferno.server.worker.messages import Capabilities, Device, Memory, Model, Ready
 from inferno.server.worker.settings import WorkerSettings
 
-ROUTES = ("/execute", "/cancel", "/health", "/ready", "/metrics", "/debug/state")
-
 
 def ready_message(
-    served: Served, stats: EngineStats, settings: WorkerSettings, listening_at: str
+    served: Served,
+    stats: EngineStats,
+    settings: WorkerSettings,
+    paths: Sequence[str],
+    listening_at: str,
 ) -> Ready:
-    """The message; `listening_at` is the URL that others reach where nothing else was said."""
+    """Return the message.
+
+    paths           of the worker's routes.
+    listening_at    the URL that others reach where nothing else was said.
+    """
     facts = served.facts
     return Ready(
         message_id=secrets.token_hex(16),
@@ -33,7 +40,7 @@ def ready_message(
         device=Device(kind=settings.device, index=settings.device_index),
         memory=Memory(device_bytes=dict(stats.device_bytes), rss_bytes=stats.rss_bytes),
         capabilities=Capabilities(
-            routes=list(ROUTES),
+            routes=list(paths),
             chat=served.text.has_chat_template,
             max_running_jobs=facts.max_num_seqs,
             max_waiting_jobs=served.settings.max_queue,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -22,11 +23,15 @@ _POLL_SECONDS = 0.02
 
 
 class Worker:
-    """Owns the jobs under way and the account of memory."""
+    """The owner of the jobs under way and of the account of memory.
 
-    def __init__(self, served: Served, settings: WorkerSettings) -> None:
+    paths           of its routes, which it tells the fleet.
+    """
+
+    def __init__(self, served: Served, settings: WorkerSettings, paths: Sequence[str]) -> None:
         self._served = served
         self._settings = settings
+        self._paths = paths
         self._jobs = JobsUnderWay()
         self._residency: Residency | None = None
 
@@ -34,7 +39,7 @@ class Worker:
         """Tell the log what was loaded, and the fleet that jobs are taken at the first URL."""
         stats = await self._first_stats()
         self._residency = Residency(stats)
-        message = ready_message(self._served, stats, self._settings, urls[0])
+        message = ready_message(self._served, stats, self._settings, self._paths, urls[0])
         await deliver(self._settings.callback, msgspec.json.encode(message))
 
     def begin(self, job_id: str, record: Record) -> JobUnderWay:
