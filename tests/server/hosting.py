@@ -17,8 +17,7 @@ from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.server.app import create_app
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
 from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText

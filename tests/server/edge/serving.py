@@ -21,8 +21,7 @@ from inferno.requests import Request, SamplingParams
 from inferno.server.edge import Refusal, admission_of, record_of
 from inferno.server.edge.asgi import App, Message, Receive, Scope, Send
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
 from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.patience import PATIENCE

@@ -11,7 +11,7 @@ import pytest
 
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.server.edge import Guard
-from inferno.server.edge.turns import Turns
+from inferno.server.edge.guard import Turns
 from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.direct import asked

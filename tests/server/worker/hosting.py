@@ -19,8 +19,7 @@ from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.http_post import parse_target
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
 from inferno.server.routes import WORKER_ROUTES
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings

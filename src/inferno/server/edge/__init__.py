@@ -1,7 +1,6 @@
 """The server's edge: what every request passes before an endpoint sees it, and how it is run."""
 
 from inferno.server.edge.admission import Admission, Needs, admission_of
-from inferno.server.edge.deadline import in_time
 from inferno.server.edge.guard import Guard
 from inferno.server.edge.pieces import Pieces, pieces_of
 from inferno.server.edge.record import Record, record_of
@@ -25,7 +24,6 @@ __all__ = [
     "View",
     "Views",
     "admission_of",
-    "in_time",
     "method_not_allowed",
     "pieces_of",
     "record_of",
