@@ -38,9 +38,9 @@ async def get_openapi(http: HttpRequest) -> Response:
 def openapi(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
     """Return the description of all routes that have a tag."""
     routes = [route for route in routes if route.tag is not None]
-    requests = {kind for route in routes for kind in route.requests}
-    given = {kind for route in routes for kind in (route.answer, route.event)} - {None}
-    types = [*requests, *given, Error]
+    requests = list(dict.fromkeys(kind for route in routes for kind in route.requests))
+    given = dict.fromkeys(kind for route in routes for kind in (route.answer, route.event))
+    types = [*requests, *(kind for kind in given if kind is not None), Error]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
