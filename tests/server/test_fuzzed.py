@@ -79,6 +79,8 @@ def sensible(path: str, body: Any) -> Any:
         fields["prompt"] = None if fields.get("messages") else fields.get("prompt") or "a"
     for message in fields.get("messages") or ():
         message["role"] = "user"
+        if message.get("content") is None:  # as an assistant's may be
+            message["content"] = "a"
     for name in {"tokens", "prompt"} & fields.keys():
         fields[name] = known(fields[name])
     return fields
