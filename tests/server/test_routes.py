@@ -84,6 +84,7 @@ def test_something_answers_at_each_route(routes: tuple[Route, ...]) -> None:
         assert route.summary.endswith("."), route.path
         assert route.needs is not Needs.PLACE or route.requests, route.path
     assert len({(route.methods[0], route.path) for route in routes}) == len(routes)
+    assert len({route.name for route in routes}) == len(routes)
 
 
 def test_no_other_file_of_the_server_names_a_path() -> None:

@@ -33,7 +33,7 @@ from inferno.text.model_text import ModelText
 
 
 async def create_chat_completion(http: HttpRequest) -> Response:
-    """The assistant's answer to a conversation."""
+    """Answer a conversation as the assistant."""
     call = await read_call(http, ChatRequest)
     args = template_args(call.served.text, call.fields.reasoning_effort)
     ignored = call.ignored + ignored_by_template(call.fields, call.served.text, args)

@@ -24,7 +24,7 @@ _NAMES: Mapping[str, str] = {}
 
 
 async def create_completion(http: HttpRequest) -> Response:
-    """What the model makes of one prompt or several."""
+    """Go on with one prompt or several."""
     call = await read_call(http, CompletionRequest)
     jobs = await call.prepared(completion_jobs(call.served, call.fields, call.origin))
     slot = call.slot(jobs)

@@ -17,7 +17,7 @@ from inferno.server.served import Served, served_of
 
 
 async def tokenize(http: HttpRequest) -> Response:
-    """The token ids of a prompt or of a conversation."""
+    """Return the token ids of a prompt or of a conversation."""
     body = await read_fields(http, TokenizeRequest)
     served = served_of(http)
     served.check_model(body.fields.model)
@@ -27,7 +27,7 @@ async def tokenize(http: HttpRequest) -> Response:
 
 
 async def detokenize(http: HttpRequest) -> Response:
-    """The text of token ids."""
+    """Return the text of token ids."""
     body = await read_fields(http, DetokenizeRequest)
     served = served_of(http)
     served.check_model(body.fields.model)

@@ -33,7 +33,7 @@ class _Shape(msgspec.Struct):
 
 
 async def execute(http: HttpRequest) -> Response:
-    """A job's events, until it is done."""
+    """Send a job's events, until it is done."""
     if _has_messages(await http.body()):
         return await _execute_chat(http)
     return await _execute_prompt(http)
