@@ -68,7 +68,7 @@ LAZY = {
     "server/edge/tracing.py",
     "hub/__init__.py",
     "models/__init__.py",
-    "ops/backends.py",
+    "ops/dispatch.py",
     "verify/__init__.py",
     "verify/oracles.py",
 }
