@@ -405,7 +405,6 @@ class ServerOptions:
         help="Seconds for a step of the engine, or without news of its loading, before it is "
         "replaced; auto is 20 (60 for loading), or twenty times what a step should take.",
         group=Group.SERVER,
-        absent="auto",
         low=0.1,
         high=_MAX_SECONDS,
         accepts_auto=True,
@@ -479,6 +478,7 @@ class WorkerOptions:
         absent="0",
         low=0,
         high=0,
+        expected="0, as PyTorch uses one Metal device",
     )
     uri: str | None = option(
         None,

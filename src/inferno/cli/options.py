@@ -126,15 +126,18 @@ def _info(row: OptionRow) -> Any:
 
 
 def _reading(row: OptionRow) -> dict[str, Any]:
-    """Return how typer is to read a number: within its bounds, or the word auto."""
+    """Return how typer is to read a number, or the word auto."""
     facts = row.facts
     if row.kind not in (int, float):
         return {}
-    bounds = {"min": facts.low, "max": facts.high, "metavar": facts.metavar}
-    if not facts.accepts_auto:
-        return bounds
-    reader = read_number(float, facts.low, facts.high, or_auto=row.default)
-    return {**bounds, "parser": reader}
+    auto = {"or_auto": row.default} if facts.accepts_auto else {}
+    return {
+        "parser": read_number(row.kind, None, None, **auto),
+        "metavar": facts.metavar or f"<{row.kind.__name__}>",
+        # For the help: the options' class holds them, and says more in a line than typer.
+        "min": facts.low,
+        "max": facts.high,
+    }
 
 
 def _annotation(row: OptionRow) -> Any:
@@ -150,6 +153,8 @@ def _choices(row: OptionRow) -> type[StrEnum]:
 
 
 def _default(row: OptionRow) -> Any:
+    if row.facts.accepts_auto:
+        return "auto"
     if row.is_repeated or row.facts.absent is not None:
         return None
     if _is_negated(row):
