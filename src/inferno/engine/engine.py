@@ -88,6 +88,8 @@ class Engine:
 
     def release_memory(self) -> None:
         """Let the system have memory that only steps need, where none is soon to come."""
+        with self._bookkeeping():
+            self._scheduler.resend()  # for the executor forgets all that it was told
         self._executor.release_memory()
 
     def add_request(self, request: Request) -> None:

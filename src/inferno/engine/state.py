@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
+from inferno.engine.plan import SequenceId
 from inferno.requests import FinishReason, Request, TokenLogprobs
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index: smallest first
@@ -33,6 +34,7 @@ _SUCCESSORS = {
 class SampleState:
     """One sample: the tokens it has, and how many of them are computed. A step closes the gap.
 
+    sequence_id         names it in plans.
     min_length          tokens it must have before a stop token can end it.
     max_length          tokens it may have.
     stop_token_ids      tokens that end it.
@@ -49,10 +51,14 @@ class SampleState:
     due                 what it was given less than its part of the steps since it runs.
     is_stream           its gap is what the last step gave, not a prompt.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
+    known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
+    num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
+                        knows then.
     """
 
     request: Request
     sample_index: int
+    sequence_id: SequenceId
     rank: Rank
     min_length: int
     max_length: int
@@ -71,6 +77,9 @@ class SampleState:
     is_stream: bool = False
     num_computed_tokens: int = 0
     num_in_flight: int = 0
+    known_epoch: int = 0
+    num_known_tokens: int = 0
+    num_known_blocks: int = 0
     status: Status = Status.WAITING
 
     @property
