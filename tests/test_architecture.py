@@ -51,7 +51,7 @@ TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
 TORCH_FREE_ENGINE = tuple(
     f"engine/{name}.py"
     for name in (
-        *("scheduler", "limits", "state", "plan", "sequences", "shares", "step_cost"),
+        *("scheduler", "limits", "state", "step_plan", "sequences", "shares", "step_cost"),
         *("blocks", "pool"),
     )
 )

@@ -17,10 +17,10 @@ from functools import cache
 from itertools import pairwise
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.scheduler import Scheduler
 from inferno.engine.sequences import KnownSequence, KnownSequences
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
 from tests.engine.wire import over_the_wire
 

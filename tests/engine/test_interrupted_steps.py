@@ -16,7 +16,7 @@ import pytest
 import inferno.engine
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
-from inferno.engine.plan import StepPlan
+from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent

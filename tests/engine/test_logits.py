@@ -16,7 +16,7 @@ from transformers.generation.logits_process import (
 )
 
 from inferno.engine.logits import LogitShaper, SampleRow, is_shaped
-from inferno.engine.plan import SequenceId
+from inferno.engine.step_plan import SequenceId
 from inferno.requests import SamplingParams
 
 VOCAB = 40

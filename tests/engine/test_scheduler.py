@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import StepPlan, StepResult
 from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.errors import InvalidRequest, NeverFits
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 from tests.engine.simulation import (

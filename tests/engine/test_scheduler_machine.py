@@ -17,9 +17,9 @@ from hypothesis.stateful import (
 )
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.errors import NeverFits
 from inferno.requests import FinishReason, Request
 from tests.engine.simulation import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inferno.engine.plan import NewSequence, ScheduledChunk, SequenceId, StepPlan
 from inferno.engine.sequences import KnownSequences
 from inferno.engine.step_cost import StepWork
+from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId, StepPlan
 from inferno.requests import SamplingParams
 
 A, B = SequenceId("a", 0), SequenceId("b", 1)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from inferno.engine.executor import Executor, StepHandle
-from inferno.engine.plan import StepPlan
+from inferno.engine.step_plan import StepPlan
 
 
 def over_the_wire(plan: StepPlan) -> StepPlan:

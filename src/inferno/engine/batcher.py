@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inferno.engine.plan import ScheduledChunk, StepPlan
 from inferno.engine.sequences import KnownSequence
+from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import AttentionKind, Batch, GroupTables
 
 Int64s = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from inferno.engine.executor import Executor
 from inferno.engine.footprint import Footprint
-from inferno.engine.plan import StepPlan, StepResult
 from inferno.engine.scheduler import Scheduler
+from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.errors import EngineError, InvalidRequest
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 

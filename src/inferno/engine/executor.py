@@ -11,10 +11,10 @@ from torch import Tensor
 
 from inferno.engine.batcher import Batcher
 from inferno.engine.footprint import Footprint
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampled, Sampler, SampleRow, prompt_logprobs
 from inferno.engine.sequences import KnownSequence, KnownSequences
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from inferno.engine.logit_edits import LogitEdits, WishedRow, ban
-from inferno.engine.plan import SequenceId
+from inferno.engine.step_plan import SequenceId
 from inferno.engine.wishes import Wishes, build_wishes
 from inferno.requests import SamplingParams
 

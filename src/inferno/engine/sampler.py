@@ -12,7 +12,7 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.logits import LogitShaper, SampleRow, is_shaped
-from inferno.engine.plan import SequenceId
+from inferno.engine.step_plan import SequenceId
 from inferno.ops import DrawRule, DrawRules, Purpose
 from inferno.requests import SamplingParams, TokenLogprobs
 

@@ -30,16 +30,16 @@ from operator import attrgetter
 
 from inferno.engine.blocks import BlockManager, Prefix
 from inferno.engine.limits import Limits
-from inferno.engine.plan import (
+from inferno.engine.shares import StepBound, StepRoom, share_out
+from inferno.engine.state import SampleState, Status
+from inferno.engine.step_cost import StepCostModel, StepWork
+from inferno.engine.step_plan import (
     NewSequence,
     ScheduledChunk,
     SequenceId,
     StepPlan,
     StepResult,
 )
-from inferno.engine.shares import StepBound, StepRoom, share_out
-from inferno.engine.state import SampleState, Status
-from inferno.engine.step_cost import StepCostModel, StepWork
 from inferno.errors import InvalidRequest
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 

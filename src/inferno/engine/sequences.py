@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inferno.engine.plan import NewSequence, ScheduledChunk, SequenceId, StepPlan
+from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId, StepPlan
 from inferno.requests import SamplingParams
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
-from inferno.engine.plan import SequenceId
+from inferno.engine.step_plan import SequenceId
 from inferno.requests import FinishReason, Request, TokenLogprobs
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index: smallest first
