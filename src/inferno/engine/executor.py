@@ -83,7 +83,9 @@ class Executor:
 
     def _run(self, plan: StepPlan) -> StepHandle:
         chunks = plan.chunks
-        self._sampler.forget(self._sequences.gone(plan))
+        gone = self._sequences.gone(plan)
+        if gone:
+            self._sampler.forget(gone)
         sequences = self._sequences.follow(plan)
         starts = _first_rows(chunks)
         wanted = self._wanted_rows(chunks, starts)
