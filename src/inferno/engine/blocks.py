@@ -135,25 +135,29 @@ class BlockManager:
 
     def share(self, tables: BlockTables, prefix: Prefix) -> None:
         """Start empty tables with a cached prefix. It must be fresh: eviction may undo it."""
-        num_left = self._nums_left(prefix.num_tokens)
-        for table, cached, left in zip(tables.groups, prefix.groups, num_left, strict=True):
+        groups = range(len(self._windows))
+        tables.num_left = tuple(self._num_left(group, prefix.num_tokens) for group in groups)
+        for table, cached, num_left in zip(
+            tables.groups, prefix.groups, tables.num_left, strict=True
+        ):
             assert not table, "only empty tables can start with a prefix"
-            for block in cached[left:]:
+            for block in cached[num_left:]:
                 self.pool.hold(block)
             table.extend(cached)
-        tables.num_left = num_left
         tables.num_committed = self.num_full_blocks(prefix.num_tokens)
 
     def slide(self, tables: BlockTables, position: int) -> None:
         """Give back what no token from `position` on can see."""
-        if not self._windowed:
-            return
-        num_left = self._nums_left(position)
-        for table, before, left in zip(tables.groups, tables.num_left, num_left, strict=True):
-            for index in range(before, left):
+        for group in self._windowed:
+            table, before = tables.groups[group], tables.num_left[group]
+            num_left = self._num_left(group, position)
+            if num_left == before:
+                continue
+            for index in range(before, num_left):
                 self.pool.give_back(table[index])
                 table[index] = SCRATCH
-        tables.num_left = num_left
+            others = tables.num_left
+            tables.num_left = (*others[:group], num_left, *others[group + 1 :])
 
     def allocate(self, tables: BlockTables, num_tokens: int) -> None:
         """Make the tables reach that many tokens. Compare num_new_blocks with the pool first."""
@@ -183,10 +187,6 @@ class BlockManager:
             table.clear()
         tables.num_left = (0,) * len(self._windows)
         tables.num_committed = 0
-
-    def _nums_left(self, position: int) -> tuple[int, ...]:
-        """Per group, leading blocks that no token from `position` on can see."""
-        return tuple(self._num_left(group, position) for group in range(len(self._windows)))
 
     def _num_left(self, group: int, position: int) -> int:
         """Leading blocks that no token from `position` on can see."""
