@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from inferno.ops import AttentionKind
-from inferno.ops.flash import FlashAttentionConfig, flash_attention
-from inferno.ops.naive import naive_attention
+from inferno.ops.reference.flash import FlashAttentionConfig, flash_attention
+from inferno.ops.reference.naive import naive_attention
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 4, 2, 64
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 
 from inferno.ops import AttentionKind, Batch, GroupTables, LayerKV
-from inferno.ops.flash import FlashAttentionConfig, flash_attention
-from inferno.ops.naive import naive_attention
-from inferno.ops.paged_attention import attention, is_flash
+from inferno.ops.reference.flash import FlashAttentionConfig, flash_attention
+from inferno.ops.reference.naive import naive_attention
+from inferno.ops.reference.paged_attention import attention, is_flash
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE, BLOCK_SIZE = 16, 8, 128, 16
 SCALE = HEAD_SIZE**-0.5

@@ -1,5 +1,5 @@
 // The draw: weights are whole numbers, a random number points at one of the mass, and whose it is
-// was drawn. ops/sampling.py is the reference.
+// was drawn. ops/reference/sampling.py is the reference.
 #include "draw.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Random numbers that depend on what they are for alone: Philox4x32-10, as ops/philox.py describes.
+// Random numbers that depend on what they are for alone: Philox4x32-10, as ops/reference/philox.py describes.
 #pragma once
 
 #include <cstdint>

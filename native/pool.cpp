@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -199,6 +200,9 @@ void Pool::lend(int num_threads) {
     state.num_lent = num_threads;
     try {
         while (static_cast<int>(state.workers.size()) < num_threads - 1) state.add_worker();
+    } catch (const std::system_error& refusal) {
+        state.queue.leave();
+        throw std::system_error(refusal.code(), "can't start a thread");
     } catch (...) {
         state.queue.leave();
         throw;

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from inferno.server.field_table import PATHS, FieldRow, Support, field_rows
+from inferno.server.field_table import FieldRow, Support, field_rows
+from inferno.server.route import Route
+from inferno.server.routes import ROUTES
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "server-fields.md"
 _HEAD = """# Fields of the server's routes
@@ -34,12 +36,13 @@ def main() -> None:
 
 def make_reference() -> str:
     """The whole document."""
-    return "\n".join([_HEAD, *(line for path in PATHS for line in _section(path))])
+    return "\n".join([_HEAD, *(line for route in ROUTES for line in _section(route))])
 
 
-def _section(path: str) -> Iterator[str]:
-    yield f"## POST {path}\n"
-    yield _table([_cells(row) for row in field_rows(path)])
+def _section(route: Route) -> Iterator[str]:
+    for kind in route.requests:
+        yield f"## {route.methods[0]} {route.template}\n"
+        yield _table([_cells(row) for row in field_rows(kind)])
 
 
 def _cells(row: FieldRow) -> tuple[str, ...]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from import_graph import PACKAGE, SOURCE, Kind, imports_of, module_of, package_files, shape
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src"
-FILES = sorted((SOURCE / "inferno").rglob("*.py"))
+FILES = list(package_files().values())
 
 # A room may import from itself, from these, and from the plain-data modules below.
 MAY_IMPORT = {
@@ -72,19 +71,19 @@ LAZY = {
     "server/edge/tracing.py",
     "hub/__init__.py",
     "models/__init__.py",
-    "ops/backends.py",
+    "ops/dispatch.py",
     "verify/__init__.py",
     "verify/oracles.py",
 }
 
 
 def _name(path: Path) -> str:
-    return path.relative_to(SOURCE / "inferno").as_posix()
+    return path.relative_to(SOURCE / PACKAGE).as_posix()
 
 
-def _module(path: Path) -> str:
-    parts = path.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def _imported(path: Path) -> list[str]:
+    """Return the modules that a file imports, but for those that only the type checker sees."""
+    return [each.module for each in imports_of(path) if each.kind is not Kind.TYPES]
 
 
 def _room(module: str) -> str:
@@ -92,40 +91,13 @@ def _room(module: str) -> str:
     return parts[1] if len(parts) > 1 else "inferno"
 
 
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Each imported module, and whether the import stands at the file's top level."""
-    tree = ast.parse(path.read_text())
-    typing_only = {
-        id(child)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        for child in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node in tree.body) for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            name = node.args[0]
-            yield str(name.value if isinstance(name, ast.Constant) else ast.unparse(name)), False
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                is_module = whole in MODULES or whole == "inferno._native"
-                yield (whole if is_module else node.module), node in tree.body
-
-
-MODULES = {_module(path): path for path in FILES}
-
-
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
-    room = _room(_module(path))
+    room = _room(module_of(path))
     allowed = MAY_IMPORT.get(room, set()) | EXCEPTIONS.get(_name(path), set()) | PLAIN_DATA | {room}
     if room in PLAIN_DATA:
         allowed = PLAIN_DATA
-    for module, _ in _imports(path):
+    for module in _imported(path):
         if module.split(".")[0] == "inferno":
             target = _room(module)
             assert target in allowed, f"{_name(path)} imports {module}"
@@ -134,7 +106,7 @@ def test_a_room_imports_only_the_rooms_below_it(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_devices_and_frameworks_stay_where_they_belong(path: Path) -> None:
     name = _name(path)
-    for module, _ in _imports(path):
+    for module in _imported(path):
         top = module.split(".")[0]
         if top in ("torch", "inferno") and name.startswith(TORCH_FREE + TORCH_FREE_ENGINE):
             assert top != "torch", f"{name} imports torch"
@@ -146,7 +118,7 @@ def test_devices_and_frameworks_stay_where_they_belong(path: Path) -> None:
 def test_imports_stand_at_the_top(path: Path) -> None:
     if _name(path) in LAZY:
         return
-    nested = [module for module, is_top in _imports(path) if not is_top]
+    nested = [each.module for each in imports_of(path) if each.kind is Kind.LATE]
     assert not nested, f"{_name(path)} imports inside a block: {nested}"
 
 
@@ -170,26 +142,11 @@ def test_what_must_start_fast_brings_no_torch(module: str) -> None:
 
 def test_no_import_cycles() -> None:
     # A package's __init__ that imports its own modules is a table of contents, not a cycle.
-    graph = {
-        module: {
-            target
-            for target, is_top in _imports(path)
-            if is_top and target in MODULES and target != module
-        }
-        for module, path in MODULES.items()
-    }
-    done: set[str] = set()
+    assert shape(list(package_files()), package_files()).cycles == []
 
-    def visit(module: str, trail: tuple[str, ...]) -> None:
-        assert module not in trail, " -> ".join((*trail, module))
-        if module in done:
-            return
-        for target in graph[module]:
-            visit(target, (*trail, module))
-        done.add(module)
 
-    for module in graph:
-        visit(module, ())
+def test_no_file_is_too_long() -> None:
+    assert shape(list(package_files()), package_files()).long == []
 
 
 def test_the_map_names_every_module() -> None:

@@ -130,7 +130,8 @@ def test_params_show_what_was_asked() -> None:
 
 
 def test_models_and_completions_show_what_they_are(llm: LLM) -> None:
-    assert repr(llm).startswith("LLM('demo', device='cpu', dtype='float32', max_model_len=")
+    dtype = llm.footprint.dtype  # by what the processor computes
+    assert repr(llm) == f"LLM('demo', device='cpu', dtype={dtype!r}, max_model_len=1024)"
     [done] = llm.generate([list(range(5, 200))], SamplingParams(temperature=0.0, max_tokens=300))
     shown = repr(done)
     assert shown.startswith("Completion(prompt_index=0, sample_index=0, text=")

@@ -18,7 +18,7 @@ EXIT_CODE = 71  # of an engine's process that lacks the memory to start; EX_OSER
 _KINDS = (ImportError, RuntimeError, OSError, SystemError)
 _WORDS = re.compile(
     r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"
-    r"|not enough memory|out of memory|bad_alloc|can't start new thread",
+    r"|not enough memory|out of memory|bad_alloc|can't start (?:new|a) thread",
     re.IGNORECASE,
 )
 _MOST_WORDS = 200

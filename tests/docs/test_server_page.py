@@ -95,18 +95,6 @@ def test_programs_work(program: str, demo: Server, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.strip()
 
 
-def test_every_route_is_named(demo: Server) -> None:
-    described = httpx.get(f"http://{demo.address}/openapi.json").json()["paths"]
-    named = {route for row in rows(section(PAGE, "## Start")) for route in routes_of(row[0])}
-    told = {f"{way.upper()} {path}" for path, ways in described.items() for way in ways}
-    pages = {"GET /", "GET /docs", "GET /openapi.json"}
-    assert named == {one.replace("{model_id}", "{id}") for one in told} | pages
-
-
-def routes_of(cell: str) -> list[str]:
-    return re.findall(r"`((?:GET|POST) \S+)`", cell)
-
-
 def test_every_metric_is_named(demo: Server) -> None:
     text = httpx.get(f"http://{demo.address}/metrics").text
     told = set(re.findall(r"^# HELP (\S+)", text, re.M))

@@ -17,8 +17,8 @@ from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.server.app import create_app
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 from tests.patience import PATIENCE
@@ -58,7 +58,7 @@ def hosting(
         async def serve() -> None:
             engines.append(make_engine())
             app = create_app(engines[0], text, wanted)
-            await run(app, wanted, engines[0], sockets, stop)
+            await run(app, ROUTES, wanted, engines[0], sockets, stop)
 
         def in_thread() -> None:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

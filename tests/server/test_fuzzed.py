@@ -15,8 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from inferno.server.app import ROUTES
-from inferno.server.edge import views
+from inferno.server.routes import ROUTES
 from tests.server.hosting import Host
 
 CHECKS = [
@@ -30,10 +29,7 @@ UNSUITABLE = {
     *("model", "chat_template", "add_special_tokens"),
     *("allowed_token_ids", "stop_token_ids", "logit_bias"),
 }
-OPERATIONS = [
-    *((route.path.replace(":path}", "}"), route.method) for route in ROUTES),
-    *((path, "GET") for path in views.PATHS),
-]
+OPERATIONS = [(route.template, route.methods[0]) for route in ROUTES if route.tag is not None]
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +79,8 @@ def sensible(path: str, body: Any) -> Any:
         fields["prompt"] = None if fields.get("messages") else fields.get("prompt") or "a"
     for message in fields.get("messages") or ():
         message["role"] = "user"
+        if message.get("content") is None:  # as an assistant's may be
+            message["content"] = "a"
     for name in {"tokens", "prompt"} & fields.keys():
         fields[name] = known(fields[name])
     return fields

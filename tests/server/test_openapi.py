@@ -1,4 +1,4 @@
-"""/openapi.json: the description holds for what the routes take and give."""
+"""The OpenAPI document: the description holds for what the routes take and give."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from inferno.server import answers
-from inferno.server.app import ROUTES
-from inferno.server.edge import views
 from inferno.server.field_table import Support, field_rows
+from inferno.server.fields import ChatRequest
+from inferno.server.routes import ROUTES
 from tests.server.events import events_of
 from tests.server.hosting import Host
 
@@ -17,8 +17,12 @@ from tests.server.hosting import Host
 def test_every_route_is_described(demo: Host) -> None:
     found = demo.http.get("/openapi.json").json()
     assert found["openapi"].startswith("3.1")
-    paths = {path.replace(":path}", "}") for path in (route.path for route in ROUTES)}
-    assert found["paths"].keys() == paths | set(views.PATHS)
+    told = {(path, method) for path, ways in found["paths"].items() for method in ways}
+    described = [route for route in ROUTES if route.tag is not None]
+    assert told == {(route.template, route.methods[0].lower()) for route in described}
+    names = [way["operationId"] for ways in found["paths"].values() for way in ways.values()]
+    assert sorted(names) == sorted(route.name for route in described)
+    assert len(set(names)) == len(names)
     schemas = found["components"]["schemas"]
     assert schemas["ChatRequest"]["required"] == ["messages"]
     assert schemas["ChatRequest"]["properties"]["n"]["maximum"] == 128
@@ -42,16 +46,14 @@ def test_answers_are_as_described(demo: Host) -> None:
 
 
 def test_every_field_has_a_row_in_the_table() -> None:
-    for route in ROUTES:
-        if route.request is None:
-            continue
-        rows = {row.name: row for row in field_rows(route.path)}
-        assert rows.keys() >= set(route.request.__struct_fields__)
+    for kind in [kind for route in ROUTES for kind in route.requests]:
+        rows = {row.name: row for row in field_rows(kind)}
+        assert rows.keys() >= set(kind.__struct_fields__)
         silent = [
             name for name, row in rows.items() if not row.note and row.support != Support.HINT
         ]
         assert not silent
-    chat = {row.name: row for row in field_rows("/v1/chat/completions")}
+    chat = {row.name: row for row in field_rows(ChatRequest)}
     assert chat["tools"].support is Support.REFUSED
     assert chat["user"].support is Support.HINT
     assert chat["priority"].support is Support.DIFFERS

@@ -58,7 +58,7 @@ def in_op(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -
     def plant(patch: Patch) -> None:
         backend = SimpleNamespace(**{op: getattr(reference, op) for op in reference.__all__})
         setattr(backend, name, make(getattr(reference, name)))
-        patch.setitem(ops.BACKENDS, "cpu", cast(ModuleType, backend))
+        patch.setitem(ops.BACKENDS, "cpu", cast(ops.Backend, backend))
 
     return plant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -313,4 +313,4 @@ def plant(patch: Patch, target: Target, fault: str, *, in_kernel: bool) -> None:
     if in_kernel:
         ops_of = {op: misread(op) for op in ("embedding", "linear", "gated_linear", "experts")}
         backend = SimpleNamespace(**{**vars(right), **ops_of})
-        patch.setitem(ops.BACKENDS, "cpu", cast(ModuleType, backend))
+        patch.setitem(ops.BACKENDS, "cpu", cast(ops.Backend, backend))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -55,7 +55,7 @@ def in_kernel(change: Change, *, num_inputs: int | None = None) -> Plant:
             return result
 
         backend = SimpleNamespace(**{**vars(right), "linear": linear})
-        patch.setitem(ops.BACKENDS, "cpu", cast(ModuleType, backend))
+        patch.setitem(ops.BACKENDS, "cpu", cast(ops.Backend, backend))
 
     return plant
 
@@ -70,7 +70,7 @@ def coarse_inputs(patch: Patch) -> None:
         return result
 
     backend = SimpleNamespace(**{**vars(right), "linear": linear})
-    patch.setitem(ops.BACKENDS, "cpu", cast(ModuleType, backend))
+    patch.setitem(ops.BACKENDS, "cpu", cast(ops.Backend, backend))
 
 
 def quantized_router(patch: Patch) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from inferno.engine import executor, logits, sampler
-from inferno.ops import philox
+from inferno.ops import Purpose
+from inferno.ops.reference import philox
 from inferno.requests import SamplingParams
 from inferno.verify.outcome import Row
 from inferno.verify.plain_sampler import Draw, uniform
@@ -109,7 +110,7 @@ def test_a_sampler_that_draws_otherwise_is_found(
 def test_its_random_numbers_are_those_of_philox() -> None:
     for seed in (0, 5, -7, 2**40 + 3):
         for position in (0, 1, 77):
-            expected = philox.uniform([seed], [0], [position], philox.Purpose.SAMPLE)[0]
+            expected = philox.uniform([seed], [0], [position], Purpose.SAMPLE)[0]
             assert uniform(seed, position) == expected
 
 

@@ -47,7 +47,7 @@ def serving(kind: str) -> dict[str, str]:
     """The backend that computes each op on devices of that kind, by name."""
     backend = ops.BACKENDS[kind]
     found = {}
-    for op in ops.OPS:
+    for op in ops.FORWARD_OPS:
         # A backend takes over from the reference what it has no kernel for.
         is_borrowed = getattr(backend, op) is getattr(reference, op)
         found[op] = (reference if is_borrowed else backend).__name__.rpartition(".")[2]

@@ -4,9 +4,9 @@ Shape letters: T tokens of all requests in one row, E model width, I input and O
 F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
 A experts that a token chooses.
 
-The ops stand where kernels want to be fused. `reference` is the specification, in plain torch.
-Where `out` is given the result is written there and returned. What makes tokens of logits stands in
-`tokens`.
+The ops stand where kernels want to be fused. `reference` is the specification, in plain torch;
+`backend.Backend` is what a backend must offer. Where `out` is given the result is written there and
+returned. What makes tokens of logits stands in `tokens`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import torch
 from torch import Tensor
 
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
-from inferno.ops.backends import BACKENDS, backend
+from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
-from inferno.ops.draw_rule import DrawRule, DrawRules
+from inferno.ops.dispatch import BACKENDS, backend_of
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
-from inferno.ops.philox import Purpose
 from inferno.ops.program import KernelContext, NotRecordable, Program, Recorder
 from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top_tokens, uniform
 
 __all__ = [
     "BACKENDS",
     "FILL_ROWS",
-    "OPS",
+    "FORWARD_OPS",
     "Activation",
     "AttentionKind",
+    "Backend",
     "Batch",
     "ClampedSwiGLU",
     "DrawRule",
@@ -41,6 +43,7 @@ __all__ = [
     "LayerKV",
     "MXFP4Weight",
     "NotRecordable",
+    "Observer",
     "PlainSwiGLU",
     "Prepared",
     "PreparedExperts",
@@ -67,6 +70,7 @@ __all__ = [
     "level",
     "linear",
     "log_probabilities",
+    "observing",
     "prefault",
     "prepare",
     "prepare_experts",
@@ -79,119 +83,92 @@ __all__ = [
     "uniform",
 ]
 
-# What a forward pass computes; the rest is about memory, how to run, and tokens.
-OPS = (
-    "embedding",
-    "cos_sin",
-    "rms_norm",
-    "add_rms_norm",
-    "linear",
-    "gated_linear",
-    "rotate_and_store",
-    "attention",
-    "route",
-    "experts",
-)
-
 
 def begin(
     shape: torch.Size, dtype: torch.dtype, device: torch.device, *, quantize: str | None = None
 ) -> Fillable | None:
-    """What `prepare` makes of a weight, yet to be filled a few rows at a time.
+    """Return what `prepare` would make of a weight, yet to be filled a few rows at a time.
 
-    None where the device's kernels want weights of that shape and dtype as they are.
+    Returns None where the device's kernels want weights of that shape and dtype as they are.
     """
-    result: Fillable | None = BACKENDS[device.type].begin(shape, dtype, quantize)
-    return result
+    return BACKENDS[device.type].begin(shape, dtype, quantize=quantize)
 
 
-def restore(stored: Stored) -> Fillable:
-    """The prepared weight that `Fillable.stored` described, over its memory, on the CPU.
+def restore(stored: Stored) -> Prepared:
+    """Return the weight that `Fillable.stored` described, on the CPU; it may share that memory.
 
     Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
     """
-    result: Fillable = BACKENDS["cpu"].restore(stored)
-    return result
+    return BACKENDS["cpu"].restore(stored)
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
-    """Memory [num_bytes] uint8 on the CPU, as aligned as kernels want it."""
-    result: Tensor = BACKENDS["cpu"].aligned_memory(num_bytes)
-    return result
+    """Return unfilled memory on the CPU, [num_bytes] uint8, aligned to 64 bytes."""
+    return BACKENDS["cpu"].aligned_memory(num_bytes)
 
 
 def checksum(part: Tensor) -> int:
-    """A fast checksum of bytes on the CPU: it finds damage, not forgery."""
-    result: int = BACKENDS["cpu"].checksum(part)
-    return result
+    """Return the XXH64, with seed 0, of bytes on the CPU: it finds damage, not forgery."""
+    return BACKENDS["cpu"].checksum(part)
 
 
 def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared | PreparedExperts:
-    """A weight [O, I], or of experts [X, O, I], as the device's kernels want it laid out.
+    """Lay out a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
 
     quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
     """
-    result: Tensor | Prepared | PreparedExperts
-    result = backend(values).prepare(values, quantize=quantize)
-    return result
+    return backend_of(values).prepare(values, quantize=quantize)
 
 
 def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
-    """MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
-    result: MXFP4Weight | PreparedExperts = backend(values.blocks).prepare_experts(values)
-    return result
+    """Lay out MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
+    return backend_of(values.blocks).prepare_experts(values)
 
 
 def kernel_context(num_threads: int) -> KernelContext:
-    """What ops on the CPU are to work with, on so many threads, for an engine of its own.
+    """Make what an engine's ops on the CPU work with: so many threads, and memory.
 
     Any number of them may be at work at once, each in a thread that has entered it; they take turns
     with the processor's cores. In a thread that entered none, ops run on that thread alone.
     """
-    result: KernelContext = BACKENDS["cpu"].kernel_context(num_threads)
-    return result
+    return BACKENDS["cpu"].kernel_context(num_threads)
 
 
 def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
-    """What records forward passes on that device, where its kernels can be replayed.
+    """Return what records forward passes on that device; None where they can't be replayed.
 
     context  in which they are recorded and run.
     """
-    result: Recorder | None = BACKENDS[device.type].recorder(context)
-    return result
+    return BACKENDS[device.type].recorder(context)
 
 
 def can_quantize(device: torch.device) -> bool:
-    """Whether the device has kernels for int8 and int4."""
-    result: bool = BACKENDS[device.type].QUANTIZES
-    return result
+    """Say whether the device has kernels for int8 and int4."""
+    return BACKENDS[device.type].can_quantize()
 
 
 def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
-    """Which of its compiled kernels the device runs, such as avx512_bf16; or `reference`.
+    """Name the compiled kernels that the device runs, such as avx512_bf16; or `reference`.
 
     With a dtype it is what computes such activations.
     """
-    result: str = BACKENDS[device.type].level(dtype)
-    return result
+    return BACKENDS[device.type].level(dtype)
 
 
 def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
     """Say in words what computes the attention of such activations on that device."""
-    result: str = BACKENDS[device.type].describe_attention(kind, dtype)
-    return result
+    return BACKENDS[device.type].describe_attention(kind, dtype)
 
 
 def empty_cache(
     shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
 ) -> LayerKV:
-    """Unfilled keys and values of a layer, as the device's kernels want them to lie.
+    """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
 
     int8 needs kernels (`can_quantize`).
     """
     with device:
-        result: LayerKV = BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
-    return result
+        return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
@@ -200,14 +177,12 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
     num_bytes  at most, of all caches together.
     It goes on until it is done or the returned object is gone.
     """
-    result: object = BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
-    return result
+    return BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
-    """Rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
-    result: Tensor = backend(ids_T).embedding(ids_T, weight_VE)
-    return result
+    """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
+    return backend_of(ids_T).embedding(ids_T, weight_VE)
 
 
 def linear(
@@ -217,49 +192,45 @@ def linear(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
-    result: Tensor = backend(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
-    return result
+    """Compute x @ weight.T + bias: [T, I] -> [T, O], in x's dtype or out's."""
+    return backend_of(x_TI).linear(x_TI, weight_OI, bias_O, out=out)
 
 
 def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
-    """x / sqrt(mean(x²) + eps) * weight over the last axis, computed in float32 (arXiv:1910.07467).
+    """Compute x / sqrt(mean(x²) + eps) * weight over the last axis, in float32.
 
-    The normalized value is rounded to x's dtype before it meets the weight, as checkpoints expect.
+    This is RMSNorm (arXiv:1910.07467). The normalized value is rounded to x's dtype before it meets
+    the weight, as checkpoints expect.
     """
-    result: Tensor = backend(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
-    return result
+    return backend_of(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
 
 
 def add_rms_norm(
     x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """(rms_norm(x + residual), x + residual): a block's output joins the residual stream.
+    """Return (rms_norm(x + residual), x + residual): a block's output joins the residual stream.
 
     None is the empty stream before the first block: it gives (rms_norm(x), x).
     """
-    result: tuple[Tensor, Tensor] = backend(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
-    return result
+    return backend_of(x_TE).add_rms_norm(x_TE, residual_TE, weight_E, eps)
 
 
 def gated_linear(
     x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
 ) -> Tensor:
-    """silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
+    """Compute silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
 
-    SwiGLU's two products and what joins them (arXiv:2002.05202).
+    These are SwiGLU's two products and what joins them (arXiv:2002.05202).
     """
-    result: Tensor = backend(x_TI).gated_linear(x_TI, weight_OI, bias_O)
-    return result
+    return backend_of(x_TI).gated_linear(x_TI, weight_OI, bias_O)
 
 
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
-    """Of each position's angles, position * frequency: [T] int64 -> [T, D] float32, times factor.
+    """Compute cosines and sines of each position's angles: [T] int64 -> [T, D] float32.
 
-    D/2 cosines, then D/2 sines.
+    An angle is position * frequency. D/2 cosines, then D/2 sines, all times factor.
     """
-    result: Tensor = backend(positions_T).cos_sin(positions_T, frequencies_D, factor)
-    return result
+    return backend_of(positions_T).cos_sin(positions_T, frequencies_D, factor)
 
 
 def rotate_and_store(
@@ -280,10 +251,9 @@ def rotate_and_store(
                 Pair i of a head is (i, i + D/2), as Hugging Face checkpoints lay them out.
     Returns the rotated q_THD. Stages: rms_norm, rotate, store.
     """
-    result: Tensor = backend(q_THD).rotate_and_store(
+    return backend_of(q_THD).rotate_and_store(
         q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, q_norm_D=q_norm_D, k_norm_D=k_norm_D, eps=eps
     )
-    return result
 
 
 def attention(
@@ -295,28 +265,22 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention over the cache, this step's tokens included: [T, H, D] -> [T, H, D].
+    """Attend causally to the cache, this step's tokens included: [T, H, D] -> [T, H, D].
 
     A token at position p sees positions max(0, p - window + 1) to p of its own request, read from
     the cache as stored. Query head h reads key/value head h // (H / K). softmax(scale * q k) in
     float32; a sink is one more logit per head that takes probability and gives no value.
     """
-    result: Tensor = backend(q_THD).attention(
-        q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out
-    )
-    return result
+    return backend_of(q_THD).attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
 
 
 def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
-    """Each token's experts by rank, and their weights: ([T, A] int64, [T, A] float32).
+    """Choose each token's experts, by rank, and weigh them: ([T, A] int64, [T, A] float32).
 
     The highest logits are chosen; of equal ones, the expert of lower index. Weights are the softmax
     over the chosen logits where renormalized, else those of the softmax over all; in float32.
     """
-    result: tuple[Tensor, Tensor] = backend(logits_TX).route(
-        logits_TX, num_chosen, renormalize=renormalize
-    )
-    return result
+    return backend_of(logits_TX).route(logits_TX, num_chosen, renormalize=renormalize)
 
 
 def experts(
@@ -331,7 +295,7 @@ def experts(
     down_bias_XE: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The weighted sum of each token's experts, which are feed-forward networks: [T, E] -> [T, E].
+    """Sum each token's experts, feed-forward networks, by their weights: [T, E] -> [T, E].
 
     gate_up_XFE   [X, 2F, E]: F rows of gates, then F rows of ups.
     down_XEF      [X, E, F].
@@ -339,7 +303,7 @@ def experts(
     rounded to x's dtype. Each token's sum is made in float32, from rank 0 on. A packed weight is
     unpacked a tile at a time, never as a whole. Stages: multiply, activate, multiply, combine.
     """
-    result: Tensor = backend(x_TE).experts(
+    return backend_of(x_TE).experts(
         x_TE,
         experts_TA,
         weights_TA,
@@ -350,4 +314,3 @@ def experts(
         down_bias_XE=down_bias_XE,
         out=out,
     )
-    return result

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class AttentionKind(StrEnum):
-    """Which attention algorithm the reference backend runs."""
+    """The attention algorithm that the reference runs."""
 
     NAIVE = "naive"  # all scores of a request at once
     FLASH = "flash"  # tiled, online softmax
@@ -22,7 +22,7 @@ class AttentionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupTables:
-    """Where one group of layers (those with equal windows) keeps its keys and values.
+    """The places where one group of layers (those with equal windows) keeps keys and values.
 
     window           a token sees itself and the window - 1 tokens before it; None sees them all.
     block_tables_RB  int64; entry b of a row is the block of positions b*S to (b+1)*S - 1, or 0

@@ -1,4 +1,4 @@
-"""Whether inferno's compiled kernels run here."""
+"""Inferno's compiled kernels: do they run here, and why not?"""
 
 from __future__ import annotations
 

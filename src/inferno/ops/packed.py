@@ -26,7 +26,7 @@ MX_BLOCK = 32  # values that share a scale
 MX_BLOCK_BYTES = MX_BLOCK // 2
 
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_ELEMENTS = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
+ELEMENTS = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 _LARGEST_EXPONENT = 2  # of an element: 4 = 2^2
 _SCALE_BIAS = 127
 
@@ -40,12 +40,12 @@ class MXFP4Weight:
 
     @property
     def shape(self) -> torch.Size:
-        """What it would have unpacked."""
+        """The shape that it would have unpacked."""
         *leading, num_blocks = self.scales.shape
         return torch.Size((*leading, num_blocks * MX_BLOCK))
 
     def __getitem__(self, index: int | slice) -> MXFP4Weight:
-        """Along the first axis, as a tensor would; nothing is copied."""
+        """Index along the first axis, as a tensor would; nothing is copied."""
         return MXFP4Weight(self.blocks[index], self.scales[index])
 
 
@@ -58,17 +58,17 @@ class Prepared(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of activations that meet it."""
+        """The dtype of activations that meet it."""
 
     @property
     def num_bytes(self) -> int:
-        """What it takes."""
+        """The bytes that it takes."""
 
     def unpack(self, dtype: torch.dtype) -> Tensor:
-        """The values [O, I]."""
+        """Return the values [O, I]."""
 
     def steps(self) -> Tensor | None:
-        """Of int8 and int4, float32 [O, I]: how far apart the values lie that each could take."""
+        """Return the distance between values that each could take, of int8 and int4: [O, I]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +87,10 @@ class Fillable(Prepared, Protocol):
     """A prepared weight that takes its values a few rows at a time."""
 
     def fill(self, first: int, values_NI: Tensor) -> None:
-        """Rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end."""
+        """Set rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end."""
 
     def stored(self) -> Stored:
-        """It, for `ops.restore`; its memory is shared."""
+        """Describe it for `ops.restore`; its memory is shared."""
 
 
 class PreparedExperts(Protocol):
@@ -101,20 +101,20 @@ class PreparedExperts(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """What they take."""
+        """The bytes that they take."""
 
     def __getitem__(self, index: int) -> Prepared: ...
 
 
 def unpacked(weight: Tensor | MXFP4Weight | Prepared, dtype: torch.dtype) -> Tensor:
-    """The weight's values; a tensor is what it is."""
+    """Return the weight's values; a tensor is what it is."""
     if isinstance(weight, Tensor):
         return weight
     return unpack(weight, dtype) if isinstance(weight, MXFP4Weight) else weight.unpack(dtype)
 
 
 def unpack(weight: MXFP4Weight, dtype: torch.dtype) -> Tensor:
-    """The values: exact in float32 and bfloat16 up to their largest number, above it infinite."""
+    """Return the values: exact in float32 and bfloat16, but infinite beyond their largest."""
     exact = dtype if dtype is torch.bfloat16 else torch.float32
     device = weight.blocks.device
     pairs = _pairs(exact, device).index_select(0, weight.blocks.flatten().int())
@@ -124,7 +124,7 @@ def unpack(weight: MXFP4Weight, dtype: torch.dtype) -> Tensor:
 
 
 def pack(values_OI: Tensor) -> MXFP4Weight:
-    """The nearest MXFP4 weight, as section 6.3 of the specification converts.
+    """Return the nearest MXFP4 weight, as section 6.3 of the specification converts.
 
     A block's scale is the largest power of two in it, over 4; elements are rounded to the nearest,
     ties to even, and at most 6. A block with a NaN becomes NaN.
@@ -140,7 +140,7 @@ def pack(values_OI: Tensor) -> MXFP4Weight:
 
 
 def _element_codes(values: Tensor) -> Tensor:
-    """The four bits of the nearest elements, as uint8."""
+    """Return the four bits of the nearest elements, as uint8."""
     magnitudes = values.abs()
     steps = torch.where(magnitudes < 2, 0.5, torch.where(magnitudes < 4, 1.0, 2.0))
     rounded = (magnitudes / steps).round() * steps  # round() takes ties to even
@@ -151,14 +151,14 @@ def _element_codes(values: Tensor) -> Tensor:
 
 @cache
 def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """By byte, its two elements as the bits of one integer: taken together, they cost half."""
-    pairs = [[_ELEMENTS[byte & 15], _ELEMENTS[byte >> 4]] for byte in range(256)]
+    """Tabulate by byte its two elements, as the bits of one integer: together they cost half."""
+    pairs = [[ELEMENTS[byte & 15], ELEMENTS[byte >> 4]] for byte in range(256)]
     integer = torch.int32 if dtype.itemsize == 2 else torch.int64
     return torch.tensor(pairs, dtype=dtype, device=device).view(integer).squeeze(1)
 
 
 @cache
 def _scales(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """By byte, its power of two; 255 is NaN."""
+    """Tabulate by byte its power of two; 255 is NaN."""
     powers = [2.0 ** (byte - _SCALE_BIAS) for byte in range(255)]
     return torch.tensor([*powers, torch.nan], dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""What kernels work with, and what a recorded forward pass is, whatever the device.
+"""An engine's context for its kernels, and recorded forward passes, whatever the device.
 
 Such a pass is a CUDA graph, or a list of kernel calls.
 """
@@ -35,14 +35,14 @@ class Program(Protocol):
     """A function that was recorded; it reads and writes the same memory each time it runs."""
 
     def run(self) -> Tensor:
-        """The result for what lies in that memory now.
+        """Compute the result for what lies in that memory now.
 
         It lasts until a program of the same recorder is run or made.
         """
 
 
 class Recorder(Protocol):
-    """Records functions that run one after the other, and share memory for what lies between."""
+    """A recorder of functions that run one after the other, and share memory in between."""
 
     def record(self, function: Callable[[], Tensor]) -> tuple[Program, Tensor]:
-        """The function as a program, and its first result; or NotRecordable."""
+        """Return the function as a program, and its first result. Raises NotRecordable."""

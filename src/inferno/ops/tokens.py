@@ -11,15 +11,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from inferno.ops.backends import BACKENDS, backend
-from inferno.ops.draw_rule import DrawRule, DrawRules
-from inferno.ops.philox import Purpose
+from inferno.ops.dispatch import BACKENDS, backend_of
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 
 
 def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest logit, NaN where it holds one, and its lowest id: ([R], [R] int64)."""
-    result: tuple[Tensor, Tensor] = backend(logits_RV).largest(logits_RV)
-    return result
+    """Find each row's largest logit, NaN where it has one, and its lowest id: ([R], [R] int64)."""
+    return backend_of(logits_RV).largest(logits_RV)
 
 
 def uniform(
@@ -29,40 +27,36 @@ def uniform(
     purpose: Purpose,
     device: torch.device,
 ) -> Tensor:
-    """A random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64."""
-    result: Tensor = BACKENDS[device.type].uniform(
-        seeds, sample_indices, positions, purpose, device
-    )
-    return result
+    """Make a random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64.
+
+    See `Purpose`; the algorithm is Philox4x32-10.
+    """
+    return BACKENDS[device.type].uniform(seeds, sample_indices, positions, purpose, device)
 
 
 def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
-    """The rules of a batch's rows, for `draw`, as often as the batch stays the same."""
-    result: DrawRules = BACKENDS[device.type].draw_rules(rules, device)
-    return result
+    """Make rules of a batch's rows for `draw`, good as long as the batch stays the same."""
+    return BACKENDS[device.type].draw_rules(rules, device)
 
 
 def draw(
     logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    """A token for each row, drawn as its rule says, into out [R] int64.
+    """Draw a token for each row, as its rule says, into out [R] int64.
 
     peak_R      what `largest` found. Where it isn't finite, the token means nothing.
     uniform_R   the random number that decides.
     A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
     equals; top-p measures the mass that min-p and top-k leave.
     """
-    result: Tensor = backend(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
-    return result
+    return backend_of(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    """log softmax(logits) at some tokens of each row: [R, C] float64; NaN where a row has one."""
-    result: Tensor = backend(logits_RV).log_probabilities(logits_RV, ids_RC)
-    return result
+    """Compute log softmax(logits) at some tokens of each row: [R, C] float64; NaN where one is."""
+    return backend_of(logits_RV).log_probabilities(logits_RV, ids_RC)
 
 
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
-    """The ids of each row's likeliest tokens, the lower id first among equals: [R, C], C <= V."""
-    result: Tensor = backend(logits_RV).top_tokens(logits_RV, num_tokens)
-    return result
+    """Rank each row's likeliest tokens, the lower id first among equals: ids [R, C], C <= V."""
+    return backend_of(logits_RV).top_tokens(logits_RV, num_tokens)

@@ -106,7 +106,7 @@ class ChatChoice(Struct, frozen=True):
 
 
 class ChatCompletion(Struct, frozen=True):
-    """POST /v1/chat/completions."""
+    """The answer to a conversation."""
 
     id: str
     created: int
@@ -141,7 +141,7 @@ class ChunkChoice(Struct, frozen=True):
 
 
 class ChatChunk(Struct, frozen=True):
-    """An event of a streamed POST /v1/chat/completions."""
+    """An event of the streamed answer to a conversation."""
 
     id: str
     created: int
@@ -168,7 +168,7 @@ class CompletionChoice(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """POST /v1/completions, whole or an event of its stream."""
+    """What came of one prompt or several, whole or an event of its stream."""
 
     id: str
     created: int
@@ -181,7 +181,7 @@ class Completion(Struct, frozen=True):
 
 
 class ModelCard(Struct, frozen=True):
-    """GET /v1/models/{id}."""
+    """A name that `model` may have."""
 
     id: str
     created: int
@@ -194,14 +194,14 @@ class ModelCard(Struct, frozen=True):
 
 
 class ModelList(Struct, frozen=True):
-    """GET /v1/models."""
+    """All names that `model` may have."""
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
 
 
 class Tokenized(Struct, frozen=True):
-    """POST /tokenize."""
+    """The token ids of a prompt or of a conversation."""
 
     count: int
     max_model_len: int
@@ -210,7 +210,7 @@ class Tokenized(Struct, frozen=True):
 
 
 class Detokenized(Struct, frozen=True):
-    """POST /detokenize."""
+    """The text of token ids."""
 
     prompt: str
 
@@ -231,6 +231,6 @@ class Error(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """GET /version."""
+    """inferno's version."""
 
     version: str

@@ -23,7 +23,7 @@ class KeyScope(StrEnum):
 
     INFERENCE = "inference"  # everything that the two others don't
     METRICS = "metrics"
-    ADMIN = "admin"  # /debug, and all that the others open
+    ADMIN = "admin"  # the state of things, and all that the others open
 
 
 _DEFAULT_SCOPES = frozenset({KeyScope.INFERENCE, KeyScope.METRICS})

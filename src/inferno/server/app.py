@@ -1,8 +1,8 @@
-"""create_app: the table of routes and the table of errors."""
+"""An application from the table of routes, and the answers to what goes wrong in it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 
@@ -14,63 +14,29 @@ from starlette.responses import Response
 from inferno import __version__
 from inferno.client import ServedEngine
 from inferno.errors import InfernoError
-from inferno.server import answers, fields
-from inferno.server.chat import create_chat_completion
-from inferno.server.completions import create_completion
-from inferno.server.edge import Refusal, record_of
+from inferno.server.edge import Refusal, method_not_allowed, record_of
 from inferno.server.errors import ClientLeft, log_failure, refusal_of
-from inferno.server.models import get_model, get_version, list_models
-from inferno.server.page import add_page
-from inferno.server.reference_page import add_reference
-from inferno.server.schema import Route, openapi
+from inferno.server.reference_page import render
+from inferno.server.route import Route
+from inferno.server.routes import ROUTES
+from inferno.server.schema import openapi
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
-from inferno.server.tokenize import detokenize, tokenize
 from inferno.text.model_text import ModelText
 
 _CLIENT_LEFT = 499
 
-ROUTES = (
-    Route(
-        "POST",
-        "/v1/chat/completions",
-        create_chat_completion,
-        fields.ChatRequest,
-        answers.ChatCompletion,
-        answers.ChatChunk,
-    ),
-    Route(
-        "POST",
-        "/v1/completions",
-        create_completion,
-        fields.CompletionRequest,
-        answers.Completion,
-        answers.Completion,
-    ),
-    Route("GET", "/v1/models", list_models, None, answers.ModelList),
-    Route("GET", "/v1/models/{model_id:path}", get_model, None, answers.ModelCard),
-    Route("POST", "/tokenize", tokenize, fields.TokenizeRequest, answers.Tokenized),
-    Route("POST", "/detokenize", detokenize, fields.DetokenizeRequest, answers.Detokenized),
-    Route("GET", "/version", get_version, None, answers.Version),
-)
-
 
 def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) -> FastAPI:
-    """The routes of one model, for edge.guard to let requests through to.
+    """Return the server of one model, for edge.guard to let requests through to.
 
     settings        must name the model: served_model_names.
     """
-    app = create_bare_app(Served(engine, text, settings), openapi_url="/openapi.json")
-    for route in ROUTES:
-        app.add_api_route(route.path, route.endpoint, methods=[route.method], response_model=None)
-    add_page(app)
-    add_reference(app)
-    app.openapi = cache(lambda: openapi(app, ROUTES))  # type: ignore[method-assign]
-    return app
+    return build_app(Served(engine, text, settings), ROUTES)
 
 
-def create_bare_app(served: Served, *, openapi_url: str | None = None) -> FastAPI:
-    """What serves this model and answers errors as it should, without a route."""
+def build_app(served: Served, routes: Sequence[Route]) -> FastAPI:
+    """Return what serves this model at these routes, but for those that the edge answers."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -81,12 +47,18 @@ def create_bare_app(served: Served, *, openapi_url: str | None = None) -> FastAP
         title="inferno",
         version=__version__,
         lifespan=lifespan,
-        openapi_url=openapi_url,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.served = served
+    app.openapi = cache(lambda: openapi(app, routes))  # type: ignore[method-assign]
+    app.state.reference_page = cache(lambda: render(app.openapi(), routes).encode())
+    for route in routes:
+        if route.endpoint is not None:
+            methods = list(route.methods)
+            app.add_api_route(route.path, route.endpoint, methods=methods, response_model=None)
     for kind in (Refusal, InfernoError, HTTPException, ClientLeft, Exception):
         app.add_exception_handler(kind, _tell)
     return app
@@ -115,8 +87,7 @@ def _of_router(http: HttpRequest, problem: HTTPException) -> Refusal:
         (key.lower().encode(), value.encode()) for key, value in (problem.headers or {}).items()
     ]
     if problem.status_code == 405:
-        message = f"{http.method[:20]} is not what this route takes."
-        return Refusal(405, "method_not_allowed", message, headers=headers)
+        return method_not_allowed(http.method, headers)
     return Refusal(
         problem.status_code, "not_found", "There is no such route here.", headers=headers
     )

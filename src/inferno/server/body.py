@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from inferno.server.edge import Refusal
-from inferno.server.refused import Harmless, take_harmless
+from inferno.server.fields import RequestFields
+from inferno.server.refused import take_harmless
 from inferno.server.schema_words import in_words, without_null
 from inferno.untrusted_json import (
     BadNumber,
@@ -21,7 +22,7 @@ from inferno.untrusted_json import (
     quoted,
 )
 
-Fields = TypeVar("Fields", bound=msgspec.Struct)
+Fields = TypeVar("Fields", bound=RequestFields)
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -38,9 +39,7 @@ class Body(Generic[Fields]):
     ignored: tuple[str, ...]
 
 
-def read_body(
-    raw: bytes, kind: type[Fields], refused: Harmless, *, is_lenient: bool
-) -> Body[Fields]:
+def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Fields]:
     """The fields of a JSON object; Refusal (400, or 413) names what is wrong.
 
     A null counts as absent. Unknown fields are refused, or with `is_lenient` ignored.
@@ -57,7 +56,7 @@ def read_body(
     if _ESCAPED_SURROGATE.search(raw):
         _check_surrogates(given)
     fields = {name: value for name, value in given.items() if value is not None}
-    fields = take_harmless(fields, refused)
+    fields = take_harmless(fields, kind.refused)
     known = kind.__struct_fields__
     unknown = tuple(name for name in fields if name not in known)
     if unknown and not is_lenient:

@@ -21,16 +21,15 @@ from inferno.server.answers import (
 )
 from inferno.server.body import Body, ignored_header, read_body
 from inferno.server.edge import Record, Slot, admission_of, record_of
-from inferno.server.fields import GenerateFields
+from inferno.server.fields import GenerateFields, RequestFields
 from inferno.server.in_vain import hints_in_vain
 from inferno.server.jobs import Job, Origin
 from inferno.server.logprobs import TokenNames
-from inferno.server.refused import Harmless
 from inferno.server.served import Served, served_of
 from inferno.text.completion import Completion
 
 Fields = TypeVar("Fields", bound=GenerateFields)
-AnyFields = TypeVar("AnyFields", bound=msgspec.Struct)
+AnyFields = TypeVar("AnyFields", bound=RequestFields)
 
 _LARGE_BODY = 1 << 18
 _LOGGED_TOKENS = 64
@@ -119,9 +118,9 @@ class Head:
     system_fingerprint: str
 
 
-async def read_call(http: HttpRequest, kind: type[Fields], refused: Harmless) -> Call[Fields]:
+async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
     """The call that a request makes, whose model is known; raises Refusal."""
-    body = await read_fields(http, kind, refused)
+    body = await read_fields(http, kind)
     served = served_of(http)
     served.check_model(body.fields.model)
     ignored = body.ignored + hints_in_vain(body.fields)
@@ -129,15 +128,13 @@ async def read_call(http: HttpRequest, kind: type[Fields], refused: Harmless) ->
     return Call(http, served, record_of(http.scope), body.fields, ignored, num_bytes)
 
 
-async def read_fields(
-    http: HttpRequest, kind: type[AnyFields], refused: Harmless
-) -> Body[AnyFields]:
+async def read_fields(http: HttpRequest, kind: type[AnyFields]) -> Body[AnyFields]:
     """The fields of any request; large ones are read beside the event loop."""
     raw = await http.body()
     served = served_of(http)
 
     def read() -> Body[AnyFields]:
-        return read_body(raw, kind, refused, is_lenient=served.settings.lenient)
+        return read_body(raw, kind, is_lenient=served.settings.lenient)
 
     if len(raw) <= _LARGE_BODY:
         return read()

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions."""
+"""The endpoint of chats: a conversation is answered, in one piece or as a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from inferno.server.in_vain import chat_in_vain
 from inferno.server.jobs import Job, chat_jobs
 from inferno.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from inferno.server.messages import last_answer
-from inferno.server.refused import CHAT
 from inferno.server.running import run, run_all, while_connected
 from inferno.server.sse import SseResponse
 from inferno.text.completion import Completion
@@ -34,8 +33,8 @@ from inferno.text.model_text import ModelText
 
 
 async def create_chat_completion(http: HttpRequest) -> Response:
-    """The assistant's answer to a conversation."""
-    call = await read_call(http, ChatRequest, CHAT)
+    """Answer a conversation as the assistant."""
+    call = await read_call(http, ChatRequest)
     args = template_args(call.served.text, call.fields.reasoning_effort)
     ignored = call.ignored + ignored_by_template(call.fields, call.served.text, args)
     making = chat_jobs(call.served, call.fields, args, call.origin, call.num_bytes)

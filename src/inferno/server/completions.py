@@ -1,4 +1,4 @@
-"""POST /v1/completions."""
+"""The endpoint of completions: prompts are gone on with, in one piece or as a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from inferno.server.completion_stream import PREFIX, CompletionStream
 from inferno.server.edge import Slot
 from inferno.server.fields import CompletionRequest
 from inferno.server.jobs import Job, completion_jobs
-from inferno.server.refused import COMPLETION
 from inferno.server.running import run, run_all, while_connected
 from inferno.server.sse import SseResponse
 from inferno.text.completion import Chunk, Completion
@@ -25,8 +24,8 @@ _NAMES: Mapping[str, str] = {}
 
 
 async def create_completion(http: HttpRequest) -> Response:
-    """What the model makes of one prompt or several."""
-    call = await read_call(http, CompletionRequest, COMPLETION)
+    """Go on with one prompt or several."""
+    call = await read_call(http, CompletionRequest)
     jobs = await call.prepared(completion_jobs(call.served, call.fields, call.origin))
     slot = call.slot(jobs)
     if call.fields.stream:

@@ -76,7 +76,7 @@ def log_failure(problem: Exception, request_id: str) -> None:
     _logger.error("a request failed", exc_info=problem, extra={"fields": fields})
 
 
-def unknown_model(name: str) -> Refusal:
-    """For a model that isn't served here."""
-    message = f"The model '{name:.100}' is not served here; GET /v1/models lists what is."
+def unknown_model(name: str, served_name: str) -> Refusal:
+    """Return the refusal of a model that isn't served here."""
+    message = f"The model '{name:.100}' is not served here; leave it out, or give '{served_name}'."
     return Refusal(404, "model_not_found", message, param="model")

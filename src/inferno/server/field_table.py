@@ -9,13 +9,8 @@ from typing import Any
 
 import msgspec
 
-from inferno.server.fields import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
-from inferno.server.refused import CHAT, COMPLETION, NOTHING, TOKENIZE, Harmless
+from inferno.server.fields import RequestFields
+from inferno.server.refused import Harmless
 from inferno.server.schema_words import as_json, in_words, without_null
 
 # Where the field's usual meaning, that of OpenAI or vLLM, is another.
@@ -29,13 +24,6 @@ _DIFFERS = {
     "timeout": "inferno's own",
 }
 _HINT = "Hint."  # how the descriptions of such fields begin
-_KINDS: dict[str, tuple[type[msgspec.Struct], Harmless]] = {
-    "/v1/chat/completions": (ChatRequest, CHAT),
-    "/v1/completions": (CompletionRequest, COMPLETION),
-    "/tokenize": (TokenizeRequest, TOKENIZE),
-    "/detokenize": (DetokenizeRequest, NOTHING),
-}
-PATHS = tuple(_KINDS)
 
 
 class Support(StrEnum):
@@ -58,19 +46,13 @@ class FieldRow:
     note: str
 
 
-def field_rows(path: str) -> list[FieldRow]:
-    """The table of one route, refused fields last; KeyError where the route takes none."""
-    kind, refused = _KINDS[path]
-    rows = [*_taken(kind), *_refused(refused)]
+def field_rows(kind: type[RequestFields]) -> list[FieldRow]:
+    """Return the table of one kind of requests, refused fields last."""
+    rows = [*_taken(kind), *_refused(kind.refused)]
     return sorted(rows, key=lambda row: (row.support is Support.REFUSED, row.name))
 
 
-def harmless_of(path: str) -> Harmless:
-    """The refused fields of a route, and what they may be beside null."""
-    return _KINDS[path][1]
-
-
-def _taken(kind: type[msgspec.Struct]) -> Iterator[FieldRow]:
+def _taken(kind: type[RequestFields]) -> Iterator[FieldRow]:
     (_, components) = msgspec.json.schema_components([kind])
     schema: dict[str, Any] = components[kind.__name__]
     for name, of_field in schema["properties"].items():

@@ -5,7 +5,7 @@ A null counts as absent. Where a description begins with "Hint", the field chang
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -21,6 +21,7 @@ from inferno.requests import (
     MAX_STOPS,
     MAX_TOKEN_ID,
 )
+from inferno.server.refused import CHAT, COMPLETION, NOTHING, TOKENIZE, Harmless
 from inferno.text.chat import MAX_TEMPLATE_BYTES
 
 MAX_TOKEN_IDS = 4096  # of stops and biases
@@ -80,8 +81,17 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     include_obfuscation: bool | None = False  # has no effect: events are never padded
 
 
-class GenerateFields(Struct, kw_only=True):
-    """What /v1/chat/completions and /v1/completions share."""
+class RequestFields(Struct, kw_only=True):
+    """The fields of a request's body.
+
+    refused     the other fields that clients know, and the values of them that change nothing.
+    """
+
+    refused: ClassVar[Harmless] = NOTHING
+
+
+class GenerateFields(RequestFields, kw_only=True):
+    """The fields that chats and completions share."""
 
     model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
     n: Annotated[int, Meta(ge=1, le=MAX_SAMPLES, description="Choices per prompt.")] = 1
@@ -212,7 +222,9 @@ class GenerateFields(Struct, kw_only=True):
 
 
 class ChatRequest(GenerateFields, kw_only=True):
-    """POST /v1/chat/completions."""
+    """A conversation to go on with."""
+
+    refused: ClassVar[Harmless] = CHAT
 
     messages: Annotated[list[Message], Meta(min_length=1, description="The conversation so far.")]
     max_completion_tokens: Annotated[
@@ -253,7 +265,9 @@ class ChatRequest(GenerateFields, kw_only=True):
 
 
 class CompletionRequest(GenerateFields, kw_only=True):
-    """POST /v1/completions."""
+    """A prompt to complete, or several."""
+
+    refused: ClassVar[Harmless] = COMPLETION
 
     prompt: Annotated[
         Any,
@@ -281,8 +295,10 @@ class CompletionRequest(GenerateFields, kw_only=True):
     ] = True
 
 
-class TokenizeRequest(Struct, kw_only=True):
-    """POST /tokenize: a prompt or messages."""
+class TokenizeRequest(RequestFields, kw_only=True):
+    """A prompt or messages whose token ids are asked for."""
+
+    refused: ClassVar[Harmless] = TOKENIZE
 
     model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
     prompt: Annotated[str | None, Meta(description="A text; or give messages.")] = None
@@ -313,8 +329,8 @@ class TokenizeRequest(Struct, kw_only=True):
     ] = None
 
 
-class DetokenizeRequest(Struct, kw_only=True):
-    """POST /detokenize."""
+class DetokenizeRequest(RequestFields, kw_only=True):
+    """Token ids whose text is asked for."""
 
     model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
     tokens: Annotated[list[TokenId], Meta(description="Token ids.")]

@@ -1,4 +1,4 @@
-"""GET /v1/models, /v1/models/{id} and /version."""
+"""The endpoints that tell what is served: the names of the model, and inferno's version."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from inferno.server.served import Served, served_of
 
 
 async def list_models(http: HttpRequest) -> Response:
-    """A card for each name that `model` may have."""
+    """Return a card for each name that `model` may have."""
     served = served_of(http)
     return _json(ModelList([_card(served, name) for name in served.names]))
 
 
 async def get_model(http: HttpRequest) -> Response:
-    """The card of one name."""
+    """Return the card of one name."""
     served = served_of(http)
     name = http.path_params["model_id"]
     served.check_model(name)
@@ -26,7 +26,7 @@ async def get_model(http: HttpRequest) -> Response:
 
 
 async def get_version(http: HttpRequest) -> Response:
-    """inferno's version."""
+    """Return inferno's version."""
     return _json(Version(__version__))
 
 

@@ -1,4 +1,4 @@
-"""The chat page at `/`: files read once, sent with a policy that lets a browser load no others."""
+"""The chat page: files read once, sent with a policy that lets a browser load no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
@@ -45,15 +44,19 @@ class _File:
     etag: str
 
 
-def add_page(app: FastAPI) -> None:
-    """Serve the page at `/`, and what it loads below `/page/`."""
-    for path in ("/", "/page/{name}"):
-        app.add_api_route(path, get_page, methods=["GET", "HEAD"], include_in_schema=False)
-
-
 async def get_page(http: HttpRequest) -> Response:
-    """A file of the page; 304 where the browser has it."""
-    file = _files().get(http.path_params.get("name", _INDEX))
+    """Return the page itself."""
+    return _answer(http, _INDEX)
+
+
+async def get_page_file(http: HttpRequest) -> Response:
+    """Return what the page loads, by its name."""
+    return _answer(http, http.path_params["name"])
+
+
+def _answer(http: HttpRequest, name: str) -> Response:
+    """Return a file of the page; 304 where the browser has it."""
+    file = _files().get(name)
     if file is None:
         raise HTTPException(404)
     headers = {**_HEADERS, "etag": file.etag}

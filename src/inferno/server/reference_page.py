@@ -1,17 +1,18 @@
-"""GET /docs: every route with its fields, as one page of HTML that loads nothing else."""
+"""The reference page: every route with its fields, as one page of HTML that loads nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from html import escape
 from typing import Any
 
-from fastapi import FastAPI
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from inferno.server.field_table import PATHS, Support, field_rows
+from inferno.server.field_table import Support, field_rows
+from inferno.server.fields import RequestFields
+from inferno.server.route import Route
+from inferno.server.schema import get_openapi
 from inferno.server.schema_words import Schema, can_be_null, in_words, without_null
 
 _HEADERS = {
@@ -34,18 +35,14 @@ tr + tr { border-top: 1px solid #8884; }
 _Cells = Sequence[str]  # HTML
 
 
-def add_reference(app: FastAPI) -> None:
-    """Serve the page, made when it is first asked for."""
-    page = cache(lambda: render(app.openapi()).encode())
-
-    async def get_reference(_: HttpRequest) -> Response:
-        return Response(page(), headers=_HEADERS, media_type="text/html; charset=utf-8")
-
-    app.add_api_route("/docs", get_reference, methods=["GET", "HEAD"], include_in_schema=False)
+async def get_reference(http: HttpRequest) -> Response:
+    """Return the page of the application's routes."""
+    page = http.app.state.reference_page()
+    return Response(page, headers=_HEADERS, media_type="text/html; charset=utf-8")
 
 
-def render(description: Mapping[str, Any]) -> str:
-    """The page of an OpenAPI description."""
+def render(description: Mapping[str, Any], routes: Iterable[Route]) -> str:
+    """Return the page of an OpenAPI description of these routes."""
     info = description["info"]
     title = f"{info['title']} {info['version']}"
     return "\n".join(
@@ -54,14 +51,19 @@ def render(description: Mapping[str, Any]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(title)}</h1>",
-            "<p>An OpenAI-compatible server. For programs: "
-            '<a href="openapi.json">openapi.json</a>.</p>',
+            f"<p>An OpenAI-compatible server. For programs: {_for_programs(routes)}.</p>",
             *_contents(description),
-            *_routes(description),
+            *_routes(description, routes),
             *_types(description["components"]["schemas"]),
             "</body></html>",
         ]
     )
+
+
+def _for_programs(routes: Iterable[Route]) -> str:
+    """Return a link to the OpenAPI document, which stands beside the page."""
+    [name] = [route.path.lstrip("/") for route in routes if route.endpoint is get_openapi]
+    return f'<a href="{escape(name)}">{escape(name)}</a>'
 
 
 def _contents(description: Mapping[str, Any]) -> Iterator[str]:
@@ -72,13 +74,14 @@ def _contents(description: Mapping[str, Any]) -> Iterator[str]:
     yield _table(("Route", "What it does"), rows)
 
 
-def _routes(description: Mapping[str, Any]) -> Iterator[str]:
+def _routes(description: Mapping[str, Any], routes: Iterable[Route]) -> Iterator[str]:
+    requests = {(route.template, route.methods[0].lower()): route.requests for route in routes}
     for path, method, operation in _operations(description):
         yield f'<h2 id="{escape(path)}"><code>{method.upper()} {escape(path)}</code></h2>'
         yield f"<p>{escape(operation['summary'])}</p>"
-        if path in PATHS:
+        for kind in requests[path, method]:
             yield "<h3>Fields</h3>"
-            yield _table(("Field", "Value", "Default", "Meaning"), _fields(path))
+            yield _table(("Field", "Value", "Default", "Meaning"), _fields(kind))
         yield "<h3>Answers</h3>"
         yield _table(("Status", "Meaning", "Content"), _answers(operation))
 
@@ -98,8 +101,8 @@ def _operations(description: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapp
             yield path, method, operation
 
 
-def _fields(path: str) -> Iterator[_Cells]:
-    for row in field_rows(path):
+def _fields(kind: type[RequestFields]) -> Iterator[_Cells]:
+    for row in field_rows(kind):
         is_useless = row.support in (Support.HINT, Support.REFUSED)
         yield (
             _code(row.name),

@@ -1,9 +1,9 @@
-"""/openapi.json: the routes' own types, as JSON Schema."""
+"""The OpenAPI document: the table of routes and its types, as JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -12,10 +12,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from inferno.server.answers import Error
-from inferno.server.field_table import harmless_of
 from inferno.server.refused import Harmless
+from inferno.server.route import JSON, Route
 
-_JSON = "application/json"
 ERRORS = {
     "400": "The request is refused; `param` names the field.",
     "401": "There is no API key, or not a valid one.",
@@ -28,44 +27,29 @@ ERRORS = {
     "503": "Loading, draining, full or restarting; see Retry-After.",
     "504": "The request took longer than it may.",
 }
-# What the edge answers by itself: the summary, the other statuses and the media type.
-_VIEWS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "/health": ("200 while the process lives and its engine gets on.", ("503",), _JSON),
-    "/ready": ("200 while requests are taken.", ("503",), _JSON),
-    "/metrics": ("Counts and times, for Prometheus.", ("401", "403"), "text/plain"),
-    "/debug/state": ("Engine, requests, memory and children.", ("401", "403"), _JSON),
-}
+_NAME_IN_PATH = re.compile(r"\{(\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One route: the types of its body, of its answer and, where it streams, of an event."""
-
-    method: str
-    path: str
-    endpoint: Callable[[HttpRequest], Awaitable[Response]]
-    request: type[msgspec.Struct] | None
-    answer: type[msgspec.Struct]
-    event: type[msgspec.Struct] | None = None
+async def get_openapi(http: HttpRequest) -> Response:
+    """Return the description of the application's routes."""
+    return Response(msgspec.json.encode(http.app.openapi()), media_type=JSON)
 
 
-def openapi(app: FastAPI, routes: Sequence[Route]) -> dict[str, Any]:
-    """The description of all routes."""
-    kinds = {kind for route in routes for kind in (route.request, route.answer, route.event)}
-    types = [kind for kind in kinds | {Error} if kind is not None]
+def openapi(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the description of all routes that have a tag."""
+    routes = [route for route in routes if route.tag is not None]
+    requests = list(dict.fromkeys(kind for route in routes for kind in route.requests))
+    given = dict.fromkeys(kind for route in routes for kind in (route.answer, route.event))
+    types = [*requests, *(kind for kind in given if kind is not None), Error]
     schemas, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
     )
     by_type = dict(zip(types, schemas, strict=True))
-    for route in routes:
-        if route.request is not None:
-            _close(components[route.request.__name__], harmless_of(route.path))
+    for kind in requests:
+        _close(components[kind.__name__], kind.refused)
     paths: dict[str, Any] = {}
     for route in routes:
-        path = route.path.replace(":path}", "}")
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route, by_type)
-    for path in _VIEWS:
-        paths[path] = {"get": _view(path, by_type)}
+        paths.setdefault(route.template, {})[route.methods[0].lower()] = _operation(route, by_type)
     return {
         "openapi": "3.1.0",
         "info": {"title": app.title, "version": app.version},
@@ -100,48 +84,39 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
-    content = {_JSON: {"schema": schemas[route.answer]}}
+    kind = "object" if route.media_type == JSON else "string"
+    answer = {"type": kind} if route.answer is None else schemas[route.answer]
+    content = {route.media_type: {"schema": answer}}
     if route.event is not None:
         content["text/event-stream"] = {"schema": _events(schemas[route.event])}
     operation: dict[str, Any] = {
-        "operationId": route.endpoint.__name__,
-        "summary": (route.endpoint.__doc__ or "").strip(),
+        "operationId": route.name,
+        "tags": [route.tag],
+        "summary": route.summary,
         "responses": {
             "200": {"description": "The answer.", "content": content},
-            **_errors(ERRORS, schemas),
+            **_errors(ERRORS if route.errors is None else map(str, route.errors), schemas),
         },
     }
-    if route.request is not None:
-        body = {_JSON: {"schema": schemas[route.request]}}
+    if route.requests:
+        [request] = route.requests
+        body = {JSON: {"schema": schemas[request]}}
         operation["requestBody"] = {"required": True, "content": body}
-    if "{" in route.path:
-        name = route.path[route.path.index("{") + 1 : route.path.index("}")].partition(":")[0]
+    if names := _NAME_IN_PATH.findall(route.path):
         operation["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
         ]
     return operation
 
 
 def _events(schema: dict[str, Any]) -> dict[str, Any]:
     """Of each event."""
-    json = {"type": "string", "contentMediaType": _JSON, "contentSchema": schema}
+    json = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
     data = {"anyOf": [json, {"const": "[DONE]"}]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
-def _view(path: str, schemas: dict[Any, Any]) -> dict[str, Any]:
-    summary, errors, kind = _VIEWS[path]
-    schema = {"type": "object" if kind == _JSON else "string"}
-    return {
-        "operationId": "get" + path.replace("/", "_"),
-        "summary": summary,
-        "responses": {
-            "200": {"description": "The answer.", "content": {kind: {"schema": schema}}},
-            **_errors(errors, schemas),
-        },
-    }
-
-
 def _errors(statuses: Iterable[str], schemas: dict[Any, Any]) -> dict[str, Any]:
-    content = {_JSON: {"schema": schemas[Error]}}
+    content = {JSON: {"schema": schemas[Error]}}
     return {status: {"description": ERRORS[status], "content": content} for status in statuses}

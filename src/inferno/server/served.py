@@ -13,7 +13,7 @@ from typing import TypeVar
 from starlette.requests import Request as HttpRequest
 
 from inferno.client import EngineFacts, ServedEngine
-from inferno.server.edge import Record, Unavailable, in_time
+from inferno.server.edge import DeadlineExceeded, Record, Unavailable
 from inferno.server.errors import unknown_model
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
@@ -58,7 +58,7 @@ class Served:
     def check_model(self, name: str | None) -> None:
         """Refusal (404) where it isn't served here."""
         if name is not None and name not in self.names:
-            raise unknown_model(name)
+            raise unknown_model(name, self.names[0])
 
     def engine_id(self, request_id: str, index: int) -> str:
         """An id for the engine that no other request has, whatever clients call theirs."""
@@ -74,12 +74,19 @@ class Served:
         return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
 
     async def in_time(self, work: Awaitable[T], record: Record, timeout: float | None = None) -> T:
-        """What the work returns; DeadlineExceeded when that takes too long.
+        """Return what the work does; DeadlineExceeded when the request has had its time.
 
         timeout     the request's own; it can only shorten the server's.
         """
         most = self.settings.request_timeout
-        return await in_time(work, record, most if timeout is None else min(timeout, most))
+        seconds = most if timeout is None else min(timeout, most)
+        try:
+            async with asyncio.timeout(record.left(seconds)) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise DeadlineExceeded(seconds)
 
     def close(self) -> None:
         """Let go of threads and of the template's processes."""

@@ -14,6 +14,7 @@ from inferno.log_format import LogFormat
 from inferno.options import EngineOptions
 from inferno.server.app import create_app
 from inferno.server.edge import serve
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 
@@ -37,7 +38,7 @@ def start(
     engine = make_engine(options, settings, script, first)
     is_read = settings.log_format == LogFormat.TEXT
     on_ready = _tell_where_the_page_is if is_read else None
-    return serve(create_app(engine, text, settings), settings, engine, on_ready)
+    return serve(create_app(engine, text, settings), ROUTES, settings, engine, on_ready)
 
 
 async def _tell_where_the_page_is(urls: list[str]) -> None:

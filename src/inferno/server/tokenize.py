@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize."""
+"""The endpoints between text and token ids."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.fields import DetokenizeRequest, TokenizeRequest
 from inferno.server.in_vain import chat_in_vain
 from inferno.server.jobs import encode_all, encode_chat
-from inferno.server.refused import NOTHING, TOKENIZE
 from inferno.server.served import Served, served_of
 
 
 async def tokenize(http: HttpRequest) -> Response:
-    """The token ids of a prompt or of a conversation."""
-    body = await read_fields(http, TokenizeRequest, TOKENIZE)
+    """Return the token ids of a prompt or of a conversation."""
+    body = await read_fields(http, TokenizeRequest)
     served = served_of(http)
     served.check_model(body.fields.model)
     work = _tokenized(served, body.fields, len(await http.body()))
@@ -28,8 +27,8 @@ async def tokenize(http: HttpRequest) -> Response:
 
 
 async def detokenize(http: HttpRequest) -> Response:
-    """The text of token ids."""
-    body = await read_fields(http, DetokenizeRequest, NOTHING)
+    """Return the text of token ids."""
+    body = await read_fields(http, DetokenizeRequest)
     served = served_of(http)
     served.check_model(body.fields.model)
     work = served.on_text(len(body.fields.tokens), lambda: _detokenized(served, body.fields))

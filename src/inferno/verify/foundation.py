@@ -87,7 +87,7 @@ def weight_problems(
         held = Held.of(laid_out[name] if name in laid_out else model.get_parameter(name))
         for piece in sources(name, fused, weights):
             kind = becomes(piece.name, quantize) if piece.name in weights else None
-            if problem := _difference(piece, held, weights, kind):
+            if problem := _difference(name, piece, held, weights, kind):
                 problems.append(problem)
         if kind and (problem := _waste(name, held, kind)):
             problems.append(problem)
@@ -124,8 +124,13 @@ def _stored(source: str, weights: PlainWeights) -> Tensor | None:
     return None
 
 
-def _difference(piece: Piece, held: Held, weights: PlainWeights, kind: str | None) -> str | None:
-    """kind: what the tensor should be quantized to."""
+def _difference(
+    name: str, piece: Piece, held: Held, weights: PlainWeights, kind: str | None
+) -> str | None:
+    """Return how a piece of the parameter `name` differs from its file.
+
+    kind            what the tensor should be quantized to.
+    """
     source, part = piece.name, piece.part(held.values)
     stored = _stored(source, weights)
     if stored is None:
@@ -141,7 +146,7 @@ def _difference(piece: Piece, held: Held, weights: PlainWeights, kind: str | Non
         return None
     return (
         f"{source} in memory is not what its file holds: {int(differing.sum())} of {found.numel()} "
-        f"values {how}"
+        f"values {how}{'' if source == name else f'; it is kept in {name}'}"
     )
 
 

@@ -1,21 +1,17 @@
 """Watch a model from outside while it runs: which module computes, and what each op is given.
 
-For the time of the recording each backend of `ops` is replaced by one that passes every call on and
-tells of it, and torch's hooks on all modules tell where in the model the call comes from. The code
-that is watched has no branch for it.
+`ops.observing` tells of every call of an op, and torch's hooks on all modules tell where in the
+model the call comes from. The code that is watched has no branch for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import module as hooks
 
 from inferno import ops
@@ -40,24 +36,24 @@ class Call:
 
 
 class Watcher(Protocol):
-    """Who is told."""
+    """Somebody who is told of ops and modules."""
 
     def wants(self, op: str, where: str) -> bool:
-        """Whether calls of this op from there are told of."""
+        """Say whether to be told of calls of this op from there."""
 
     def see_call(self, call: Call) -> None:
-        """An op was called."""
+        """Take note of a call."""
 
     def see_enter(self, name: str, inputs: tuple[Any, ...]) -> None:
-        """A module of the model begins to compute."""
+        """Take note of a module that begins to compute."""
 
     def see_leave(self, name: str, output: Any) -> None:
-        """A module of the model has computed."""
+        """Take note of a module that has computed."""
 
 
 @dataclass(slots=True)
 class Recording:
-    """What is known while it lasts; `model` is found when it runs first."""
+    """The state of a recording; `model` is found when it runs first."""
 
     model: CausalLM | None = None
     module_names: dict[int, str] = field(default_factory=dict)
@@ -68,7 +64,7 @@ class Recording:
         return self.inside[-1] if self.inside else ""
 
     def enter(self, module: nn.Module) -> str:
-        """Its name in the model, or "" for a stranger, whose calls count as those around it."""
+        """Return its name in the model; "" for a stranger: its calls count as those around it."""
         if isinstance(module, CausalLM) and self.model is None:
             self.model = module
             self.module_names = {id(m): name or ROOT for name, m in module.named_modules()}
@@ -77,7 +73,7 @@ class Recording:
         return name
 
     def leave(self, module: nn.Module) -> str:
-        """Its name, as `enter` has it."""
+        """Return its name, as `enter` has it."""
         self.inside.pop()
         return self.module_names.get(id(module), "")
 
@@ -99,47 +95,23 @@ def recording(watcher: Watcher) -> Iterator[Recording]:
         hooks.register_module_forward_pre_hook(enter),
         hooks.register_module_forward_hook(leave),
     ]
-    backends = dict(ops.BACKENDS)
-    for kind, backend in backends.items():
-        ops.BACKENDS[kind] = cast(ModuleType, _Watched(backend, found, watcher))
     try:
-        yield found
+        with ops.observing(_Located(found, watcher)):
+            yield found
     finally:
-        ops.BACKENDS.update(backends)
         for handle in handles:
             handle.remove()
 
 
-class _Watched:
-    """A backend that tells of the calls it passes on."""
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """An observer of ops that adds the module from which they are called."""
 
-    def __init__(self, backend: ModuleType, found: Recording, watcher: Watcher) -> None:
-        self._backend = backend
-        self._found = found
-        self._watcher = watcher
+    found: Recording
+    watcher: Watcher
 
-    def __getattr__(self, op: str) -> Any:
-        compute = getattr(self._backend, op)
-        if not callable(compute):
-            return compute
+    def wants(self, op: str) -> bool:
+        return self.watcher.wants(op, self.found.where)
 
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            where = self._found.where
-            if not self._watcher.wants(op, where):
-                return compute(*args, **kwargs)
-            bound = inspect.signature(getattr(ops, op)).bind(*args, **kwargs).arguments
-            before = {name: _copied(value) for name, value in bound.items()}
-            result = compute(*args, **kwargs)
-            self._watcher.see_call(Call(op, where, before, _copied(result)))
-            return result
-
-        return watched
-
-
-def _copied(value: Any) -> Any:
-    """Activations are copied, for kernels may write into them; weights are not."""
-    if isinstance(value, tuple):
-        return tuple(map(_copied, value))
-    if not isinstance(value, Tensor) or isinstance(value, nn.Parameter):
-        return value
-    return value.detach().clone(memory_format=torch.contiguous_format)
+    def see(self, op: str, arguments: dict[str, Any], result: Any) -> None:
+        self.watcher.see_call(Call(op, self.found.where, arguments, result))

@@ -85,7 +85,7 @@ def observe(
 
 
 def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
-    """One request at a time, every op of it run from Python: a replayed step has no hooks."""
+    """One request at a time, every op of it run from Python: a replayed step calls none."""
     return replace(
         options, max_num_seqs=1, max_num_batched_tokens=chunk, step_target_ms=0, eager=True
     )

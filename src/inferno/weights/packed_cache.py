@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.ops import Fillable, Stored
+from inferno.ops import Fillable, Prepared, Stored
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.content import ContentHash, HashKey, sketch
@@ -219,7 +219,7 @@ def _fill(model: nn.Module, entries: Sequence[_Entry]) -> None:
             replace(model, name, weight)
 
 
-def _restored(entry: _Entry) -> Tensor | Fillable:
+def _restored(entry: _Entry) -> Tensor | Prepared:
     if entry.meta is not None:
         return ops.restore(Stored(entry.meta, entry.parts))
     (flat,) = entry.parts

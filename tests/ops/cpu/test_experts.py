@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from inferno import _native
-from inferno.ops import cpu, moe
+from inferno.ops import cpu
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.cpu.native import matrix
 from inferno.ops.cpu.panels import Packing, PanelExperts
+from inferno.ops.reference import moe
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.cpu.packed_weights import quantized, random_weight
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from inferno import _native
-from inferno.ops import DrawRule, Purpose, cpu, philox, reference
+from inferno.ops import DrawRule, Purpose, cpu, reference
+from inferno.ops.reference import philox
 from tests.ops.cpu.guarded import copied, guarded
-from tests.ops.test_philox import KNOWN_ANSWERS, hex_words
+from tests.ops.reference.test_philox import KNOWN_ANSWERS, hex_words
 
 INF, NAN = float("inf"), float("nan")
 CPU = torch.device("cpu")

@@ -9,6 +9,7 @@ from typing import Any
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.server.edge import Guard
 from inferno.server.edge.asgi import App, Message
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.serving import Answered, small_app
 
@@ -70,4 +71,4 @@ def guarded(app: App = small_app, script: Script | None = None, **settings: Any)
     """A guard around a ready engine."""
     engine = ScriptedClient(script or Script())
     asyncio.run(engine.wait_ready())
-    return Guard(app, ServerSettings(**settings), engine)
+    return Guard(app, ROUTES, ServerSettings(**settings), engine)

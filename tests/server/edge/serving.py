@@ -21,8 +21,8 @@ from inferno.requests import Request, SamplingParams
 from inferno.server.edge import Refusal, admission_of, record_of
 from inferno.server.edge.asgi import App, Message, Receive, Scope, Send
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.patience import PATIENCE
 
@@ -147,7 +147,7 @@ def serving(
         def serve() -> None:
             try:
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    code = runner.run(run(app, wanted, served.engine, sockets, served.stop))
+                    code = runner.run(run(app, ROUTES, wanted, served.engine, sockets, served.stop))
                 served.exit_code.append(code)
             except BaseException as problem:
                 served.problem.append(problem)

@@ -12,6 +12,7 @@ from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.errors import EngineDied
 from inferno.requests import Request, SamplingParams
 from inferno.server.edge import Guard
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.direct import JSON, LOCAL, ask, asked, guarded
 
@@ -55,7 +56,7 @@ def test_any_other_body_is_415(method: str, headers: list[tuple[bytes, bytes]]) 
 def test_all_bodies_together_are_bounded() -> None:
     async def crowd() -> list[int]:
         held = asyncio.Event()
-        guard = Guard(_never, ServerSettings(max_body=100), await _ready())
+        guard = Guard(_never, ROUTES, ServerSettings(max_body=100), await _ready())
         statuses: list[int] = []
 
         async def one() -> None:
@@ -139,13 +140,13 @@ def test_health_and_readiness_follow_the_engine() -> None:
         engine = ScriptedClient(
             Script(answers=(Answer(dies_after=0),), load_seconds=0.05, restart_seconds=0.05)
         )
-        guard = Guard(_never, ServerSettings(), engine)
+        guard = Guard(_never, ROUTES, ServerSettings(), engine)
         seen = []
 
         async def look() -> None:
             answers = [
                 await asked(guard, method, path)
-                for method, path in (("GET", "/health"), ("GET", "/ready"), ("POST", "/v1/x"))
+                for method, path in (("GET", "/health"), ("GET", "/ready"), ("POST", "/tokenize"))
             ]
             assert all("retry-after" in each.headers for each in answers[1:] if each.status == 503)
             health, ready, other = (each.status for each in answers)
@@ -177,7 +178,7 @@ def test_health_says_how_often_the_engine_failed_and_when_it_is_tried_again() ->
     async def life() -> None:
         script = Script(answers=(Answer(dies_after=0),), restart_seconds=3000)
         engine = await _ready(script)
-        guard = Guard(_never, ServerSettings(), engine)
+        guard = Guard(_never, ROUTES, ServerSettings(), engine)
         request = Request(request_id="a", prompt_token_ids=(1,), params=SamplingParams())
         with pytest.raises(EngineDied):
             await anext(engine.generate(request))

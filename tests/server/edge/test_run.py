@@ -29,6 +29,7 @@ from pathlib import Path
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.errors import InfernoError
 from inferno.server.edge import serve
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.serving import small_app
 wish = json.loads(sys.argv[1])
@@ -39,7 +40,7 @@ engine = ScriptedClient(Script(answers=(answer,), **wish.pop("script", {})))
 try:
     if "ssl_certfile" in wish:
         wish["ssl_certfile"] = Path(wish["ssl_certfile"])
-    sys.exit(serve(small_app, ServerSettings(**wish), engine))
+    sys.exit(serve(small_app, ROUTES, ServerSettings(**wish), engine))
 except InfernoError as problem:
     sys.exit(f"error: {problem}")
 """

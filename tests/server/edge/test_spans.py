@@ -11,6 +11,7 @@ from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.errors import InvalidRequest
 from inferno.server.edge import Guard
 from inferno.server.edge.tracing import tracing
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.direct import JSON, LOCAL, ask
 from tests.server.edge.serving import small_app
@@ -25,7 +26,7 @@ def test_a_request_is_a_span_of_its_callers_trace() -> None:
     spans = spans_module.Spans(exporter)
     engine = ScriptedClient(Script(answers=(Answer(token_ids=(1, 2, 3)),)))
     asyncio.run(engine.wait_ready())
-    guard = Guard(small_app, ServerSettings(), engine, spans.tell)
+    guard = Guard(small_app, ROUTES, ServerSettings(), engine, spans.tell)
     parent = (b"traceparent", f"00-{TRACE}-b7ad6b7169203331-01".encode())
     ask(guard, "POST", "/v1/completions", [LOCAL, JSON, parent], [b'{"prompt": 2}'])
     ask(guard, "POST", "/v1/completions", [LOCAL], [b"{}"])
@@ -56,7 +57,9 @@ def test_a_collector_that_is_not_there_stops_nobody() -> None:
         assert tell is not None
         engine = ScriptedClient()
         asyncio.run(engine.wait_ready())
-        assert ask(Guard(small_app, ServerSettings(), engine, tell), "GET", "/x").status == 404
+        assert (
+            ask(Guard(small_app, ROUTES, ServerSettings(), engine, tell), "GET", "/x").status == 404
+        )
 
 
 def test_nobody_is_told_unless_asked_for() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.server.edge import Guard
-from inferno.server.edge.turns import Turns
+from inferno.server.edge.guard import Turns
+from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.edge.direct import asked
 from tests.server.edge.serving import ENDLESS, Answered, serving
@@ -68,7 +69,7 @@ def test_health_passes_by_those_that_are_sent_away() -> None:
     async def crowd() -> list[str]:
         engine = ScriptedClient(Script(load_seconds=3600))
         await engine.start()
-        guard = Guard(_never, ServerSettings(), engine)
+        guard = Guard(_never, ROUTES, ServerSettings(), engine)
         done: list[str] = []
 
         async def one(method: str, path: str) -> None:

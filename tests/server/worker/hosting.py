@@ -19,8 +19,8 @@ from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.http_post import parse_target
 from inferno.server.edge.listening import listening
-from inferno.server.edge.run import run
-from inferno.server.edge.signals import Stop
+from inferno.server.edge.run import Stop, run
+from inferno.server.routes import WORKER_ROUTES
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.server.worker.callback import Callback
@@ -87,9 +87,11 @@ def working(
         async def serve() -> None:
             engines.append(make_engine())
             served = Served(engines[0], text, wanted)
-            worker = Worker(served, about)
+            worker = Worker(served, about, [route.path for route in WORKER_ROUTES])
             app = create_worker_app(served, worker)
-            await run(app, wanted, engines[0], sockets, stop, on_ready=worker.on_ready)
+            await run(
+                app, WORKER_ROUTES, wanted, engines[0], sockets, stop, on_ready=worker.on_ready
+            )
 
         def in_thread() -> None:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferno.client import EngineStats
-from inferno.server.worker.residency import Residency
+from inferno.server.worker.worker import Residency
 from tests.server.edge.serving import wait_until
 from tests.server.worker.hosting import Host, Lines
 

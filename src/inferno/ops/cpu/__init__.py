@@ -26,7 +26,6 @@ from inferno.ops.cpu.native import (
 )
 from inferno.ops.cpu.panels import (
     PanelWeight,
-    aligned_memory,
     begin,
     prepare,
     prepare_experts,
@@ -41,12 +40,15 @@ from inferno.ops.cpu.sampling import (
     top_tokens,
     uniform,
 )
+from inferno.ops.packed import Prepared
+from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
     "attention",
     "begin",
+    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -73,11 +75,14 @@ __all__ = [
     "uniform",
 ]
 
-QUANTIZES = True
 _SILU = _native.activation(0, 0.0, 0.0)
 # A choice: the product of fewer rows, with both halves, stays in the caches anyway.
 _GATED_FROM_ROWS = 16
 _GATED_OUTPUTS = 32  # whose two halves are whole panels
+
+
+def can_quantize() -> bool:
+    return True
 
 
 def level(dtype: torch.dtype | None = None) -> str:
@@ -88,8 +93,8 @@ def checksum(part: Tensor) -> int:
     return _native.xxh64(part.data_ptr(), part.nbytes)
 
 
-def embedding(ids_T: Tensor, weight_VE: Tensor | PanelWeight) -> Tensor:
-    if isinstance(weight_VE, Tensor):
+def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+    if not isinstance(weight_VE, PanelWeight):
         return reference.embedding(ids_T, weight_VE)
     out_TE = empty((len(ids_T), weight_VE.shape[1]), weight_VE.dtype)
     _native.embedding(ids_T.data_ptr(), weight_VE.native, matrix(out_TE))
@@ -98,12 +103,12 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | PanelWeight) -> Tensor:
 
 def linear(
     x_TI: Tensor,
-    weight_OI: Tensor | PanelWeight,
+    weight_OI: Tensor | Prepared,
     bias_O: Tensor | None = None,
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    if isinstance(weight_OI, Tensor):
+    if not isinstance(weight_OI, PanelWeight):
         return reference.linear(x_TI, weight_OI, bias_O, out=out)
     out_TO = empty((len(x_TI), weight_OI.shape[0]), x_TI.dtype) if out is None else out
     x_TI = rows(x_TI)
@@ -112,10 +117,10 @@ def linear(
 
 
 def gated_linear(
-    x_TI: Tensor, weight_OI: Tensor | PanelWeight, bias_O: Tensor | None = None
+    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
 ) -> Tensor:
     is_small = len(x_TI) < _GATED_FROM_ROWS
-    if isinstance(weight_OI, Tensor) or is_small or weight_OI.shape[0] % _GATED_OUTPUTS:
+    if not isinstance(weight_OI, PanelWeight) or is_small or weight_OI.shape[0] % _GATED_OUTPUTS:
         return silu_mul(linear(x_TI, weight_OI, bias_O))
     out_TF = empty((len(x_TI), weight_OI.shape[0] // 2), x_TI.dtype)
     x_TI = rows(x_TI)

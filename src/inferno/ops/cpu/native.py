@@ -1,4 +1,4 @@
-"""What the compiled kernels take and give: addresses, types, and memory from an arena."""
+"""Data as the compiled kernels take and give them: addresses, types, memory from an arena."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPUTED = frozenset({torch.float32, torch.bfloat16})  # what activations may be
 
 
 def is_ours(x: Tensor) -> bool:
-    """Whether the kernels compute with such activations."""
+    """Say whether the kernels compute with such activations."""
     return x.dtype in COMPUTED
 
 

@@ -15,14 +15,14 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
 from inferno.ops.packed import FILL_ROWS, MXFP4Weight, Stored
+from inferno.ops.reference.stored import aligned_memory
 
 PANEL = FILL_ROWS
 GROUP = 32
-_ALIGNMENT = 64
 
 
 class Packing(IntEnum):
-    """How values are stored; the numbers are native/types.h's."""
+    """The ways to store values; the numbers are native/types.h's."""
 
     FLOAT32 = 0
     BFLOAT16 = 1
@@ -32,7 +32,7 @@ class Packing(IntEnum):
 
     @property
     def has_groups(self) -> bool:
-        """Whether groups of 32 inputs share a scale."""
+        """True where groups of 32 inputs share a scale."""
         return self >= Packing.INT8
 
 
@@ -57,7 +57,7 @@ class PanelWeight:
 
     @property
     def num_bytes(self) -> int:
-        """What it takes."""
+        """The bytes that it takes."""
         return self.codes.nbytes + self.scales.nbytes
 
     def fill(self, first: int, values_NI: Tensor) -> None:
@@ -66,7 +66,7 @@ class PanelWeight:
         _native.pack(matrix(values_NI), first, self.native)
 
     def stored(self) -> Stored:
-        """It, for `restore`; its memory is shared."""
+        """Describe it for `restore`; its memory is shared."""
         meta = {
             "packing": self.packing.name,
             "shape": list(self.shape),
@@ -105,7 +105,7 @@ class PanelExperts:
 
     @property
     def num_bytes(self) -> int:
-        """What they take."""
+        """The bytes that they take."""
         return sum(expert.num_bytes for expert in self.experts)
 
     def __getitem__(self, index: int) -> PanelWeight:
@@ -149,7 +149,9 @@ def restore(stored: Stored) -> PanelWeight:
     return _view(packing, shape, dtype, codes, scales)
 
 
-def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> PanelWeight | None:
+def begin(
+    shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
+) -> PanelWeight | None:
     """A weight [O, I] yet to be filled with values of that dtype; None if kernels don't take it."""
     if len(shape) != 2 or dtype not in _FLOATS:
         return None
@@ -194,10 +196,3 @@ def _pack_mxfp4(values: MXFP4Weight) -> PanelWeight:
     blocks, scales = values.blocks.contiguous(), values.scales.contiguous()
     _native.pack_mxfp4(blocks.data_ptr(), scales.data_ptr(), weight.native)
     return weight
-
-
-def aligned_memory(num_bytes: int) -> Tensor:
-    """Memory [num_bytes] uint8 that begins at a multiple of 64."""
-    memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)
-    start = -memory.data_ptr() % _ALIGNMENT
-    return memory[start : start + num_bytes]

@@ -79,7 +79,7 @@ def _borrowed(result: Tensor) -> Tensor:
 
 
 def _places(values: Any) -> set[int]:
-    """Where the memory of tensors begins."""
+    """Return the addresses at which the memory of tensors begins."""
     return {
         value.untyped_storage().data_ptr()
         for value in tree_leaves(values)

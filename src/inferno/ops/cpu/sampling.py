@@ -9,8 +9,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
-from inferno.ops.draw_rule import DrawRule, DrawRules
-from inferno.ops.philox import Purpose
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
 
 
 def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from inferno.client import EngineState, ServedEngine
 from inferno.server.edge.asgi import Scope
@@ -38,6 +39,14 @@ _NOT_READY = {
     EngineState.FAILED: ("failed", "The model can't be loaded; see the server's log.", 30),
     EngineState.CLOSED: ("draining", "The server is stopping; try another one.", 5),
 }
+
+
+class Needs(Enum):
+    """What must be there before the body of a route's request is read."""
+
+    NOTHING = auto()  # answered at any time, while loading and draining too
+    ENGINE = auto()  # loaded, and not about to stop
+    PLACE = auto()  # that, and room in the queue: the route generates
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,15 @@ class Admission:
         most = self._settings.request_timeout
         slot.end_after(most if timeout is None else min(timeout, most))
         return slot
+
+    def check_needs(self, needs: Needs) -> None:
+        """Raise Unavailable while loading, restarting or draining, or with a full queue."""
+        if needs is Needs.NOTHING:
+            return
+        self.check_draining()
+        self.check_ready()
+        if needs is Needs.PLACE:
+            self.check()
 
     def check(self, num_samples: int = 1, num_tokens: int = 0) -> None:
         """Raise Unavailable where such a request would be refused; an empty server takes any."""

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
+from collections.abc import Sequence
 
 from inferno.client import ServedEngine
-from inferno.server.edge import views
 from inferno.server.edge.admission import Admission
 from inferno.server.edge.asgi import App, Headers, Message, Receive, Scope, Send
 from inferno.server.edge.body import Bodies, Disconnected
-from inferno.server.edge.gate import check_gate
 from inferno.server.edge.hosts import Hosts
 from inferno.server.edge.keys import check_key
 from inferno.server.edge.ledger import Ledger
 from inferno.server.edge.pieces import pieces_of
 from inferno.server.edge.record import Record
-from inferno.server.edge.refusal import Refusal, send_refusal, send_whole
+from inferno.server.edge.refusal import Refusal, method_not_allowed, send_refusal, send_whole
 from inferno.server.edge.request_id import request_id
+from inferno.server.edge.routing import NOWHERE, EdgeRoute, RouteTable
 from inferno.server.edge.tracing import Tell
-from inferno.server.edge.turns import Turns
+from inferno.server.edge.views import Views
 from inferno.server.settings import ServerSettings
 
 _log = logging.getLogger("inferno.access")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_LEFT = 499
 _CLOSE = (b"connection", b"close")
+_AT_ONCE = 4  # to send them away takes a millisecond
 
 
 class Guard:
     """The whole server as one ASGI application; `app` sees only requests that may be served.
 
-    tell    is told of every request that is over, but for those of PATHS.
+    routes  of the app, and those that the edge answers by itself: its views.
+    tell    is told of every request that is over, but for those of views.
 
     Endpoints find `record` and `admission` in the scope's state (record_of, admission_of).
     """
@@ -38,6 +42,7 @@ class Guard:
     def __init__(
         self,
         app: App,
+        routes: Sequence[EdgeRoute],
         settings: ServerSettings,
         engine: ServedEngine,
         tell: Tell | None = None,
@@ -45,12 +50,13 @@ class Guard:
         self.ledger = Ledger()
         self.admission = Admission(engine, settings, self.ledger)
         self._app = app
+        self._routes = RouteTable(routes)
         self._tell = tell
         self._keys = settings.api_keys
         self._hosts = Hosts(settings)
         self._bodies = Bodies(settings.max_body)
         self._turns = Turns()
-        self._views = views.Views(engine, self.admission, self.ledger)
+        self._views = Views(engine, self.admission, self.ledger)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -61,11 +67,12 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = Record(request_id=request_id(scope))
+        route = self._routes.find(scope["method"], scope["path"])
         scope.setdefault("state", {}).update(record=record, admission=self.admission)
         answer = _Answer(scope, send, record, self._headers(scope, record))
         problem: Exception | None = None
         try:
-            await self._serve(scope, receive, answer, record)
+            await self._serve(scope, route, receive, answer, record)
         except Disconnected:
             pass
         except Refusal as refusal:
@@ -78,23 +85,35 @@ class Guard:
                 await send_refusal(answer.send, _internal(record))
         finally:
             record.end()
-            self._count(scope, record)
-            _write(scope, record, problem)
-            if self._tell is not None and scope["path"] not in views.PATHS:
-                self._tell(scope, record, _route(scope))
+            self._count(scope, route, record)
+            _write(scope, route, record, problem)
+            if self._tell is not None and route.view is None:
+                self._tell(scope, record, route.path)
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer, record: Record) -> None:
+    async def _serve(
+        self,
+        scope: Scope,
+        route: EdgeRoute,
+        receive: Receive,
+        answer: _Answer,
+        record: Record,
+    ) -> None:
         send = answer.send
-        if scope["path"] not in views.PATHS:
+        if route.view is None:
             await self._turns.take()
         self._hosts.check(scope)
         preflight = self._hosts.preflight(scope)
         if preflight is not None:
             return await send_whole(send, 200, preflight, b"")
-        check_key(scope, self._keys, record)
-        if scope["path"] in views.PATHS:
-            return await self._views.answer(scope, send)
-        check_gate(scope, self.admission, self._app)
+        check_key(scope, route, self._keys, record)
+        has_method = scope["method"] in route.methods
+        if route.view is not None:
+            if not has_method:
+                allow = ", ".join(route.methods).encode()
+                raise method_not_allowed(scope["method"], [(b"allow", allow)])
+            return await route.view(self._views, send)
+        if has_method:  # else the app refuses it, at any time
+            self.admission.check_needs(route.needs)
         self.ledger.num_open += 1
         record.on_end(self._close_one)
         whole = await self._bodies.read(scope, receive)
@@ -111,9 +130,9 @@ class Guard:
             headers.append(_CLOSE)
         return headers + self._hosts.response_headers(scope)
 
-    def _count(self, scope: Scope, record: Record) -> None:
+    def _count(self, scope: Scope, route: EdgeRoute, record: Record) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self.ledger.http[_route(scope), method, record.status or _CLIENT_LEFT] += 1
+        self.ledger.http[route.path, method, record.status or _CLIENT_LEFT] += 1
         if record.rejected is not None:
             self.ledger.rejected[record.rejected] += 1
         if record.finish_reasons:
@@ -154,29 +173,21 @@ def _internal(record: Record) -> Refusal:
     return Refusal(500, "internal_error", message)
 
 
-def _route(scope: Scope) -> str:
-    """The route's template, which is one of a few, whatever the path was."""
-    template = getattr(scope.get("route"), "path", None)
-    if isinstance(template, str):
-        return template
-    return scope["path"] if scope["path"] in views.PATHS else "none"
-
-
-def _write(scope: Scope, record: Record, problem: Exception | None) -> None:
-    level = logging.DEBUG if scope["path"] in views.PATHS else logging.INFO
+def _write(scope: Scope, route: EdgeRoute, record: Record, problem: Exception | None) -> None:
+    level = logging.INFO if route.view is None else logging.DEBUG
     level = level if problem is None else logging.ERROR
     if _log.isEnabledFor(level):
-        _log.log(level, "request", exc_info=problem, extra={"fields": _fields(scope, record)})
+        fields = _fields(scope, route, record)
+        _log.log(level, "request", exc_info=problem, extra={"fields": fields})
 
 
-def _fields(scope: Scope, record: Record) -> dict[str, object]:
-    route = _route(scope)
+def _fields(scope: Scope, route: EdgeRoute, record: Record) -> dict[str, object]:
     first = record.first_token_seconds
     fields = {
         "request_id": record.request_id,
         "method": scope["method"],
-        "route": route,
-        "path": scope["path"] if route == "none" else None,
+        "route": route.path,
+        "path": scope["path"] if route is NOWHERE else None,
         "status": record.status or _CLIENT_LEFT,
         "duration_ms": round(record.seconds * 1000, 1),
         "ttft_ms": None if first is None else round(first * 1000, 1),
@@ -189,3 +200,38 @@ def _fields(scope: Scope, record: Record) -> dict[str, object]:
         "prompt": record.prompt,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+class Turns:
+    """A line in which few requests begin in each turn of the event loop, first come, first served.
+
+    So a turn is short for a crowd too: who asks how the server is, and does not stand in this line,
+    waits for a turn or two, milliseconds, however many others are there to be served or sent away.
+    """
+
+    def __init__(self, at_once: int = _AT_ONCE) -> None:
+        self._at_once = at_once
+        self._num_begun = 0  # in this turn
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Until it is one's turn; at once while few are there."""
+        loop = asyncio.get_running_loop()
+        if not self._num_begun and not self._waiting:
+            loop.call_soon(self._begin_turn)
+        if self._num_begun < self._at_once and not self._waiting:
+            self._num_begun += 1
+            return
+        mine = loop.create_future()
+        self._waiting.append(mine)
+        await mine
+
+    def _begin_turn(self) -> None:
+        self._num_begun = 0
+        while self._waiting and self._num_begun < self._at_once:
+            first = self._waiting.popleft()
+            if not first.done():  # else its request was cancelled
+                first.set_result(None)
+                self._num_begun += 1
+        if self._num_begun:
+            asyncio.get_running_loop().call_soon(self._begin_turn)

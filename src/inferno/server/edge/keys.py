@@ -1,4 +1,4 @@
-"""Who may call what: every route needs a key that opens it, but for the two that say how we are."""
+"""Who may call what: every route needs a key that opens it, but for those that say how we are."""
 
 from __future__ import annotations
 
@@ -10,30 +10,19 @@ from inferno.server.api_keys import ApiKey, KeyScope, find_key
 from inferno.server.edge.asgi import Scope, header, header_values
 from inferno.server.edge.record import Record
 from inferno.server.edge.refusal import Refusal
+from inferno.server.edge.routing import EdgeRoute
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
 _PAGE_HEADER = b"x-inferno-page"
 
 
-def needed_scope(path: str) -> KeyScope | None:
-    """What a key must open for this path, as the router sees it; None needs no key."""
-    if path in OPEN_PATHS:
-        return None
-    if path == "/metrics":
-        return KeyScope.METRICS
-    if path == "/debug" or path.startswith("/debug/"):
-        return KeyScope.ADMIN
-    return KeyScope.INFERENCE
-
-
-def check_key(scope: Scope, keys: Sequence[ApiKey], record: Record) -> None:
+def check_key(scope: Scope, route: EdgeRoute, keys: Sequence[ApiKey], record: Record) -> None:
     """Note whose request this is; raise Refusal (401 or 403) where it may not go on."""
-    needed = needed_scope(scope["path"])
+    needed = route.key_scope
     if needed is None or (not keys and needed is not KeyScope.ADMIN):
         return
-    key = find_key(keys, _given(scope))
+    key = find_key(keys, _given(scope, is_page=route.is_page))
     if key is None:
-        raise _unknown_key(scope["path"], has_keys=bool(keys))
+        raise _unknown_key(is_page=route.is_page, has_keys=bool(keys))
     record.key_id = key.key_id
     if len(keys) > 1:
         record.cache_salt = key.key_id + "@"  # which no salt of a request contains
@@ -41,7 +30,7 @@ def check_key(scope: Scope, keys: Sequence[ApiKey], record: Record) -> None:
         raise Refusal(403, "key_lacks_scope", f"This API key does not have the scope '{needed}'.")
 
 
-def _given(scope: Scope) -> bytes:
+def _given(scope: Scope, *, is_page: bool) -> bytes:
     """The key that the request brings; empty, which no key is, where it brings none or two."""
     authorization = header_values(scope, b"authorization")
     if not authorization:
@@ -49,13 +38,9 @@ def _given(scope: Scope) -> bytes:
     kind, _, credentials = authorization[0].strip().partition(b" ")
     if len(authorization) > 1:
         return b""
-    if kind.lower() == b"basic" and (_is_page(scope["path"]) or _is_from_page(scope)):
+    if kind.lower() == b"basic" and (is_page or _is_from_page(scope)):
         return _password(credentials.strip())
     return credentials.strip() if kind.lower() == b"bearer" else b""
-
-
-def _is_page(path: str) -> bool:
-    return path == "/" or path.startswith("/page/")
 
 
 def _is_from_page(scope: Scope) -> bool:
@@ -70,12 +55,12 @@ def _password(credentials: bytes) -> bytes:
         return b""
 
 
-def _unknown_key(path: str, *, has_keys: bool) -> Refusal:
+def _unknown_key(*, is_page: bool, has_keys: bool) -> Refusal:
     if not has_keys:
         message = "This route needs an API key with the scope 'admin'; the server has none."
         return Refusal(403, "no_admin_key", message)
     kind, message = b"Bearer", "send it as 'Authorization: Bearer KEY'"
-    if _is_page(path):  # a browser that opens it can give a key only so
+    if is_page:  # a browser that opens it can give a key only so
         kind = b'Basic realm="inferno: any name, an API key as password"'
         message = "open the page again, with any name, and the key as password"
     return Refusal(

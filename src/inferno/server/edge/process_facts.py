@@ -13,7 +13,7 @@ _SELF = Path("/proc/self")
 
 
 def process_facts() -> dict[str, object]:
-    """Facts for /debug/state; None where this system doesn't tell."""
+    """Return facts of this process for whoever debugs it; None where this system doesn't tell."""
     return {
         "pid": os.getpid(),
         "rss_bytes": rss_bytes(),

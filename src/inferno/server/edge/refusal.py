@@ -62,6 +62,12 @@ class Unavailable(Refusal):
         super().__init__(503, code, message, retry_after=retry_after)
 
 
+def method_not_allowed(method: str, headers: Headers) -> Refusal:
+    """Return the refusal of a method that a route doesn't take; `headers` say which it takes."""
+    message = f"{method[:20]} is not what this route takes."
+    return Refusal(405, "method_not_allowed", message, headers=headers)
+
+
 def error_body(status: int, code: str | None, message: str, param: str | None = None) -> bytes:
     """OpenAI's error object, in JSON."""
     error = {"message": message, "type": error_type(status), "param": param, "code": code}

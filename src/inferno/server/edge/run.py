@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
+import signal
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from socket import AF_INET6, AF_UNIX, socket
+from types import FrameType
 from typing import Any, cast
 
 import uvicorn
@@ -25,7 +28,7 @@ from inferno.server.edge.ledger import Ledger
 from inferno.server.edge.listening import listening, max_connections
 from inferno.server.edge.logs import logging_to_stderr
 from inferno.server.edge.refusal import Unavailable
-from inferno.server.edge.signals import Stop, stopping_by_signal
+from inferno.server.edge.routing import EdgeRoute
 from inferno.server.edge.tracing import Tell, tracing
 from inferno.server.settings import ServerSettings
 
@@ -36,10 +39,15 @@ _POLL_SECONDS = 0.02
 _LISTENERS = 8  # for each socket: more than may begin in a turn
 
 OnReady = Callable[[list[str]], Awaitable[None]]
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(
-    app: App, settings: ServerSettings, engine: ServedEngine, on_ready: OnReady | None = None
+    app: App,
+    routes: Sequence[EdgeRoute],
+    settings: ServerSettings,
+    engine: ServedEngine,
+    on_ready: OnReady | None = None,
 ) -> int:
     """Serve `app`, guarded, until a signal ends it; returns the process's exit code.
 
@@ -61,11 +69,12 @@ def serve(
         tracing(settings.otlp_endpoint) as tell,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        return runner.run(run(app, settings, engine, sockets, stop, tell, on_ready))
+        return runner.run(run(app, routes, settings, engine, sockets, stop, tell, on_ready))
 
 
 async def run(
     app: App,
+    routes: Sequence[EdgeRoute],
     settings: ServerSettings,
     engine: ServedEngine,
     sockets: list[socket],
@@ -74,7 +83,7 @@ async def run(
     on_ready: OnReady | None = None,
 ) -> int:
     """As `serve`, on these sockets and in this event loop, until `stop` is asked for."""
-    guard = Guard(app, settings, engine, tell)
+    guard = Guard(app, routes, settings, engine, tell)
     server = _uvicorn(guard, settings)
     stop.attach()
     http = asyncio.create_task(server.serve(sockets=sockets))
@@ -251,3 +260,61 @@ def _url(bound: socket, settings: ServerSettings) -> str:
     scheme = "http" if settings.ssl_certfile is None else "https"
     host, port = bound.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if bound.family == AF_INET6 else host}:{port}"
+
+
+class Stop:
+    """Signals as events: the first asks for a gentle end, the second for an end, the third ends.
+
+    It is made before the server's event loop is.
+    """
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+        self._urged = asyncio.Event()
+
+    def attach(self) -> None:
+        """From now on the running loop is woken; it also learns of what came before."""
+        self._loop = asyncio.get_running_loop()
+        self._tell()
+
+    async def asked(self) -> None:
+        """Until the first signal."""
+        await self._asked.wait()
+
+    async def urged(self) -> None:
+        """Until the second."""
+        await self._urged.wait()
+
+    @property
+    def is_urged(self) -> bool:
+        return self._urged.is_set()
+
+    def request(self, number: int = signal.SIGTERM) -> None:
+        """As if that signal had come."""
+        self.signals.append(number)
+        if len(self.signals) > 2:
+            os._exit(128 + number)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        for number, event in enumerate((self._asked, self._urged), 1):
+            if len(self.signals) >= number:
+                event.set()
+
+
+@contextlib.contextmanager
+def stopping_by_signal(stop: Stop) -> Iterator[None]:
+    """SIGTERM and SIGINT go to `stop` while this is open."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        stop.request(number)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

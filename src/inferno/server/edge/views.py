@@ -1,20 +1,20 @@
-"""The routes that the edge answers by itself: how the server is, and what it does."""
+"""Answers that the edge gives by itself: how the server is, and what it does."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 import msgspec
 
 from inferno.client import EngineState, Recovery, ServedEngine
 from inferno.server.edge.admission import Admission
-from inferno.server.edge.asgi import Headers, Scope, Send
+from inferno.server.edge.asgi import Headers, Send
 from inferno.server.edge.exposition import CONTENT_TYPE, Exposition
 from inferno.server.edge.ledger import Ledger
 from inferno.server.edge.process_facts import process_facts
-from inferno.server.edge.refusal import Refusal, Unavailable, error_type, send_whole
+from inferno.server.edge.refusal import Unavailable, error_type, send_whole
 
-PATHS = ("/health", "/ready", "/metrics", "/debug/state")
 _JSON: Headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 _HEALTHY = (EngineState.LOADING, EngineState.READY)
 
@@ -28,24 +28,8 @@ class Views:
         self._ledger = ledger
         self._exposition = Exposition(engine, admission, ledger)
 
-    async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer a request for one of PATHS."""
-        if scope["method"] not in ("GET", "HEAD"):
-            allow = [(b"allow", b"GET, HEAD")]
-            raise Refusal(405, "method_not_allowed", "This route takes GET only.", headers=allow)
-        path = scope["path"]
-        if path == "/health":
-            await self._health(send)
-        elif path == "/ready":
-            await self._ready(send)
-        elif path == "/metrics":
-            headers = [(b"content-type", CONTENT_TYPE)]
-            await send_whole(send, 200, headers, self._exposition.text())
-        else:
-            await send_whole(send, 200, _JSON, msgspec.json.encode(self._state()))
-
-    async def _health(self, send: Send) -> None:
-        """200 while the engine gets on; a supervisor sees to it that `state` says so.
+    async def get_health(self, send: Send) -> None:
+        """Answer 200 while the engine gets on; a supervisor sees to it that `state` says so.
 
         Anybody may ask: why an engine died stands in the log, for it may name a path.
         """
@@ -61,8 +45,8 @@ class Views:
             body |= _error("unhealthy", words)
         await send_whole(send, 200 if is_healthy else 503, _JSON, msgspec.json.encode(body))
 
-    async def _ready(self, send: Send) -> None:
-        """200 while requests are taken; it names no path, as anybody may ask."""
+    async def get_ready(self, send: Send) -> None:
+        """Answer 200 while requests are taken; it names no path, as anybody may ask."""
         try:
             self._admission.check_draining()
             self._admission.check_ready()
@@ -73,6 +57,15 @@ class Views:
             await send_whole(send, 503, headers, msgspec.json.encode(body))
         else:
             await send_whole(send, 200, _JSON, b'{"status":"ready"}')
+
+    async def get_metrics(self, send: Send) -> None:
+        """Answer counts and times, for Prometheus."""
+        headers = [(b"content-type", CONTENT_TYPE)]
+        await send_whole(send, 200, headers, self._exposition.text())
+
+    async def get_debug_state(self, send: Send) -> None:
+        """Answer the state of the engine, of requests, of memory and of children."""
+        await send_whole(send, 200, _JSON, msgspec.json.encode(self._state()))
 
     def _state(self) -> dict[str, object]:
         engine = self._engine
@@ -93,6 +86,9 @@ class Views:
             "http": {"open_requests": self._ledger.num_open},
             "process": process_facts(),
         }
+
+
+View = Callable[[Views, Send], Awaitable[None]]
 
 
 def _words(recovery: Recovery) -> str:

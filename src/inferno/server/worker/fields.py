@@ -1,37 +1,23 @@
-"""What a job may say: the fields of /v1 that choose tokens, and the job's id."""
+"""What a job may say: the fields of chats and completions that choose tokens, and the job's id."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from inferno.server.fields import ChatRequest, CompletionRequest, RequestId, TokenId
+from inferno.server.fields import (
+    ChatRequest,
+    CompletionRequest,
+    RequestFields,
+    RequestId,
+    TokenId,
+)
 from inferno.server.refused import CHAT, COMPLETION, Harmless
 
 JobId = Annotated[RequestId, Meta(description="The fleet's own name for the job.")]
 
-
-class ChatJob(ChatRequest, kw_only=True):
-    """POST /execute with messages; all else as in /v1/chat/completions."""
-
-    job_id: JobId
-
-
-class PromptJob(CompletionRequest, kw_only=True):
-    """POST /execute with a prompt; all else as in /v1/completions."""
-
-    job_id: JobId
-    prompt: Annotated[str | list[TokenId], Meta(description="A text, or its token ids.")]
-
-
-class CancelRequest(Struct, kw_only=True):
-    """POST /cancel."""
-
-    job_id: JobId
-
-
-# What shapes an answer of /v1: a job has one answer, and its events always tell the same.
+# What shapes the answer to a client: a job has one answer, and its events always tell the same.
 _ANSWERS: Harmless = {
     "n": (1,),
     "stream": (True,),
@@ -45,5 +31,24 @@ _ANSWERS: Harmless = {
     "echo": (False,),
     "request_id": (),
 }
-CHAT_JOB: Harmless = {**CHAT, **_ANSWERS, "prompt": ()}
-PROMPT_JOB: Harmless = {**COMPLETION, **_ANSWERS}
+
+
+class ChatJob(ChatRequest, kw_only=True):
+    """A job with messages; all other fields as in a chat completion."""
+
+    refused: ClassVar[Harmless] = {**CHAT, **_ANSWERS, "prompt": ()}
+    job_id: JobId
+
+
+class PromptJob(CompletionRequest, kw_only=True):
+    """A job with a prompt; all other fields as in a completion."""
+
+    refused: ClassVar[Harmless] = {**COMPLETION, **_ANSWERS}
+    job_id: JobId
+    prompt: Annotated[str | list[TokenId], Meta(description="A text, or its token ids.")]
+
+
+class CancelRequest(RequestFields, kw_only=True):
+    """The job to end."""
+
+    job_id: JobId

@@ -147,7 +147,7 @@ class End(Struct, frozen=True, kw_only=True):
 
 
 class Cancelled(Struct, frozen=True, kw_only=True):
-    """The answer of /cancel: the job was under way, and ends now."""
+    """The answer to a request to end a job: it was under way, and ends now."""
 
     job_id: str
     status: Literal["cancelling"] = "cancelling"

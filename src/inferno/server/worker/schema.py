@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from inspect import cleandoc
 from typing import Any
 
@@ -9,8 +10,7 @@ import msgspec
 
 from inferno.server.answers import Error
 from inferno.server.fields import StreamOptions
-from inferno.server.refused import Harmless
-from inferno.server.worker.fields import CHAT_JOB, PROMPT_JOB, CancelRequest, ChatJob, PromptJob
+from inferno.server.worker.fields import CancelRequest, ChatJob, PromptJob
 from inferno.server.worker.messages import Cancelled, End, Metrics, Ready, Started, Token
 
 # The event's name, and what its data is.
@@ -21,7 +21,7 @@ EVENTS: dict[str, type[msgspec.Struct]] = {
     "end": End,
     "error": Error,
 }
-_JOBS: dict[type[msgspec.Struct], Harmless] = {ChatJob: CHAT_JOB, PromptJob: PROMPT_JOB}
+_JOBS = (ChatJob, PromptJob)
 _OTHERS = (Ready, CancelRequest, Cancelled)
 
 
@@ -29,8 +29,8 @@ def protocol_schema() -> dict[str, Any]:
     """Definitions of all that is said, by the names of docs/worker.md."""
     types = [*_JOBS, *_OTHERS, *EVENTS.values()]
     _, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    for kind, refused in _JOBS.items():
-        definitions[kind.__name__] = _without(definitions[kind.__name__], refused)
+    for kind in _JOBS:
+        definitions[kind.__name__] = _without(definitions[kind.__name__], kind.refused)
     del definitions[StreamOptions.__name__]  # of a field that is refused
     for definition in definitions.values():
         definition["description"] = cleandoc(definition.get("description", ""))
@@ -41,7 +41,7 @@ def protocol_schema() -> dict[str, Any]:
     }
 
 
-def _without(schema: dict[str, Any], refused: Harmless) -> dict[str, Any]:
+def _without(schema: dict[str, Any], refused: Collection[str]) -> dict[str, Any]:
     """An object that has none of these fields, nor any that is unknown."""
     taken = {name: of for name, of in schema["properties"].items() if name not in refused}
     return {**schema, "properties": taken, "additionalProperties": False}

@@ -8,12 +8,12 @@ from fastapi import FastAPI
 
 from inferno.client.spawned import Spawned
 from inferno.options import EngineOptions
-from inferno.server.app import create_bare_app
+from inferno.server.app import build_app
 from inferno.server.edge import serve
+from inferno.server.routes import WORKER_ROUTES
 from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.server.start import make_engine
-from inferno.server.worker.routes import cancel, execute
 from inferno.server.worker.settings import WorkerSettings
 from inferno.server.worker.worker import Worker
 from inferno.text.model_text import ModelText
@@ -36,14 +36,13 @@ def start_worker(
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
     engine = make_engine(options, settings, script, first)
     served = Served(engine, text, settings)
-    worker = Worker(served, about)
-    return serve(create_worker_app(served, worker), settings, engine, worker.on_ready)
+    worker = Worker(served, about, [route.path for route in WORKER_ROUTES])
+    app = create_worker_app(served, worker)
+    return serve(app, WORKER_ROUTES, settings, engine, worker.on_ready)
 
 
 def create_worker_app(served: Served, worker: Worker) -> FastAPI:
-    """The routes of a worker, for edge.guard to let requests through to."""
-    app = create_bare_app(served)
+    """Return a worker's application, for edge.guard to let requests through to."""
+    app = build_app(served, WORKER_ROUTES)
     app.state.worker = worker
-    for path, endpoint in (("/execute", execute), ("/cancel", cancel)):
-        app.add_api_route(path, endpoint, methods=["POST"], response_model=None)
     return app

@@ -24,7 +24,7 @@ _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How the logits of each row become weights.
+    """The scale by which the logits of each row become weights.
 
     peak_R1         the row's largest logit, which weighs `unit`.
     inverse_temperature_R1  float32.
@@ -53,7 +53,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which of a row's ranked tokens stay: the top p of the top k, or of all. Each is [R, 1].
+    """The cut after which a row's ranked tokens go: top p of the top k, or of all. Each is [R, 1].
 
     top_p_R1    float64: the share of the mass that must be reached.
     top_k_R1    int64: of these tokens. None for all.
@@ -185,7 +185,7 @@ def _open_block(logits_RV: Tensor, block_R1: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _target(mass_R1: Tensor, uniform_R1: Tensor) -> Tensor:
-    """Where in a mass a random number points: a whole number from 0 to below the mass."""
+    """Point into a mass by a random number: at a whole number from 0 to below the mass."""
     return (uniform_R1 * mass_R1).floor_().minimum(mass_R1 - 1)  # the product may round up
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inferno.ops import DrawRule, reference, sampling
+from inferno.ops import DrawRule, reference
+from inferno.ops.reference import sampling
 
 CPU = torch.device("cpu")
 

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from inferno.errors import InvalidRequest
-from inferno.ops.naive import expand_sinks, group_heads, hide, ungroup_heads
+from inferno.ops.reference.naive import expand_sinks, group_heads, hide, ungroup_heads
 
 LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True, slots=True)
 class FlashAttentionConfig:
-    """How attention is tiled, and what it computes. Bad values raise InvalidRequest.
+    """The tiles of attention, and its choices. Bad values raise InvalidRequest.
 
     block_size_q, block_size_kv  queries and keys of a tile: H * block_size_q * block_size_kv scores
                                  lie in memory at once.
@@ -61,7 +61,7 @@ def flash_attention(
     query_start: int = 0,
     key_start: int = 0,
 ) -> Tensor:
-    """What naive_attention computes, in O(T + L) memory: [T, H, D] -> [T, H, D] in q's dtype.
+    """Compute naive_attention in O(T + L) memory: [T, H, D] -> [T, H, D] in q's dtype.
 
     Query t is at position query_start + t, key l at key_start + l; each query must see some key. A
     window hides keys more than window - 1 positions before the query. Sinks as in ops.attention.

@@ -1,4 +1,4 @@
-"""POST /execute and /cancel."""
+"""The endpoints of a worker: a job is run, and cancelled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from inferno.server.call import Call, json_response, read_call, read_fields
 from inferno.server.chat import ignored_by_template, template_args
 from inferno.server.errors import CHAT_NAMES, renamed
 from inferno.server.jobs import Job, chat_jobs, completion_jobs
-from inferno.server.refused import NOTHING
 from inferno.server.running import run, while_connected
 from inferno.server.sse import SseResponse
-from inferno.server.worker.fields import CHAT_JOB, PROMPT_JOB, CancelRequest, ChatJob, PromptJob
+from inferno.server.worker.fields import CancelRequest, ChatJob, PromptJob
 from inferno.server.worker.messages import Cancelled
 from inferno.server.worker.stream import JobStream, error_event
 from inferno.server.worker.worker import worker_of
@@ -34,7 +33,7 @@ class _Shape(msgspec.Struct):
 
 
 async def execute(http: HttpRequest) -> Response:
-    """A job's events, until it is done."""
+    """Send a job's events, until it is done."""
     if _has_messages(await http.body()):
         return await _execute_chat(http)
     return await _execute_prompt(http)
@@ -42,7 +41,7 @@ async def execute(http: HttpRequest) -> Response:
 
 async def cancel(http: HttpRequest) -> Response:
     """End a job that is under way; its stream ends with what came of it."""
-    body = await read_fields(http, CancelRequest, NOTHING)
+    body = await read_fields(http, CancelRequest)
     worker_of(http).cancel(body.fields.job_id)
     return json_response(Cancelled(job_id=body.fields.job_id), body.ignored)
 
@@ -55,7 +54,7 @@ def _has_messages(raw: bytes) -> bool:
 
 
 async def _execute_chat(http: HttpRequest) -> Response:
-    call = await read_call(http, ChatJob, CHAT_JOB)
+    call = await read_call(http, ChatJob)
     args = template_args(call.served.text, call.fields.reasoning_effort)
     jobs = chat_jobs(call.served, call.fields, args, call.origin, call.num_bytes, is_by_token=True)
     ignored = call.ignored + ignored_by_template(call.fields, call.served.text, args)
@@ -63,7 +62,7 @@ async def _execute_chat(http: HttpRequest) -> Response:
 
 
 async def _execute_prompt(http: HttpRequest) -> Response:
-    call = await read_call(http, PromptJob, PROMPT_JOB)
+    call = await read_call(http, PromptJob)
     jobs = completion_jobs(call.served, call.fields, call.origin, is_by_token=True)
     return await _stream(call, call.fields.job_id, jobs, _PROMPT_NAMES, call.ignored)
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from inferno.ops.batch import AttentionKind, Batch, LayerKV, first_visible
-from inferno.ops.flash import FlashAttentionConfig, flash_attention
-from inferno.ops.naive import naive_attention
+from inferno.ops.reference.flash import FlashAttentionConfig, flash_attention
+from inferno.ops.reference.naive import naive_attention
 
 FLASH_FROM_SCORES = 1 << 16  # T * L; measured by benchmarks/attention_speed.py
 COPIED_TOKENS = 512  # likewise
@@ -57,14 +57,14 @@ def attention(
 
 
 def describe(kind: AttentionKind) -> str:
-    """What was chosen, in words."""
+    """Say in words what was chosen."""
     if kind is AttentionKind.AUTO:
         return f"flash from {FLASH_FROM_SCORES} scores a head on, naive below"
     return str(kind)
 
 
 def is_flash(kind: AttentionKind, num_scores: int) -> bool:
-    """Whether a chunk with that many scores per head is computed by flash_attention."""
+    """Say whether flash_attention computes a chunk with that many scores per head."""
     if kind is AttentionKind.AUTO:
         return num_scores >= FLASH_FROM_SCORES
     return kind is AttentionKind.FLASH
@@ -91,7 +91,7 @@ def _visible_positions(batch: Batch, request: int, window: int | None) -> range:
 def _pieces(
     cache_NSKD: Tensor, blocks_B: Tensor, positions: range, dtype: torch.dtype
 ) -> Iterator[Tensor]:
-    """What the cache holds at `positions`, in tensors [P, K, D] that join to it.
+    """Yield what the cache holds at `positions`, in tensors [P, K, D] that join to it.
 
     Each is small enough to be read from the processor's cache after it was copied there.
     """

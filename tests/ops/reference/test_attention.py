@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inferno.ops import paged_attention
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
-from inferno.ops.paged_attention import FLASH_FROM_SCORES, attention, is_flash
+from inferno.ops.reference import paged_attention
+from inferno.ops.reference.paged_attention import FLASH_FROM_SCORES, attention, is_flash
 from tests.ops import oracle
 from tests.ops.batches import make_batch
 

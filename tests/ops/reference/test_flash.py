@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno.errors import InvalidRequest
-from inferno.ops.flash import FlashAttentionConfig, flash_attention, visible_tiles
-from inferno.ops.naive import naive_attention
+from inferno.ops.reference.flash import FlashAttentionConfig, flash_attention, visible_tiles
+from inferno.ops.reference.naive import naive_attention
 from tests.ops import oracle
 
 TOLERANCE = 1e-5

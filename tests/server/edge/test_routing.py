@@ -6,8 +6,10 @@ import pytest
 
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
-from inferno.server.app import create_app
+from inferno.server.app import build_app, create_app
 from inferno.server.edge import Guard
+from inferno.server.routes import ROUTES, WORKER_ROUTES
+from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 from tests.server.edge.direct import ask
@@ -18,7 +20,8 @@ def loading() -> Guard:
     """The real routes, before their engine is loaded."""
     engine = ScriptedClient(Script(load_seconds=600))
     settings = ServerSettings(served_model_names=("demo",))
-    return Guard(create_app(engine, ModelText(MODEL_FOLDERS["demo"]), settings), settings, engine)
+    app = create_app(engine, ModelText(MODEL_FOLDERS["demo"]), settings)
+    return Guard(app, ROUTES, settings, engine)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,27 @@ def test_what_is_not_there_is_told_before_what_is_not_ready(
     loading: Guard, method: str, path: str, status: int
 ) -> None:
     assert ask(loading, method, path).status == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/execute", 503),
+        ("POST", "/cancel", 400),
+        ("GET", "/cancel", 405),
+        ("GET", "/health", 200),
+        ("POST", "/health", 405),
+        ("GET", "/v1/models", 404),
+        ("POST", "/v1/chat/completions", 404),
+    ],
+)
+@pytest.mark.parametrize("is_draining", [False, True])
+def test_a_worker_that_takes_no_jobs_still_ends_them(
+    method: str, path: str, status: int, is_draining: bool
+) -> None:
+    engine = ScriptedClient(Script(load_seconds=600))
+    settings = ServerSettings(served_model_names=("demo",))
+    served = Served(engine, ModelText(MODEL_FOLDERS["demo"]), settings)
+    guard = Guard(build_app(served, WORKER_ROUTES), WORKER_ROUTES, settings, engine)
+    guard.admission.is_draining = is_draining
+    assert ask(guard, method, path).status == status

@@ -1,4 +1,4 @@
-"""How each row's token is drawn, and the reference's way: rows of one kind together.
+"""Draw each row's token by its rule: rows of one kind together.
 
 Letters: R rows, V vocabulary.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from inferno.ops.sampling import (
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.reference import philox
+from inferno.ops.reference.sampling import (
     Cut,
     Scale,
     draw_from_all,
@@ -23,27 +24,15 @@ from inferno.ops.sampling import (
 )
 
 
-class DrawRule(NamedTuple):
-    """How one row's token is drawn: from the top p of the top k of those that min-p leaves.
-
-    temperature 0.0: no token is drawn; else at least float32's smallest normal number.
-    top_k       at most V; 0 keeps all.
-    top_p       above 0.0; 1.0 keeps all.
-    min_p       0.0 keeps all.
-    """
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-
-
-class DrawRules(Protocol):
-    """The rules of a batch's rows, as a device's kernels want them."""
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        ...
+def uniform(
+    seeds: Sequence[int],
+    sample_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    numbers_R = philox.uniform(seeds, sample_indices, positions, purpose)
+    return torch.from_numpy(numbers_R).to(device)
 
 
 def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> GroupedRules:

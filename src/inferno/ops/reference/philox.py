@@ -7,25 +7,16 @@ same words in any batch and on any day. It runs in numpy, for what it depends on
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from inferno.ops.drawing import Purpose
 
 _NUM_ROUNDS = 10
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], dtype=np.uint64)
 _INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)  # golden ratio, sqrt(3) - 1
 _WORD = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
-
-
-class Purpose(IntEnum):
-    """What a random number decides; each purpose has its own stream."""
-
-    SAMPLE = 0  # which token a position gets
-    ACCEPT = 1  # whether a draft token stays
-    RESIDUAL = 2  # which token replaces a rejected draft
-    DRAFT = 3  # which token a draft proposes
 
 
 def uniform(

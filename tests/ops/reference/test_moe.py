@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
-from inferno.ops import Activation, ClampedSwiGLU, MXFP4Weight, PlainSwiGLU, moe
+from inferno.ops import Activation, ClampedSwiGLU, MXFP4Weight, PlainSwiGLU
+from inferno.ops.reference import moe
 from tests.mxfp4 import decode, random_bytes
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}

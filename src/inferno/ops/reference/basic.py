@@ -1,100 +1,13 @@
-"""Every op in plain torch: the specification that kernels are tested against. Letters as in ops."""
+"""The ops of every model in plain torch. Letters as in ops."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inferno.ops import philox
-from inferno.ops.batch import AttentionKind, Batch, LayerKV
-from inferno.ops.draw_rule import draw, draw_rules
-from inferno.ops.moe import experts, route
-from inferno.ops.packed import MXFP4Weight, Prepared, unpacked
-from inferno.ops.paged_attention import attention, describe
-from inferno.ops.philox import Purpose
-from inferno.ops.program import KernelContext
-from inferno.ops.sampling import largest, log_probabilities, top_tokens
-
-__all__ = [
-    "add_rms_norm",
-    "attention",
-    "begin",
-    "cos_sin",
-    "describe_attention",
-    "draw",
-    "draw_rules",
-    "embedding",
-    "empty_cache",
-    "experts",
-    "gated_linear",
-    "kernel_context",
-    "largest",
-    "level",
-    "linear",
-    "log_probabilities",
-    "prefault",
-    "prepare",
-    "prepare_experts",
-    "recorder",
-    "rms_norm",
-    "rotate",
-    "rotate_and_store",
-    "route",
-    "store",
-    "top_tokens",
-    "uniform",
-]
-
-QUANTIZES = False
-
-
-class _TorchContext(nullcontext[None]):
-    """PyTorch keeps threads and memory itself, for the whole process."""
-
-    def release_memory(self) -> None:
-        pass
-
-
-def level(dtype: torch.dtype | None = None) -> str:
-    return "reference"
-
-
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
-    return f"{describe(kind)}, in plain PyTorch"
-
-
-def kernel_context(num_threads: int) -> KernelContext:
-    torch.set_num_threads(num_threads)
-    return _TorchContext()
-
-
-def begin(shape: torch.Size, dtype: torch.dtype, quantize: str | None) -> None:
-    return None
-
-
-def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor:
-    assert quantize is None, "can_quantize was not asked"
-    return values
-
-
-def prepare_experts(values: MXFP4Weight) -> MXFP4Weight:
-    return values
-
-
-def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
-    return LayerKV(torch.empty(shape_NSKD, dtype=dtype), torch.empty(shape_NSKD, dtype=dtype))
-
-
-def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
-    """Nothing: pages are made when they are written."""
-
-
-def recorder(context: KernelContext) -> None:
-    return None
+from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.packed import Prepared, unpacked
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
@@ -175,17 +88,6 @@ def store(k_TKD: Tensor, v_TKD: Tensor, batch: Batch, kv: LayerKV) -> None:
     where = (slots_T // block_size, slots_T % block_size)
     kv.keys_NSKD[where] = k_TKD.to(kv.keys_NSKD.dtype)
     kv.values_NSKD[where] = v_TKD.to(kv.values_NSKD.dtype)
-
-
-def uniform(
-    seeds: Sequence[int],
-    sample_indices: Sequence[int],
-    positions: Sequence[int],
-    purpose: Purpose,
-    device: torch.device,
-) -> Tensor:
-    numbers_R = philox.uniform(seeds, sample_indices, positions, purpose)
-    return torch.from_numpy(numbers_R).to(device)
 
 
 def _into(out: Tensor | None, result: Tensor) -> Tensor:

@@ -1,0 +1,170 @@
+"""The contract that a backend keeps: a module with these functions, held by the type checker.
+
+Meaning and shapes stand once, at the functions of the same names in `ops` and `ops.tokens`. Those
+take a device as well where no tensor tells it; a backend is told only where it serves several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from inferno.ops.activation import Activation
+from inferno.ops.batch import AttentionKind, Batch, LayerKV
+from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.packed import Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
+from inferno.ops.program import KernelContext, Recorder
+
+
+class ForwardOps(Protocol):
+    """The ops of which a forward pass is made; observers are told of these."""
+
+    def embedding(self, ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor: ...
+
+    def cos_sin(self, positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor: ...
+
+    def rms_norm(
+        self, x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None
+    ) -> Tensor: ...
+
+    def add_rms_norm(
+        self, x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def linear(
+        self,
+        x_TI: Tensor,
+        weight_OI: Tensor | Prepared,
+        bias_O: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+
+    def gated_linear(
+        self, x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+    ) -> Tensor: ...
+
+    def rotate_and_store(
+        self,
+        q_THD: Tensor,
+        k_TKD: Tensor,
+        v_TKD: Tensor,
+        cos_sin_TD: Tensor,
+        batch: Batch,
+        kv: LayerKV,
+        *,
+        q_norm_D: Tensor | None = None,
+        k_norm_D: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> Tensor: ...
+
+    def attention(
+        self,
+        q_THD: Tensor,
+        batch: Batch,
+        kv: LayerKV,
+        *,
+        scale: float,
+        sinks_H: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+
+    def route(
+        self, logits_TX: Tensor, num_chosen: int, *, renormalize: bool
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def experts(
+        self,
+        x_TE: Tensor,
+        experts_TA: Tensor,
+        weights_TA: Tensor,
+        gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
+        down_XEF: Tensor | MXFP4Weight | PreparedExperts,
+        *,
+        activation: Activation,
+        gate_up_bias_XF: Tensor | None = None,
+        down_bias_XE: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor: ...
+
+
+class TokenOps(Protocol):
+    """The ops that make tokens of logits."""
+
+    def largest(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]: ...
+
+    def uniform(
+        self,
+        seeds: Sequence[int],
+        sample_indices: Sequence[int],
+        positions: Sequence[int],
+        purpose: Purpose,
+        device: torch.device,
+    ) -> Tensor: ...
+
+    def draw_rules(self, rules: Sequence[DrawRule], device: torch.device) -> DrawRules: ...
+
+    def draw(
+        self,
+        logits_RV: Tensor,
+        peak_R: Tensor,
+        rules: DrawRules,
+        uniform_R: Tensor,
+        *,
+        out: Tensor,
+    ) -> Tensor: ...
+
+    def log_probabilities(self, logits_RV: Tensor, ids_RC: Tensor) -> Tensor: ...
+
+    def top_tokens(self, logits_RV: Tensor, num_tokens: int) -> Tensor: ...
+
+
+class Memory(Protocol):
+    """The layout of weights and caches on a device, and the life of what its ops work with."""
+
+    def begin(
+        self, shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
+    ) -> Fillable | None: ...
+
+    def prepare(
+        self, values: Tensor, *, quantize: str | None = None
+    ) -> Tensor | Prepared | PreparedExperts: ...
+
+    def prepare_experts(self, values: MXFP4Weight) -> MXFP4Weight | PreparedExperts: ...
+
+    def restore(self, stored: Stored) -> Prepared: ...
+
+    def aligned_memory(self, num_bytes: int) -> Tensor: ...
+
+    def checksum(self, part: Tensor) -> int: ...
+
+    def empty_cache(self, shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV: ...
+
+    def prefault(self, kv: Sequence[LayerKV], num_bytes: int) -> object: ...
+
+    def kernel_context(self, num_threads: int) -> KernelContext: ...
+
+    def recorder(self, context: KernelContext) -> Recorder | None: ...
+
+    def can_quantize(self) -> bool: ...
+
+    def level(self, dtype: torch.dtype | None = None) -> str: ...
+
+    def describe_attention(self, kind: AttentionKind, dtype: torch.dtype) -> str: ...
+
+
+class Backend(ForwardOps, TokenOps, Memory, Protocol):
+    """All that one kind of device offers."""
+
+    __name__: str
+
+
+def functions_of(part: type) -> tuple[str, ...]:
+    """Return the names of the functions that one of the protocols above lists."""
+    return tuple(name for name in vars(part) if not name.startswith("_"))
+
+
+FORWARD_OPS = functions_of(ForwardOps)

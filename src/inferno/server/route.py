@@ -1,0 +1,75 @@
+"""Route: a row of the table of routes, and all that is known of a route anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from inferno.server.api_keys import KeyScope
+from inferno.server.edge import Needs, View
+from inferno.server.fields import RequestFields
+
+Endpoint = Callable[[HttpRequest], Awaitable[Response]]
+
+GET = ("GET",)
+GET_OR_HEAD = ("GET", "HEAD")
+POST = ("POST",)
+JSON = "application/json"
+
+
+class Tag(StrEnum):
+    """The subject of a route in the OpenAPI document."""
+
+    GENERATION = "generation"
+    MODELS = "models"
+    TOKENS = "tokens"
+    STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A method and a path, what answers there, and who may ask when.
+
+    path        may hold `{name}`, any text without a slash, or `{name:path}`, any text.
+    endpoint    answers; None where the edge does so by itself, by `view`.
+    needs       what must be there before the request's body is read; else the answer is 503.
+    key_scope   what an API key must open; None asks for no key.
+    requests    the types that a body may have; they name the fields that are refused.
+    answer      the type of the answer; None is any, or none of JSON.
+    event       the type of an event, where the answer can be a stream.
+    errors      the statuses of its errors; None is all that there are.
+    tag         the route's place in the OpenAPI document; None keeps it out.
+    is_page     a browser opens it, which can send a key as a password only.
+    """
+
+    methods: tuple[str, ...]
+    path: str
+    summary: str
+    endpoint: Endpoint | None = None
+    view: View | None = None
+    needs: Needs
+    key_scope: KeyScope | None = KeyScope.INFERENCE
+    requests: tuple[type[RequestFields], ...] = ()
+    answer: type[msgspec.Struct] | None = None
+    event: type[msgspec.Struct] | None = None
+    media_type: str = JSON
+    errors: tuple[int, ...] | None = None
+    tag: Tag | None = None
+    is_page: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of what answers, which no other route of an application has."""
+        answers = self.endpoint or self.view
+        assert answers is not None
+        return answers.__name__
+
+    @property
+    def template(self) -> str:
+        """Return the path as OpenAPI writes it."""
+        return self.path.replace(":path}", "}")

@@ -1,0 +1,194 @@
+"""The table of routes: what is answered at which path, to whom, and when.
+
+Applications, the edge's gate and keys, the OpenAPI document, the reference page, the documentation
+and the tests follow from it; no other file of the server names a path.
+"""
+
+from __future__ import annotations
+
+from inferno.server import answers, fields
+from inferno.server.api_keys import KeyScope
+from inferno.server.chat import create_chat_completion
+from inferno.server.completions import create_completion
+from inferno.server.edge import Needs, Views
+from inferno.server.models import get_model, get_version, list_models
+from inferno.server.page import get_page, get_page_file
+from inferno.server.reference_page import get_reference
+from inferno.server.route import GET, GET_OR_HEAD, POST, Route, Tag
+from inferno.server.schema import get_openapi
+from inferno.server.tokenize import detokenize, tokenize
+from inferno.server.worker.endpoints import cancel, execute
+from inferno.server.worker.fields import CancelRequest, ChatJob, PromptJob
+from inferno.server.worker.messages import Cancelled
+
+STATUS_ROUTES = (
+    Route(
+        methods=GET_OR_HEAD,
+        path="/health",
+        view=Views.get_health,
+        summary="200 while the process lives and its engine gets on.",
+        needs=Needs.NOTHING,
+        key_scope=None,
+        errors=(503,),
+        tag=Tag.STATUS,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/ready",
+        view=Views.get_ready,
+        summary="200 while requests are taken.",
+        needs=Needs.NOTHING,
+        key_scope=None,
+        errors=(503,),
+        tag=Tag.STATUS,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/metrics",
+        view=Views.get_metrics,
+        summary="Counts and times, for Prometheus.",
+        needs=Needs.NOTHING,
+        key_scope=KeyScope.METRICS,
+        media_type="text/plain",
+        errors=(401, 403),
+        tag=Tag.STATUS,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/debug/state",
+        view=Views.get_debug_state,
+        summary="Engine, requests, memory and children.",
+        needs=Needs.NOTHING,
+        key_scope=KeyScope.ADMIN,
+        errors=(401, 403),
+        tag=Tag.STATUS,
+    ),
+)
+
+# Of `inferno serve`.
+ROUTES = (
+    Route(
+        methods=POST,
+        path="/v1/chat/completions",
+        endpoint=create_chat_completion,
+        summary="The assistant's answer to a conversation.",
+        needs=Needs.PLACE,
+        requests=(fields.ChatRequest,),
+        answer=answers.ChatCompletion,
+        event=answers.ChatChunk,
+        tag=Tag.GENERATION,
+    ),
+    Route(
+        methods=POST,
+        path="/v1/completions",
+        endpoint=create_completion,
+        summary="What the model makes of one prompt or several.",
+        needs=Needs.PLACE,
+        requests=(fields.CompletionRequest,),
+        answer=answers.Completion,
+        event=answers.Completion,
+        tag=Tag.GENERATION,
+    ),
+    Route(
+        methods=GET,
+        path="/v1/models",
+        endpoint=list_models,
+        summary="A card for each name that `model` may have.",
+        needs=Needs.ENGINE,
+        answer=answers.ModelList,
+        tag=Tag.MODELS,
+    ),
+    Route(
+        methods=GET,
+        path="/v1/models/{model_id:path}",
+        endpoint=get_model,
+        summary="The card of one name.",
+        needs=Needs.ENGINE,
+        answer=answers.ModelCard,
+        tag=Tag.MODELS,
+    ),
+    Route(
+        methods=POST,
+        path="/tokenize",
+        endpoint=tokenize,
+        summary="The token ids of a prompt or of a conversation.",
+        needs=Needs.ENGINE,
+        requests=(fields.TokenizeRequest,),
+        answer=answers.Tokenized,
+        tag=Tag.TOKENS,
+    ),
+    Route(
+        methods=POST,
+        path="/detokenize",
+        endpoint=detokenize,
+        summary="The text of token ids.",
+        needs=Needs.ENGINE,
+        requests=(fields.DetokenizeRequest,),
+        answer=answers.Detokenized,
+        tag=Tag.TOKENS,
+    ),
+    Route(
+        methods=GET,
+        path="/version",
+        endpoint=get_version,
+        summary="inferno's version.",
+        needs=Needs.NOTHING,
+        answer=answers.Version,
+        tag=Tag.STATUS,
+    ),
+    *STATUS_ROUTES,
+    Route(
+        methods=GET_OR_HEAD,
+        path="/",
+        endpoint=get_page,
+        summary="A page to chat with the model.",
+        needs=Needs.NOTHING,
+        media_type="text/html",
+        is_page=True,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/page/{name}",
+        endpoint=get_page_file,
+        summary="A file that the chat page loads.",
+        needs=Needs.NOTHING,
+        is_page=True,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/openapi.json",
+        endpoint=get_openapi,
+        summary="All routes, for programs.",
+        needs=Needs.NOTHING,
+    ),
+    Route(
+        methods=GET_OR_HEAD,
+        path="/docs",
+        endpoint=get_reference,
+        summary="All routes, for people.",
+        needs=Needs.NOTHING,
+        media_type="text/html",
+    ),
+)
+
+# Of `inferno worker`.
+WORKER_ROUTES = (
+    Route(
+        methods=POST,
+        path="/execute",
+        endpoint=execute,
+        summary="A job's events, until it is done.",
+        needs=Needs.PLACE,
+        requests=(ChatJob, PromptJob),
+    ),
+    Route(
+        methods=POST,
+        path="/cancel",
+        endpoint=cancel,
+        summary="The end of a job that is under way.",
+        needs=Needs.NOTHING,  # the less work the better, when nothing else is taken
+        requests=(CancelRequest,),
+        answer=Cancelled,
+    ),
+    *STATUS_ROUTES,
+)
