@@ -174,8 +174,8 @@ class Scheduler:
 
         def compute(sample: SampleState, num_tokens: int) -> None:
             if sample.known_epoch != self._epoch:
-                new.append(_introduce(sample, self._epoch))
-            chunks.append(_chunk(sample, num_tokens))
+                new.append(sample.introduce(self._epoch))
+            chunks.append(sample.schedule(num_tokens))
             samples.append(sample)
             work.add(sample.num_computed_tokens, num_tokens)
             sample.num_computed_tokens += num_tokens
@@ -561,42 +561,3 @@ def _in_turn(streams: list[SampleState], num_tokens: int) -> list[SampleState]:
     if sum(sample.gap for sample in streams) <= num_tokens:
         return streams
     return sorted(streams, key=lambda sample: (-sample.request.priority, sample.served))
-
-
-def _introduce(sample: SampleState, epoch: int) -> NewSequence:
-    """Say all that the executor needs to know of a sample, and note that it does."""
-    request, tables = sample.request, sample.tables.groups
-    sample.known_epoch = epoch
-    sample.num_known_tokens = len(sample.token_ids)
-    sample.num_known_blocks = len(tables[0])
-    return NewSequence(
-        sequence_id=sample.sequence_id,
-        params=request.params,
-        eos_token_ids=request.eos_token_ids,
-        bad_words_ids=request.bad_words_ids,
-        num_prompt_tokens=sample.num_prompt_tokens,
-        token_ids=tuple(sample.token_ids),
-        block_tables=tuple(map(tuple, tables)),
-    )
-
-
-def _chunk(sample: SampleState, num_tokens: int) -> ScheduledChunk:
-    """Say what a sample is to compute, and what of it the executor doesn't know yet."""
-    token_ids, tables = sample.token_ids, sample.tables
-    start, length, num_blocks = sample.num_computed_tokens, len(token_ids), len(tables.groups[0])
-    new_blocks: tuple[tuple[int, ...], ...] = ()
-    if num_blocks > sample.num_known_blocks:
-        new_blocks = tuple(tuple(table[sample.num_known_blocks :]) for table in tables.groups)
-        sample.num_known_blocks = num_blocks
-    new_token_ids = tuple(token_ids[sample.num_known_tokens :])
-    sample.num_known_tokens = length
-    return ScheduledChunk(
-        sample.sequence_id,
-        start,
-        num_tokens,
-        new_token_ids,
-        new_blocks,
-        tables.num_left,
-        start + num_tokens == length < sample.max_length,  # wants_token
-        sample.prompt_logprobs is not None,  # wants_prompt_logprobs
-    )

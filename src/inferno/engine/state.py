@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
-from inferno.engine.step_plan import SequenceId
+from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.requests import FinishReason, Request, TokenLogprobs
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index: smallest first
@@ -131,3 +131,42 @@ class SampleState:
             if length >= self.max_length:
                 return num_taken, FinishReason.LENGTH
         return len(token_ids), None
+
+    # What plans say of it
+
+    def introduce(self, epoch: int) -> NewSequence:
+        """Say all that an executor needs to know of it, and note that it does in this epoch."""
+        tables = self.tables.groups
+        self.known_epoch = epoch
+        self.num_known_tokens = len(self.token_ids)
+        self.num_known_blocks = len(tables[0])
+        return NewSequence(
+            sequence_id=self.sequence_id,
+            params=self.request.params,
+            eos_token_ids=self.request.eos_token_ids,
+            bad_words_ids=self.request.bad_words_ids,
+            num_prompt_tokens=self.num_prompt_tokens,
+            token_ids=tuple(self.token_ids),
+            block_tables=tuple(map(tuple, tables)),
+        )
+
+    def schedule(self, num_tokens: int) -> ScheduledChunk:
+        """Say that its next tokens are to be computed, and what the executor doesn't know yet."""
+        token_ids, tables, start = self.token_ids, self.tables, self.num_computed_tokens
+        length, num_blocks = len(token_ids), len(tables.groups[0])
+        new_blocks: tuple[tuple[int, ...], ...] = ()
+        if num_blocks > self.num_known_blocks:
+            new_blocks = tuple(tuple(table[self.num_known_blocks :]) for table in tables.groups)
+            self.num_known_blocks = num_blocks
+        new_token_ids = tuple(token_ids[self.num_known_tokens :])
+        self.num_known_tokens = length
+        return ScheduledChunk(
+            self.sequence_id,
+            start,
+            num_tokens,
+            new_token_ids,
+            new_blocks,
+            tables.num_left,
+            start + num_tokens == length < self.max_length,  # wants_token
+            self.prompt_logprobs is not None,  # wants_prompt_logprobs
+        )
