@@ -49,7 +49,10 @@ EXCEPTIONS = {
 TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
 TORCH_FREE_ENGINE = tuple(
     f"engine/{name}.py"
-    for name in ("scheduler", "limits", "state", "plan", "shares", "step_cost", "blocks", "pool")
+    for name in (
+        *("scheduler", "limits", "state", "step_plan", "sequences", "shares", "step_cost"),
+        *("blocks", "pool"),
+    )
 )
 ONLY_IN = {
     "triton": "ops/cuda/",

@@ -17,10 +17,12 @@ from functools import cache
 from itertools import pairwise
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.scheduler import Scheduler
+from inferno.engine.sequences import KnownSequence, KnownSequences
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
+from tests.engine.wire import over_the_wire
 
 EOS = 0
 VOCABULARY = 5
@@ -51,34 +53,44 @@ def first_visible(window: int | None, position: int) -> int:
 
 @dataclass
 class Device:
-    """Runs plans in order; `num_drafts` more tokens than one per closed gap."""
+    """Runs plans in order, of which it gets the bytes; `num_drafts` more tokens than one per gap.
+
+    salts       by request, of those that have one: plans don't tell, for no executor needs them.
+    """
 
     block_size: int
     windows: Windows
     shares_between_requests: bool = True
     num_drafts: Callable[[], int] = lambda: 0
     slots: dict[Slot, Content] = field(default_factory=dict)
+    salts: dict[str, str] = field(default_factory=dict)
+    sequences: KnownSequences = field(default_factory=KnownSequences)
+    written: dict[ScheduledChunk, list[Slot]] = field(default_factory=dict)  # by the last plan
 
     def run(self, plan: StepPlan) -> list[StepResult]:
-        written = [slot for chunk in plan.chunks for slot in self._write(chunk)]
+        plan = over_the_wire(plan)
+        sequences = self.sequences.follow(plan)
+        parts = list(zip(plan.chunks, sequences, strict=True))
+        self.written = {chunk: self._write(chunk, sequence) for chunk, sequence in parts}
+        written = [slot for slots in self.written.values() for slot in slots]
         assert len(written) == len(set(written)), "two chunks write to the same slot"
-        return [self._result(chunk) for chunk in plan.chunks]
+        return [self._result(chunk, sequence) for chunk, sequence in parts]
 
     def spoil(self, chunk: ScheduledChunk) -> None:
-        """What a failed step leaves behind."""
-        for slot in self._write(chunk):
+        """Leave what a failed step leaves behind; it must be the last one."""
+        for slot in self.written[chunk]:
             del self.slots[slot]
 
-    def owner(self, request: Request) -> str:
-        return request.cache_salt if self.shares_between_requests else request.request_id
+    def owner(self, request_id: str) -> str:
+        return self.salts.get(request_id, "") if self.shares_between_requests else request_id
 
-    def _write(self, chunk: ScheduledChunk) -> list[Slot]:
-        owner = self.owner(chunk.request)
+    def _write(self, chunk: ScheduledChunk, sequence: KnownSequence) -> list[Slot]:
+        owner = self.owner(chunk.request_id)
         written = []
-        for group, table in enumerate(chunk.block_tables):
+        for group, table in enumerate(sequence.block_tables):
             for position in range(chunk.start, chunk.start + chunk.num_tokens):
                 slot = self._slot(table, position)
-                tokens = tuple(chunk.token_ids[: position + 1])
+                tokens = tuple(sequence.token_ids[: position + 1])
                 self.slots[slot] = Content(group, owner, tokens)
                 written.append(slot)
         return written
@@ -88,8 +100,8 @@ class Device:
         assert block != 0, f"position {position} lies in the scratch block"
         return block, position % self.block_size
 
-    def _result(self, chunk: ScheduledChunk) -> StepResult:
-        views = [self._read(chunk, group) for group in range(len(self.windows))]
+    def _result(self, chunk: ScheduledChunk, sequence: KnownSequence) -> StepResult:
+        views = [self._read(chunk, sequence, group) for group in range(len(self.windows))]
         tokens: list[int] = []
         if chunk.wants_token:
             for _ in range(1 + self.num_drafts()):
@@ -100,25 +112,27 @@ class Device:
                 ]
                 tokens.append(next_token(chunk.sample_index, visible))
         logprobs = tuple(TokenLogprobs(token, -1.0, ()) for token in tokens)
-        return StepResult(tuple(tokens), logprobs, self._prompt_logprobs(chunk))
+        return StepResult(tuple(tokens), logprobs, self._prompt_logprobs(chunk, sequence))
 
-    def _read(self, chunk: ScheduledChunk, group: int) -> list[int]:
+    def _read(self, chunk: ScheduledChunk, sequence: KnownSequence, group: int) -> list[int]:
         """The tokens that the chunk sees, checked to be its own in every respect."""
         end = chunk.start + chunk.num_tokens
-        owner = self.owner(chunk.request)
+        owner = self.owner(chunk.request_id)
         view = []
         for position in range(first_visible(self.windows[group], chunk.start), end):
-            found = self.slots.get(self._slot(chunk.block_tables[group], position))
-            expected = Content(group, owner, tuple(chunk.token_ids[: position + 1]))
+            found = self.slots.get(self._slot(sequence.block_tables[group], position))
+            expected = Content(group, owner, tuple(sequence.token_ids[: position + 1]))
             assert found == expected, f"{chunk.request_id} reads {found}, not {expected}"
             view.append(found.tokens[-1])
         return view
 
-    def _prompt_logprobs(self, chunk: ScheduledChunk) -> tuple[TokenLogprobs | None, ...]:
+    def _prompt_logprobs(
+        self, chunk: ScheduledChunk, sequence: KnownSequence
+    ) -> tuple[TokenLogprobs | None, ...]:
         if not chunk.wants_prompt_logprobs:
             return ()
         entries: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
-        predicted = chunk.token_ids[chunk.start + 1 : chunk.num_prompt_tokens]
+        predicted = sequence.token_ids[chunk.start + 1 : sequence.num_prompt_tokens]
         entries += [TokenLogprobs(token, -2.0, ()) for token in predicted[: chunk.num_tokens]]
         return tuple(entries)
 
@@ -188,6 +202,7 @@ class TimedEngine:
     clock: Clock
     prices: Prices
     arrivals: dict[str, float] = field(default_factory=dict)
+    prompt_lengths: dict[str, int] = field(default_factory=dict)
     tokens_at: dict[str, list[float]] = field(default_factory=dict)
     num_prompt_tokens: int = 0
 
@@ -195,6 +210,7 @@ class TimedEngine:
         """Add a request whose prompt is like no other's."""
         prompt = [1 + len(self.arrivals), *[0] * (num_tokens - 1)]
         self.arrivals[request_id] = self.clock()
+        self.prompt_lengths[request_id] = num_tokens
         self.tokens_at[request_id] = []
         self.scheduler.add(
             make_request(
@@ -209,9 +225,8 @@ class TimedEngine:
         self.clock.now += seconds
         self.scheduler.costs.observe(plan.work, seconds)
         for chunk in plan.chunks:
-            self.num_prompt_tokens += max(
-                0, min(chunk.num_prompt_tokens - chunk.start, chunk.num_tokens)
-            )
+            num_left = self.prompt_lengths[chunk.request_id] - chunk.start
+            self.num_prompt_tokens += max(0, min(num_left, chunk.num_tokens))
         results = [StepResult((1,) if chunk.wants_token else ()) for chunk in plan.chunks]
         for event in self.scheduler.commit(plan, results):
             self.tokens_at[event.request_id] += [self.clock()] * len(event.token_ids)
@@ -260,6 +275,7 @@ def run_all(scheduler: Scheduler, device: Device, max_steps: int = 10_000) -> Le
         check_invariants(scheduler, device)
         ledger.note(scheduler.commit(plan, device.run(plan)))
         check_invariants(scheduler, device)
+        check_known(scheduler, device)
     raise AssertionError(f"still at work after {max_steps} steps")
 
 
@@ -275,7 +291,7 @@ def make_request(
     return Request(
         request_id=request_id,
         prompt_token_ids=tuple(prompt),
-        params=SamplingParams(**params),  # type: ignore[arg-type]
+        params=SamplingParams(**{"seed": 0, **params}),  # type: ignore[arg-type]
         eos_token_ids=frozenset({EOS}),
         priority=priority,
         cache_salt=cache_salt,
@@ -371,3 +387,14 @@ def check_queues(scheduler: Scheduler) -> None:
         assert 0 <= sample.num_computed_tokens <= len(sample.token_ids) <= sample.max_length
     for sample in waiting:
         assert (sample.num_computed_tokens, sample.tables.num_held) == (0, 0)
+
+
+def check_known(scheduler: Scheduler, device: Device) -> None:
+    """Who the device knows has a place or will be called gone, or else the next plan tells all."""
+    known = [each for each in scheduler._running if each.known_epoch == scheduler._epoch]
+    if device.sequences._epoch != scheduler._epoch:
+        assert not known
+        assert not scheduler._gone
+        return
+    expected = [*scheduler._gone, *(sample.sequence_id for sample in known)]
+    assert sorted(device.sequences.ids) == sorted(expected)

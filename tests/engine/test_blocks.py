@@ -274,14 +274,6 @@ def test_the_peak_is_never_exceeded(
             blocks.release(tables)
 
 
-def test_released_tables_leave_a_plan_in_flight_its_lists() -> None:
-    blocks = BlockManager(num_blocks=10, block_size=4)
-    tables = computed(blocks, TOKENS[:8])
-    planned = tables.groups
-    blocks.release(tables)
-    assert planned == ([1, 2],)
-
-
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="num_blocks must be at least 1, not 0"):
         BlockManager(num_blocks=0, block_size=16)

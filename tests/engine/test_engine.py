@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.executor import StepHandle
-from inferno.engine.plan import StepPlan
+from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent

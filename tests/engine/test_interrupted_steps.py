@@ -16,6 +16,7 @@ import pytest
 import inferno.engine
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
@@ -172,7 +173,8 @@ def test_every_line_of_a_step_may_raise(engine: Engine, stride: int) -> None:
     expected = tokens(run(engine, "a", Interruption()), "a")
     seen = lines_of(engine)
     files = {file for file, _ in seen}
-    assert {"engine.py", "scheduler.py", "blocks.py", "executor.py", "sampler.py"} <= files
+    assert files >= {"engine.py", "scheduler.py", "blocks.py", "executor.py", "sampler.py"}
+    assert "sequences.py" in files
     assert len(seen) > 300
     for number, (line, times) in enumerate(sorted(seen.items())[::stride]):
         kind = KINDS[number % len(KINDS)]
@@ -221,15 +223,24 @@ def test_what_is_raised_in_a_step_ends_its_requests(
 
 def test_who_was_not_in_the_step_goes_on(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     submit = engine._executor.submit
+    planned: list[str] = []
+
+    def interrupt(plan: StepPlan) -> None:
+        planned.extend(chunk.request_id for chunk in plan.chunks)
+        raise KeyboardInterrupt
+
     for name in "abcdefg":  # more than there are places
         engine.add_request(request(name, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(engine._executor, "submit", lambda plan: exec("raise KeyboardInterrupt"))
+        patch.setattr(engine._executor, "submit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.step()
     assert engine._executor.submit == submit
-    reasons = [event.finish_reason for event in finish(engine) if event.finish_reason]
-    assert Counter(reasons) == {FinishReason.ERROR: 4, FinishReason.LENGTH: 3}
+    reasons = {each.request_id: each.finish_reason for each in finish(engine)}
+    assert 0 < len(planned) < 7
+    assert reasons == {
+        name: FinishReason.ERROR if name in planned else FinishReason.LENGTH for name in "abcdefg"
+    }
 
 
 def test_logits_that_are_interrupted_leave_nothing(

@@ -16,6 +16,7 @@ from transformers.generation.logits_process import (
 )
 
 from inferno.engine.logits import LogitShaper, SampleRow, is_shaped
+from inferno.engine.step_plan import SequenceId
 from inferno.requests import SamplingParams
 
 VOCAB = 40
@@ -29,8 +30,9 @@ def row(
     num_prompt: int = 3,
     eos: frozenset[int] = frozenset(),
     bad_words: tuple[tuple[int, ...], ...] = (),
+    request_id: str = "a",
 ) -> SampleRow:
-    return SampleRow(params, 0, 0, len(tokens), tokens, num_prompt, eos, bad_words)
+    return SampleRow(request_id, 0, params, 0, len(tokens), tokens, num_prompt, eos, bad_words)
 
 
 def logits(num_rows: int = 1) -> Tensor:
@@ -116,11 +118,11 @@ def test_no_penalty_makes_a_logit_nan_or_infinitely_large(penalty: float, logit:
 
 def test_rows_are_shaped_by_their_own_parameters() -> None:
     rows = [
-        row(SamplingParams(repetition_penalty=1.5), [1, 2, 3, 4]),
-        row(SamplingParams(), [1, 2, 3]),
-        row(SamplingParams(frequency_penalty=1.0), [5, 6, 7, 8, 8]),
-        row(SamplingParams(logit_bias={0: 1.0}), [1]),
-        row(SamplingParams(repetition_penalty=1.1), [3]),
+        row(SamplingParams(repetition_penalty=1.5), [1, 2, 3, 4], request_id="a"),
+        row(SamplingParams(), [1, 2, 3], request_id="b"),
+        row(SamplingParams(frequency_penalty=1.0), [5, 6, 7, 8, 8], request_id="c"),
+        row(SamplingParams(logit_bias={0: 1.0}), [1], request_id="d"),
+        row(SamplingParams(repetition_penalty=1.1), [3], request_id="e"),
     ]
     together = shaped(*rows)
     for i, single in enumerate(rows):
@@ -141,16 +143,26 @@ def test_counts_follow_a_request_that_comes_back() -> None:
     params = SamplingParams(frequency_penalty=0.5)
     shaper, tokens, other = LogitShaper(VOCAB, CPU), [1, 2, 3, 4], [1, 2, 3, 9]
     shaper.shape(logits(), {0: row(params, tokens)})
-    shaper.shape(logits(), {0: row(params, other)})
+    shaper.shape(logits(), {0: row(params, other, request_id="b")})
     tokens += [4, 5]
     kept = logits()
     shaper.shape(kept, {0: row(params, tokens)})
     assert torch.equal(kept, shaped(row(params, tokens)))
 
 
+def test_another_request_may_get_the_id_of_one_that_is_forgotten() -> None:
+    params, shaper = SamplingParams(frequency_penalty=0.5), LogitShaper(VOCAB, CPU)
+    shaper.shape(logits(), {0: row(params, [1, 2, 3, 4, 4])})
+    shaper.forget([SequenceId("a", 0)])
+    other = SamplingParams(presence_penalty=0.5, logit_bias={7: 1.0})
+    kept = logits()
+    shaper.shape(kept, {0: row(other, [1, 2, 3, 9])})
+    assert torch.equal(kept, shaped(row(other, [1, 2, 3, 9])))
+
+
 def test_rows_may_share_their_list_of_tokens() -> None:
     params = SamplingParams(frequency_penalty=0.5)
-    rows = [row(params, TOKENS, num_prompt) for num_prompt in (3, 3, 8)]
+    rows = [row(params, TOKENS, n, request_id=str(i)) for i, n in enumerate((3, 3, 8))]
     together = shaped(*rows, raw=logits().expand(3, VOCAB))
     for i, single in enumerate(rows):
         assert torch.equal(together[i], shaped(single)[0])

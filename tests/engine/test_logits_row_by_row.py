@@ -65,15 +65,19 @@ def test_any_rows_of_any_steps_equal_plain_loops(data: st.DataObject) -> None:
     params = st.sampled_from(data.draw(st.lists(sampling_params, min_size=1, max_size=2)))
     requests = data.draw(st.lists(st.tuples(params, endings, bad_words), min_size=1, max_size=3))
     prompt = data.draw(st.lists(said, min_size=1, max_size=3))
-    samples = [(request, list(prompt)) for request in requests for _ in range(3)]
+    samples = [
+        (f"request {number}", index, request, list(prompt))
+        for number, request in enumerate(requests)
+        for index in range(3)
+    ]
     shaper = LogitShaper(VOCAB, CPU)
     for _ in range(5):
         present = data.draw(st.lists(st.sampled_from(range(len(samples))), unique=True))
         rows = {}
         for i, place in enumerate(present):
-            (wishes, eos, words), tokens = samples[place]
+            name, index, (wishes, eos, words), tokens = samples[place]
             if data.draw(st.booleans()):  # others are not shaped
-                rows[i] = SampleRow(wishes, 0, 0, 0, tokens, len(prompt), eos, words)
+                rows[i] = SampleRow(name, index, wishes, 0, 0, tokens, len(prompt), eos, words)
         raw = torch.tensor([data.draw(logit_rows) for _ in present]).view(-1, VOCAB)
         expected = [
             shaped_plainly(raw[i], rows[i]) if i in rows else raw[i] for i in range(len(raw))
@@ -81,7 +85,7 @@ def test_any_rows_of_any_steps_equal_plain_loops(data: st.DataObject) -> None:
         result = raw.clone()
         shaper.shape(result, rows)
         assert bits(result) == [bit for row in expected for bit in bits(row)]
-        for _, tokens in samples:
+        for *_, tokens in samples:
             tokens.append(data.draw(said))
 
 
@@ -90,7 +94,7 @@ def test_many_bad_words_of_one_beginning_equal_plain_loops(length: int) -> None:
     words = tuple((0,) * (length - i % length) + (i % VOCAB,) for i in range(300))
     for tokens in ([0] * 250, [0] * 120, [1, *[0] * 5], [0] * 250 + [1], [2]):
         raw = torch.arange(float(VOCAB)).unsqueeze(0)
-        row = SampleRow(SamplingParams(), 0, 0, 0, tokens, 1, bad_words_ids=words)
+        row = SampleRow("a", 0, SamplingParams(), 0, 0, tokens, 1, bad_words_ids=words)
         expected = shaped_plainly(raw[0], row)
         LogitShaper(VOCAB, CPU).shape(raw, {0: row})
         assert torch.equal(raw[0], expected)
@@ -112,7 +116,8 @@ def test_a_request_is_read_once_for_all_its_samples_and_steps() -> None:
 
     def step() -> int:
         rows = [
-            SampleRow(params, 0, i, 1, ids, 1, bad_words_ids=words) for i, ids in enumerate(samples)
+            SampleRow("a", i, params, 0, 1, ids, 1, bad_words_ids=words)
+            for i, ids in enumerate(samples)
         ]
         shaper.shape(torch.zeros(3, VOCAB), dict(enumerate(rows)))
         return Watched.num_reads
@@ -127,8 +132,8 @@ def test_a_request_is_read_once_for_all_its_samples_and_steps() -> None:
 
 def test_nothing_is_kept_of_a_request_that_is_gone() -> None:
     shaper, eos = LogitShaper(VOCAB, CPU), frozenset({3})
-    other = SampleRow(SamplingParams(logit_bias={1: 1.0}), 0, 0, 1, [1], 1)
-    row = SampleRow(SamplingParams(min_tokens=1), 0, 0, 1, [1], 1, eos)
+    other = SampleRow("other", 0, SamplingParams(logit_bias={1: 1.0}), 0, 1, [1], 1)
+    row = SampleRow("gone", 0, SamplingParams(min_tokens=1), 0, 1, [1], 1, eos)
     gone = weakref.ref(eos)
     shaper.shape(torch.zeros(2, VOCAB), {0: row, 1: other})
     del eos, row

@@ -17,6 +17,7 @@ from inferno.ops.cpu.program import CallList
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
+from tests.engine.wire import WiredExecutor
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import save_tiny
 
@@ -105,7 +106,10 @@ def run_alone(folder: Path, options: Mapping[str, Any], text: list[int]) -> Tens
 def run_together(
     folder: Path, options: Mapping[str, Any], texts: list[list[int]], rng: random.Random
 ) -> list[Tensor]:
-    """All at once, in chunks, with too few blocks, after others that began alike."""
+    """All at once, in chunks, with too few blocks, after others that began alike.
+
+    The executor has nothing but the bytes of plans.
+    """
     engine = build_engine(
         EngineOptions(
             model=folder,
@@ -117,6 +121,7 @@ def run_together(
             **options,
         )
     )
+    engine._executor = WiredExecutor(engine._executor)  # type: ignore[assignment]
     warm = rng.choice(texts)
     add(engine, "warm", warm[: rng.randint(1, len(warm))], max_tokens=4)
     drain(engine)

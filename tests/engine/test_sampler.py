@@ -55,7 +55,9 @@ def backend(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def row(seed: int = 0, position: int = 3, sample: int = 0, **params: Any) -> SampleRow:
-    return SampleRow(SamplingParams(**params), seed, sample, position, PROMPT, len(PROMPT))
+    return SampleRow(
+        f"seed {seed}", sample, SamplingParams(**params), seed, position, PROMPT, len(PROMPT)
+    )
 
 
 def sample(logits: Tensor, rows: list[SampleRow]) -> list[Sampled]:
@@ -124,7 +126,7 @@ def test_penalties_change_the_distribution_by_their_definition() -> None:
         logit = penalized[token_id]
         logit = logit / 1.3 if logit > 0 else logit * 1.3
         penalized[token_id] = logit - 0.2 * count - 0.4 * (count > 0)
-    rows = [SampleRow(params, seed, 0, 6, tokens, 2) for seed in range(num_rows)]
+    rows = [SampleRow(str(seed), 0, params, seed, 6, tokens, 2) for seed in range(num_rows)]
     drawn = [result.token_id for result in sample(logits.expand(num_rows, -1), rows)]
     counts = torch.bincount(torch.tensor(drawn), minlength=10)
     assert chi_square_statistic(counts, penalized.softmax(-1)) < chi_square_limit(9)
@@ -158,6 +160,7 @@ sampling_params = st.builds(
 )
 sample_rows = st.builds(
     SampleRow,
+    request_id=st.uuids().map(str),
     params=sampling_params,
     seed=st.integers(-(2**63), 2**63 - 1),
     sample_index=st.integers(0, 127),
@@ -281,7 +284,7 @@ def test_a_broken_row_gets_an_error_and_its_neighbours_do_not(
 @pytest.mark.parametrize("params", STEPS, ids=str)
 def test_a_row_whose_tokens_are_all_banned_gets_an_error(params: dict[str, Any]) -> None:
     wishes = SamplingParams(allowed_token_ids=[4, 5], min_tokens=9, stop_token_ids=[4], **params)
-    banned = SampleRow(wishes, 0, 0, 3, PROMPT, 3, bad_words_ids=((5,),))
+    banned = SampleRow("banned", 0, wishes, 0, 3, PROMPT, 3, bad_words_ids=((5,),))
     result, neighbour = sample(random_logits(2, 300), [banned, row()])
     assert result.error is not None
     assert "allowed_token_ids" in result.error

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import StepPlan, StepResult
 from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.errors import InvalidRequest, NeverFits
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 from tests.engine.simulation import (
@@ -116,15 +116,74 @@ def test_several_tokens_at_once_are_all_computed_in_the_next_step() -> None:
     assert shares(scheduler.plan()) == [("a", 3, 3)]
 
 
-def test_a_plan_shows_all_tokens_and_the_tables_that_hold_them() -> None:
+def test_a_plan_tells_all_of_a_new_sequence_and_then_what_has_changed() -> None:
     scheduler = make_scheduler(windows=(None, 4), block_size=2)
-    scheduler.add(make_request("a", range(1, 8)))
-    step(scheduler, 9)
-    (chunk,) = scheduler.plan().chunks
-    assert list(chunk.token_ids) == [1, 2, 3, 4, 5, 6, 7, 9]
-    assert chunk.num_prompt_tokens == 7
-    assert [len(table) for table in chunk.block_tables] == [4, 4]
-    assert [bool(block) for block in chunk.block_tables[1]] == [False, False, True, True]
+    request = make_request("a", range(1, 8), temperature=0.5)
+    scheduler.add(request)
+    plan = scheduler.plan()
+    (new,), (chunk,) = plan.new, plan.chunks
+    assert (new.token_ids, new.num_prompt_tokens) == ((1, 2, 3, 4, 5, 6, 7), 7)
+    assert new.params == request.params
+    assert [len(table) for table in new.block_tables] == [4, 4]
+    assert (chunk.new_token_ids, chunk.new_blocks, chunk.num_left) == ((), (), (0, 0))
+    scheduler.commit(plan, answer(plan, 9))
+    plan = scheduler.plan()
+    (chunk,) = plan.chunks
+    assert not plan.new
+    assert (chunk.new_token_ids, chunk.new_blocks, chunk.num_left) == ((9,), (), (0, 2))
+    scheduler.commit(plan, answer(plan, 9))
+    plan = scheduler.plan()
+    (chunk,) = plan.chunks
+    assert chunk.new_token_ids == (9,)
+    assert [len(blocks) for blocks in chunk.new_blocks] == [1, 1]
+
+
+def test_a_plan_tells_who_is_gone_once() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", range(3), n=2))
+    scheduler.add(make_request("b", range(3)))
+    step(scheduler)
+    scheduler.add(make_request("c", range(3)))
+    scheduler.abort("a", 1)
+    scheduler.abort("c")  # which no plan has named yet
+    assert scheduler.plan().gone == (("a", 1),)
+    assert scheduler.plan().gone == ()
+
+
+def test_who_is_gone_is_told_by_the_next_plan_that_computes() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", range(3), max_tokens=1))
+    step(scheduler)
+    assert scheduler.plan().gone == ()
+    scheduler.add(make_request("a", range(5)))
+    plan = scheduler.plan()
+    assert plan.gone == (("a", 0),)
+    assert [new.sequence_id for new in plan.new] == [("a", 0)]
+
+
+def test_after_a_failure_plans_tell_all_anew() -> None:
+    scheduler = make_scheduler(max_num_seqs=2, max_num_batched_tokens=6)
+    for name in ("a", "b"):
+        scheduler.add(make_request(name, range(3)))
+    step(scheduler)
+    scheduler.abort("b")
+    scheduler.add(make_request("c", range(20), priority=-1))
+    first = scheduler.plan()
+    assert first.gone == (("b", 0),)
+    scheduler.commit(first, answer(first, OTHER))
+    scheduler.resend()
+    second = scheduler.plan()
+    assert second.epoch > first.epoch
+    assert second.gone == ()
+    assert [(new.sequence_id.request_id, len(new.token_ids)) for new in second.new] == [
+        ("a", 5),
+        ("c", 20),
+    ]
+    scheduler.fail(second, "the device failed")
+    scheduler.add(make_request("a", range(3)))
+    third = scheduler.plan()
+    assert third.epoch > second.epoch
+    assert third.gone == ()
 
 
 def test_with_nothing_to_do_a_plan_is_empty() -> None:
@@ -653,8 +712,10 @@ def test_samples_wait_until_they_can_share_the_prompt_of_the_first(
 def test_samples_share_full_blocks_of_the_prompt_only() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_request("a", range(10), n=2))
-    step(scheduler)
-    first, second = scheduler.plan().chunks
+    plan = scheduler.plan()
+    (first,) = plan.new
+    scheduler.commit(plan, answer(plan, OTHER))
+    (second,) = scheduler.plan().new
     assert first.block_tables[0][:2] == second.block_tables[0][:2]
     assert first.block_tables[0][2] != second.block_tables[0][2]
 
@@ -850,21 +911,16 @@ def test_a_preempted_sample_comes_back_only_after_one_above_it_has_ended(
 
 
 def test_the_same_requests_give_the_same_schedule() -> None:
-    def trace() -> list[object]:
+    def trace() -> list[StepPlan]:
         scheduler = make_scheduler(num_blocks=14, max_num_batched_tokens=9)
         device = Device(4, (None,))
         for request in crowd(seed=2, num_requests=20):
             scheduler.add(request)
-        steps: list[object] = []
+        plans: list[StepPlan] = []
         while scheduler.has_work:
             plan = scheduler.plan()
-            steps.append(
-                [
-                    (*share, [*chunk.block_tables[0]])
-                    for share, chunk in zip(shares(plan), plan.chunks, strict=True)
-                ]
-            )
+            plans.append(plan)
             scheduler.commit(plan, device.run(plan))
-        return steps
+        return plans
 
     assert trace() == trace()

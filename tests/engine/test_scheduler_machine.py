@@ -17,12 +17,20 @@ from hypothesis.stateful import (
 )
 
 from inferno.engine.blocks import BlockManager
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.state import SampleState, Status
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.errors import NeverFits
 from inferno.requests import FinishReason, Request
-from tests.engine.simulation import Clock, Device, Ledger, check_invariants, make_request, oracle
+from tests.engine.simulation import (
+    Clock,
+    Device,
+    Ledger,
+    check_invariants,
+    check_known,
+    make_request,
+    oracle,
+)
 
 PREFIXES = ((1, 2, 3, 4, 1, 2, 3, 4, 2, 2, 2, 2), (1, 2, 3, 4, 3, 3, 3, 3, 3, 3, 3, 3))
 WINDOWS = ((None,), (None, 3), (4,), (1, None), (None, 5, 2), (7, None, None))
@@ -129,6 +137,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             prompt_logprobs=prompt_logprobs,
             reads_prefix_cache=reads_prefix_cache,
         )
+        self.device.salts[request.request_id] = salt
         try:
             self.scheduler.add(request)
         except NeverFits:
@@ -276,6 +285,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @invariant()
     def everything_adds_up(self) -> None:
         check_invariants(self.scheduler, self.device)
+        check_known(self.scheduler, self.device)
 
     def teardown(self) -> None:
         while self.in_flight:

@@ -198,8 +198,8 @@ def stale_block(patch: Patch) -> None:
     """While decoding, the second block of the table is the first once more."""
     right = Batcher.build
 
-    def build(self: Batcher, plan: Any, wanted_rows: Any) -> Any:
-        batch = right(self, plan, wanted_rows)
+    def build(self: Batcher, *arguments: Any) -> Any:
+        batch = right(self, *arguments)
         if batch.query_lens == (1,):
             for group in batch.groups:
                 group.block_tables_RB[0, 1] = group.block_tables_RB[0, 0]

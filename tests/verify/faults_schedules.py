@@ -61,8 +61,8 @@ def shared_block_tables(patch: Patch) -> None:
     """The second of three requests reads the keys of the first."""
     right = Batcher.build
 
-    def build(self: Batcher, plan: Any, wanted_rows: Any) -> Any:
-        batch = right(self, plan, wanted_rows)
+    def build(self: Batcher, *arguments: Any) -> Any:
+        batch = right(self, *arguments)
         if len(batch.query_lens) > 2:
             for group in batch.groups:
                 group.block_tables_RB[1] = group.block_tables_RB[0]

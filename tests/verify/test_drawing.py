@@ -67,8 +67,8 @@ def without_biases(patch: Patch) -> None:
 def at_another_position(patch: Patch) -> None:
     right = executor._sample_row
 
-    def sample_row(chunk: Any) -> Any:
-        row = right(chunk)
+    def sample_row(*arguments: Any) -> Any:
+        row = right(*arguments)
         return row._replace(position=row.position + 1)
 
     patch.setattr(executor, "_sample_row", sample_row)

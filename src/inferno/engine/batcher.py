@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inferno.engine.plan import ScheduledChunk, StepPlan
+from inferno.engine.sequences import KnownSequence
+from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import AttentionKind, Batch, GroupTables
 
 Int64s = npt.NDArray[np.int64]
@@ -51,9 +52,12 @@ class Batcher:
             max(_SMALL_STEP, full_step), max(_SMALL_STEP, max_num_seqs), len(group_windows), width
         )
 
-    def build(self, plan: StepPlan, wanted_rows: Sequence[int]) -> Batch:
+    def build(
+        self, plan: StepPlan, sequences: Sequence[KnownSequence], wanted_rows: Sequence[int]
+    ) -> Batch:
         """The step's tokens, positions, lengths and block tables as tensors.
 
+        sequences    of the plan's chunks.
         wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.
         """
         chunks, rows = plan.chunks, None
@@ -63,12 +67,12 @@ class Batcher:
             memory = self._fixed
             num_requests = num_tokens if num_tokens <= _SMALL_STEP else self._max_num_seqs
         else:
-            width = max(len(table) for chunk in chunks for table in chunk.block_tables)
+            width = max(len(table) for each in sequences for table in each.block_tables)
             num_requests = len(chunks)
             if len(wanted_rows) < num_tokens:
                 rows = self._tensor(np.array(wanted_rows, np.int64))
             memory = _Memory(num_tokens, num_requests, len(self._group_windows), width)
-        query_lens, context_lens = self._write(chunks, memory, num_requests)
+        query_lens, context_lens = self._write(chunks, sequences, memory, num_requests)
         return Batch(
             token_ids_T=self._tensor(memory.token_ids[:num_tokens]),
             positions_T=self._tensor(memory.positions[:num_tokens]),
@@ -90,17 +94,21 @@ class Batcher:
         )
 
     def _write(
-        self, chunks: Sequence[ScheduledChunk], memory: _Memory, num_requests: int
+        self,
+        chunks: Sequence[ScheduledChunk],
+        sequences: Sequence[KnownSequence],
+        memory: _Memory,
+        num_requests: int,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Query and context lengths; everything else goes to `memory`."""
         token_ids: list[int] = []  # numpy takes one long list sooner than many short ones
         positions: list[int] = []
         slots: list[list[int]] = [[] for _ in self._group_windows]
-        for request, chunk in enumerate(chunks):
+        for request, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
             stop = chunk.start + chunk.num_tokens
-            token_ids += chunk.token_ids[chunk.start : stop]
+            token_ids += sequence.token_ids[chunk.start : stop]
             positions += range(chunk.start, stop)
-            for group, table in enumerate(chunk.block_tables):
+            for group, table in enumerate(sequence.block_tables):
                 memory.tables[group, request, : len(table)] = table
                 slots[group] += self._slots(table, chunk.start, stop)
         row = len(token_ids)

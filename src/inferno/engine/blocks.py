@@ -39,7 +39,7 @@ class BlockTables:
 
     root: bytes
     groups: tuple[list[int], ...]
-    num_left: list[int]
+    num_left: tuple[int, ...]
     num_committed: int
     digests: list[bytes]
 
@@ -101,7 +101,7 @@ class BlockManager:
 
     def new_tables(self, root: bytes) -> BlockTables:
         """Empty tables for one sample."""
-        return BlockTables(root, tuple([] for _ in self._windows), [0] * len(self._windows), 0, [])
+        return BlockTables(root, tuple([] for _ in self._windows), (0,) * len(self._windows), 0, [])
 
     # How many blocks
 
@@ -135,24 +135,29 @@ class BlockManager:
 
     def share(self, tables: BlockTables, prefix: Prefix) -> None:
         """Start empty tables with a cached prefix. It must be fresh: eviction may undo it."""
-        for group, (table, cached) in enumerate(zip(tables.groups, prefix.groups, strict=True)):
+        groups = range(len(self._windows))
+        tables.num_left = tuple(self._num_left(group, prefix.num_tokens) for group in groups)
+        for table, cached, num_left in zip(
+            tables.groups, prefix.groups, tables.num_left, strict=True
+        ):
             assert not table, "only empty tables can start with a prefix"
-            num_left = self._num_left(group, prefix.num_tokens)
             for block in cached[num_left:]:
                 self.pool.hold(block)
             table.extend(cached)
-            tables.num_left[group] = num_left
         tables.num_committed = self.num_full_blocks(prefix.num_tokens)
 
     def slide(self, tables: BlockTables, position: int) -> None:
         """Give back what no token from `position` on can see."""
         for group in self._windowed:
-            table = tables.groups[group]
+            table, before = tables.groups[group], tables.num_left[group]
             num_left = self._num_left(group, position)
-            for index in range(tables.num_left[group], num_left):
+            if num_left == before:
+                continue
+            for index in range(before, num_left):
                 self.pool.give_back(table[index])
                 table[index] = SCRATCH
-            tables.num_left[group] = num_left
+            others = tables.num_left
+            tables.num_left = (*others[:group], num_left, *others[group + 1 :])
 
     def allocate(self, tables: BlockTables, num_tokens: int) -> None:
         """Make the tables reach that many tokens. Compare num_new_blocks with the pool first."""
@@ -178,9 +183,9 @@ class BlockManager:
             for block in column:
                 if block != SCRATCH:
                     self.pool.give_back(block)
-        # New lists: a plan in flight may still show the old ones.
-        tables.groups = tuple([] for _ in self._windows)
-        tables.num_left = [0] * len(self._windows)
+        for table in tables.groups:
+            table.clear()
+        tables.num_left = (0,) * len(self._windows)
         tables.num_committed = 0
 
     def _num_left(self, group: int, position: int) -> int:

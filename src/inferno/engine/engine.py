@@ -14,8 +14,8 @@ from torch import Tensor
 
 from inferno.engine.executor import Executor
 from inferno.engine.footprint import Footprint
-from inferno.engine.plan import StepPlan, StepResult
 from inferno.engine.scheduler import Scheduler
+from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.errors import EngineError, InvalidRequest
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 
@@ -88,6 +88,8 @@ class Engine:
 
     def release_memory(self) -> None:
         """Let the system have memory that only steps need, where none is soon to come."""
+        with self._bookkeeping():
+            self._scheduler.resend()  # for the executor forgets all that it was told
         self._executor.release_memory()
 
     def add_request(self, request: Request) -> None:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from inferno.engine.batcher import Batcher
 from inferno.engine.footprint import Footprint
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampled, Sampler, SampleRow, prompt_logprobs
+from inferno.engine.sequences import KnownSequence, KnownSequences
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
 
@@ -45,7 +46,10 @@ class _Hidden:
 
 
 class Executor:
-    """Owns batcher, runner and sampler of one device, and what their ops on the CPU work with."""
+    """Owns batcher, runner and sampler of one device, and what their ops on the CPU work with.
+
+    Of sequences it knows what plans have told it.
+    """
 
     def __init__(
         self, batcher: Batcher, runner: Runner, sampler: Sampler, kernels: KernelContext
@@ -54,6 +58,7 @@ class Executor:
         self._runner = runner
         self._sampler = sampler
         self._kernels = kernels
+        self._sequences = KnownSequences()
         self._captures: dict[str, dict[int, Tensor]] = {}
 
     @property
@@ -62,7 +67,12 @@ class Executor:
         return self._runner.footprint
 
     def release_memory(self) -> None:
-        """Let the system have memory that only steps need; takes milliseconds, now and later."""
+        """Let the system have memory that only steps need; takes milliseconds, now and later.
+
+        All sequences are forgotten: the next plan must have another epoch.
+        """
+        self._sampler.forget(self._sequences.ids)
+        self._sequences.clear()
         self._kernels.release_memory()
 
     @torch.inference_mode()
@@ -72,16 +82,23 @@ class Executor:
             return self._run(plan)
 
     def _run(self, plan: StepPlan) -> StepHandle:
-        starts = _first_rows(plan.chunks)
-        wanted = self._wanted_rows(plan.chunks, starts)
-        batch = self._batcher.build(plan, wanted)
+        chunks = plan.chunks
+        gone = self._sequences.gone(plan)
+        if gone:
+            self._sampler.forget(gone)
+        sequences = self._sequences.follow(plan)
+        starts = _first_rows(chunks)
+        wanted = self._wanted_rows(chunks, starts)
+        batch = self._batcher.build(plan, sequences, wanted)
         states_NE = self._runner.forward(batch)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         hidden = _Hidden(states_NE, places)
-        sampled = self._sample(plan.chunks, starts, hidden)
+        sampled = self._sample(chunks, sequences, starts, hidden)
         results = []
-        for chunk, start, token in zip(plan.chunks, starts, sampled, strict=True):
-            prompt_logprobs = self._prompt_logprobs(chunk, start, hidden)
+        for chunk, sequence, start, token in zip(chunks, sequences, starts, sampled, strict=True):
+            prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+            if chunk.wants_prompt_logprobs:
+                prompt_logprobs = self._prompt_logprobs(chunk, sequence, start, hidden)
             if self._is_captured(chunk):
                 self._capture(chunk, start, hidden)
             results.append(_result(token, prompt_logprobs))
@@ -100,20 +117,24 @@ class Executor:
         rows: list[int] = []
         for chunk, start in zip(chunks, starts, strict=True):
             end = start + chunk.num_tokens
-            if _is_scored(chunk) or self._is_captured(chunk):
+            if chunk.wants_prompt_logprobs or self._is_captured(chunk):
                 rows += range(start, end)
             elif chunk.wants_token:
                 rows.append(end - 1)
         return rows
 
     def _is_captured(self, chunk: ScheduledChunk) -> bool:
-        return bool(self._captures) and chunk.request.request_id in self._captures
+        return bool(self._captures) and chunk.request_id in self._captures
 
     def _logits(self, hidden: _Hidden, rows: Sequence[int]) -> Tensor:
         return self._runner.logits(hidden.states_NE, hidden.find(rows))
 
     def _sample(
-        self, chunks: Sequence[ScheduledChunk], starts: Sequence[int], hidden: _Hidden
+        self,
+        chunks: Sequence[ScheduledChunk],
+        sequences: Sequence[KnownSequence],
+        starts: Sequence[int],
+        hidden: _Hidden,
     ) -> list[Sampled | None]:
         """The token of each chunk that closes its gap, None for the others."""
         closing = [i for i, chunk in enumerate(chunks) if chunk.wants_token]
@@ -122,29 +143,29 @@ class Executor:
             return tokens
         last_rows = [starts[i] + chunks[i].num_tokens - 1 for i in closing]
         logits_RV = self._logits(hidden, last_rows)
-        sampled = self._sampler.sample(logits_RV, [_sample_row(chunks[i]) for i in closing])
+        rows = [_sample_row(chunks[i], sequences[i]) for i in closing]
+        sampled = self._sampler.sample(logits_RV, rows)
         for i, token in zip(closing, sampled, strict=True):
             tokens[i] = token
         return tokens
 
     def _prompt_logprobs(
-        self, chunk: ScheduledChunk, start: int, hidden: _Hidden
+        self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden
     ) -> tuple[TokenLogprobs | None, ...]:
         """Of the prompt tokens that this chunk predicts, and None for the first of all."""
-        num_top = chunk.request.params.prompt_logprobs
-        if num_top is None or not _is_scored(chunk):
-            return ()
-        stop = min(chunk.start + chunk.num_tokens, chunk.num_prompt_tokens - 1)
+        num_top = sequence.params.prompt_logprobs
+        assert num_top is not None, "the scheduler wants them only where they were asked for"
+        stop = min(chunk.start + chunk.num_tokens, sequence.num_prompt_tokens - 1)
         found: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
         for low in range(chunk.start, stop, _LOGITS_ROWS):
             high = min(low + _LOGITS_ROWS, stop)
             rows = range(start + low - chunk.start, start + high - chunk.start)
-            targets = chunk.token_ids[low + 1 : high + 1]
+            targets = sequence.token_ids[low + 1 : high + 1]
             found += prompt_logprobs(self._logits(hidden, rows), targets, num_top)
         return tuple(found)
 
     def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:
-        kept = self._captures[chunk.request.request_id]
+        kept = self._captures[chunk.request_id]
         for offset in range(0, chunk.num_tokens, _LOGITS_ROWS):
             stop = min(offset + _LOGITS_ROWS, chunk.num_tokens)
             wanted = [i for i in range(offset, stop) if chunk.start + i in kept]
@@ -163,28 +184,21 @@ def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:
     return starts
 
 
-def _is_scored(chunk: ScheduledChunk) -> bool:
-    """Whether its prompt tokens' logprobs are asked for."""
-    return chunk.wants_prompt_logprobs and chunk.request.params.prompt_logprobs is not None
-
-
-def _sample_row(chunk: ScheduledChunk) -> SampleRow:
-    request = chunk.request
-    assert request.params.seed is not None, "the engine draws a seed at admission"
+def _sample_row(chunk: ScheduledChunk, sequence: KnownSequence) -> SampleRow:
     return SampleRow(
-        params=request.params,
-        seed=request.params.seed,
-        sample_index=chunk.sample_index,
-        position=chunk.start + chunk.num_tokens,
-        token_ids=chunk.token_ids,
-        num_prompt_tokens=chunk.num_prompt_tokens,
-        eos_token_ids=request.eos_token_ids,
-        bad_words_ids=request.bad_words_ids,
+        *sequence.sequence_id,
+        sequence.params,
+        sequence.seed,
+        chunk.start + chunk.num_tokens,  # position
+        sequence.token_ids,
+        sequence.num_prompt_tokens,
+        sequence.eos_token_ids,
+        sequence.bad_words_ids,
     )
 
 
 def _result(token: Sampled | None, prompt_logprobs: tuple[TokenLogprobs | None, ...]) -> StepResult:
-    if any(entry is not None and math.isnan(entry.logprob) for entry in prompt_logprobs):
+    if prompt_logprobs and any(each and math.isnan(each.logprob) for each in prompt_logprobs):
         return StepResult(error="the model produced logits that are no numbers for the prompt")
     if token is None:
         return StepResult((), (), prompt_logprobs, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from inferno.engine.logit_edits import LogitEdits, WishedRow, ban
+from inferno.engine.step_plan import SequenceId
 from inferno.engine.wishes import Wishes, build_wishes
 from inferno.requests import SamplingParams
 
@@ -21,18 +22,19 @@ _Asked = tuple[SamplingParams, frozenset[int], tuple[tuple[int, ...], ...]]
 
 
 class SampleRow(NamedTuple):
-    """What one row of logits is for: the token at `position` of one sample of a request.
+    """The use of one row of logits: to choose the token at `position` of one sample of a request.
 
     A named tuple, for one is built for every token.
 
     seed            64 bits, signed, resolved at admission.
-    token_ids       prompt and output so far, by reference: the list may only grow.
+    token_ids       prompt and output so far; of the same sequence they only grow, step by step.
     bad_words_ids   the last token of each is never chosen after the others.
     """
 
+    request_id: str
+    sample_index: int
     params: SamplingParams
     seed: int
-    sample_index: int
     position: int
     token_ids: Sequence[int]
     num_prompt_tokens: int
@@ -43,7 +45,8 @@ class SampleRow(NamedTuple):
 class LogitShaper:
     """Applies biases, bans and penalties; owns what is built for requests and counted of samples.
 
-    Both are kept from step to step for as long as a request shows up. The order is vLLM's:
+    What is built is kept for as long as a request shows up step after step, and what is counted
+    until it is to be forgotten. The order is vLLM's:
     logit_bias, allowed tokens, bad words, min_tokens, then repetition, frequency and presence
     penalty. Bans commute with the rest; a bias counts as the model's own.
     """
@@ -51,10 +54,15 @@ class LogitShaper:
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self._vocab_size = vocab_size
         self._device = device
-        self._wishes: dict[tuple[int, ...], tuple[_Asked, Wishes]] = {}
+        self._wishes: dict[str, tuple[_Asked, Wishes]] = {}  # by request
         self._rows: list[WishedRow] = []
         self._edits = LogitEdits([], vocab_size)
-        self._occurrences: dict[tuple[int, int], _Occurrences] = {}
+        self._occurrences: dict[SequenceId, _Occurrences] = {}
+
+    def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
+        """Drop the counts of these sequences."""
+        for sequence_id in sequence_ids:
+            self._occurrences.pop(sequence_id, None)
 
     def shape(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
         """Shape float32 logits in place; `rows` says what to do, by row number, ascending.
@@ -73,28 +81,31 @@ class LogitShaper:
         wished = []
         for i, row in rows.items():
             asked = row.params, row.eos_token_ids, row.bad_words_ids
-            key = tuple(map(id, asked))  # of objects that are held as long as the key
-            if key not in self._wishes:
-                self._wishes[key] = known.get(key) or (asked, self._build(asked))
-            wished.append(WishedRow(i, self._wishes[key][1], is_too_short(row)))
+            found = self._wishes.get(row.request_id) or known.get(row.request_id)
+            # As a rule these are the same objects; if not, another request has the id by now.
+            if found is None or found[0] != asked:
+                found = asked, self._build(asked)
+            self._wishes[row.request_id] = found
+            wished.append(WishedRow(i, found[1], is_too_short(row)))
         return wished
 
     def _build(self, asked: _Asked) -> Wishes:
         return build_wishes(*asked, self._vocab_size, self._device)
 
     def _penalize(self, logits_RV: Tensor, rows: Mapping[int, SampleRow]) -> None:
-        # So each token is read once.
-        self._occurrences = {_identity(row): self._count(row) for row in rows.values()}
         if rows:
-            occurrences = [self._occurrences[_identity(row)] for row in rows.values()]
+            occurrences = [self._count(row) for row in rows.values()]
             params = [row.params for row in rows.values()]
             penalize(logits_RV, list(rows), params, occurrences)
 
     def _count(self, row: SampleRow) -> _Occurrences:
-        known = self._occurrences.get(_identity(row))
-        known = known or _Occurrences(row.token_ids, row.num_prompt_tokens)
-        known.read_new()
-        return known
+        """Count the tokens that a sequence has got since the last time, so each is read once."""
+        sequence_id = SequenceId(row.request_id, row.sample_index)
+        seen = self._occurrences.get(sequence_id)
+        if seen is None:
+            seen = self._occurrences[sequence_id] = _Occurrences(row.num_prompt_tokens)
+        seen.read_new(row.token_ids)
+        return seen
 
 
 def is_shaped(row: SampleRow) -> bool:
@@ -154,21 +165,20 @@ def penalize(
 
 
 class _Occurrences:
-    """The distinct tokens of one request and how often its output has each; grows with it."""
+    """The distinct tokens of one sequence and how often its output has each; grows with it."""
 
-    __slots__ = ("_num_prompt_tokens", "_slots", "_token_ids", "counts", "ids", "num_read")
+    __slots__ = ("_num_prompt_tokens", "_slots", "counts", "ids", "num_read")
 
-    def __init__(self, token_ids: Sequence[int], num_prompt_tokens: int) -> None:
-        self._token_ids = token_ids  # held, so that no other list can get its id()
+    def __init__(self, num_prompt_tokens: int) -> None:
         self._num_prompt_tokens = num_prompt_tokens
         self._slots: dict[int, int] = {}
         self.ids = array("q")
         self.counts = array("q")
         self.num_read = 0
 
-    def read_new(self) -> None:
-        """Count the tokens that came since the last call."""
-        for token_id in self._token_ids[self.num_read :]:
+    def read_new(self, token_ids: Sequence[int]) -> None:
+        """Count the tokens that came since the last call, of all that the request has."""
+        for token_id in token_ids[self.num_read :]:
             slot = self._slots.setdefault(token_id, len(self.ids))
             if slot == len(self.ids):
                 self.ids.append(token_id)
@@ -185,10 +195,6 @@ def _completions(
         if wishes.bad_words is not None:
             for ids_N in wishes.bad_words.completions(rows[i].token_ids):
                 yield i, ids_N
-
-
-def _identity(row: SampleRow) -> tuple[int, int]:
-    return id(row.token_ids), row.num_prompt_tokens
 
 
 def _concatenate(parts: Sequence[array[int]]) -> Tensor:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import is_
 from typing import NamedTuple
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.logits import LogitShaper, SampleRow, is_shaped
+from inferno.engine.step_plan import SequenceId
 from inferno.ops import DrawRule, DrawRules, Purpose
 from inferno.requests import SamplingParams, TokenLogprobs
 
@@ -42,6 +42,10 @@ class Sampler:
         self._shaper = LogitShaper(vocab_size, device)
         self._params: list[SamplingParams] = []
         self._rules: DrawRules | None = None
+
+    def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
+        """Drop what is kept of these sequences; others may have their ids from now on."""
+        self._shaper.forget(sequence_ids)
 
     def sample(self, logits_RV: Tensor, rows: Sequence[SampleRow]) -> list[Sampled]:
         """Choose a token for each row; a row that can't have one gets an error, the others don't.
@@ -73,7 +77,8 @@ class Sampler:
     ) -> None:
         """Replace the likeliest token by one that is drawn, where the row asks for that."""
         params = [row.params for row in rows]
-        if not _are_same(params, self._params):  # for many steps they are
+        # They are the same for many steps, and the same objects, which takes no time to see.
+        if params != self._params:
             self._params, self._rules = [], None  # until these are made, none are known
             self._rules = self._tabulate(params)
             self._params = params
@@ -119,11 +124,6 @@ def prompt_logprobs(
     is_before_RV = (logits_RV > own_R1) | ((logits_RV == own_R1) & (id_1V < id_R1))
     ranks = (is_before_RV.sum(dim=1) + 1).tolist()
     return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
-
-
-def _are_same(params: Sequence[SamplingParams], others: Sequence[SamplingParams]) -> bool:
-    """Whether they are the same objects: their values may be long to compare."""
-    return len(params) == len(others) and all(map(is_, params, others))
 
 
 def _rule(params: SamplingParams, vocab_size: int) -> DrawRule:

@@ -30,10 +30,16 @@ from operator import attrgetter
 
 from inferno.engine.blocks import BlockManager, Prefix
 from inferno.engine.limits import Limits
-from inferno.engine.plan import ScheduledChunk, StepPlan, StepResult
 from inferno.engine.shares import StepBound, StepRoom, share_out
 from inferno.engine.state import SampleState, Status
 from inferno.engine.step_cost import StepCostModel, StepWork
+from inferno.engine.step_plan import (
+    NewSequence,
+    ScheduledChunk,
+    SequenceId,
+    StepPlan,
+    StepResult,
+)
 from inferno.errors import InvalidRequest
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 
@@ -84,6 +90,8 @@ class Scheduler:
         self._waiting: list[SampleState] = []  # by rank; the preempted too
         self._computing: dict[bytes, SampleState] = {}  # blocks of prompts under way, by digest
         self._in_flight: deque[tuple[StepPlan, list[SampleState]]] = deque()
+        self._epoch = 1  # see StepPlan
+        self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
         self._events: list[TokenEvent] = []
         self._told: list[TokenEvent] = []  # what was taken last, until the next plan
         self._num_added = 0
@@ -128,6 +136,7 @@ class Scheduler:
             SampleState(
                 request=request,
                 sample_index=index,
+                sequence_id=SequenceId(request.request_id, index),
                 rank=(self._aging * now - request.priority, self._num_added, index),
                 arrived=now,
                 served=now,
@@ -158,12 +167,15 @@ class Scheduler:
         if self._waiting:
             self._admit_waiting(now)
         shares = self._share_out(now)
+        new: list[NewSequence] = []
         chunks: list[ScheduledChunk] = []
         samples: list[SampleState] = []
         work = StepWork(self._blocks.longest_window)
 
         def compute(sample: SampleState, num_tokens: int) -> None:
-            chunks.append(_chunk(sample, num_tokens))
+            if sample.known_epoch != self._epoch:
+                new.append(sample.introduce(self._epoch))
+            chunks.append(sample.schedule(num_tokens))
             samples.append(sample)
             work.add(sample.num_computed_tokens, num_tokens)
             sample.num_computed_tokens += num_tokens
@@ -180,9 +192,11 @@ class Scheduler:
             num_tokens = min(first.gap, self._limits.max_num_batched_tokens)
             if self._allocate(first, num_tokens):
                 compute(first, num_tokens)
-        plan = StepPlan(tuple(chunks), work)
-        if chunks:
-            self._in_flight.append((plan, samples))
+        if not chunks:
+            return StepPlan(self._epoch, (), (), (), work)
+        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work)
+        self._gone.clear()
+        self._in_flight.append((plan, samples))
         return plan
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> list[TokenEvent]:
@@ -196,6 +210,7 @@ class Scheduler:
         """End every request of the oldest plan in flight: its step failed, its blocks are void."""
         for sample in self._land(plan):
             self._end(sample.request.request_id, FinishReason.ERROR, error=message)
+        self.resend()
         return self.take_events()
 
     def fail_all(self, message: str) -> None:
@@ -208,6 +223,7 @@ class Scheduler:
         self._waiting.clear()
         self._computing.clear()
         self._blocks.reset()
+        self.resend()
         has_ended = {
             (event.request_id, event.sample_index)
             for event in self._events
@@ -223,6 +239,14 @@ class Scheduler:
                         )
                     )
         self._requests.clear()
+
+    def resend(self) -> None:
+        """Have the next plans tell all, for it isn't sure what the executor has made of the last.
+
+        They do so too where it has lost what it knew.
+        """
+        self._gone.clear()
+        self._epoch += 1
 
     def take_events(self) -> list[TokenEvent]:
         """What happened since it was asked last."""
@@ -441,10 +465,17 @@ class Scheduler:
         del self._running[bisect_left(self._running, victim.rank, key=_RANK)]
         victim.move_to(Status.PREEMPTED)
         victim.num_computed_tokens = 0
+        self._forget(victim)
         self._blocks.release(victim.tables)
         self._keep_promise(victim)
         insort(self._waiting, victim, key=_RANK)
         self.num_preemptions += 1
+
+    def _forget(self, sample: SampleState) -> None:
+        """Let the executor forget a sample, if it knows it."""
+        if sample.known_epoch == self._epoch:
+            self._gone.append(sample.sequence_id)
+        sample.known_epoch = 0
 
     def _keep_promise(self, sample: SampleState) -> None:
         """Forget which blocks it was about to compute: it has computed them, or never will."""
@@ -516,6 +547,7 @@ class Scheduler:
     def _finish(self, sample: SampleState) -> None:
         queue = self._running if sample.status is Status.RUNNING else self._waiting
         del queue[bisect_left(queue, sample.rank, key=_RANK)]
+        self._forget(sample)
         self._blocks.release(sample.tables)
         self._keep_promise(sample)
         sample.move_to(Status.FINISHED)
@@ -529,17 +561,3 @@ def _in_turn(streams: list[SampleState], num_tokens: int) -> list[SampleState]:
     if sum(sample.gap for sample in streams) <= num_tokens:
         return streams
     return sorted(streams, key=lambda sample: (-sample.request.priority, sample.served))
-
-
-def _chunk(sample: SampleState, num_tokens: int) -> ScheduledChunk:
-    start, length = sample.num_computed_tokens, len(sample.token_ids)
-    return ScheduledChunk(
-        request=sample.request,
-        sample_index=sample.sample_index,
-        token_ids=sample.token_ids,
-        start=start,
-        num_tokens=num_tokens,
-        block_tables=sample.tables.groups,
-        wants_token=start + num_tokens == length < sample.max_length,
-        wants_prompt_logprobs=sample.prompt_logprobs is not None,
-    )

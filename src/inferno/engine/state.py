@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.blocks import BlockTables
+from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.requests import FinishReason, Request, TokenLogprobs
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index: smallest first
@@ -33,6 +34,7 @@ _SUCCESSORS = {
 class SampleState:
     """One sample: the tokens it has, and how many of them are computed. A step closes the gap.
 
+    sequence_id         names it in plans.
     min_length          tokens it must have before a stop token can end it.
     max_length          tokens it may have.
     stop_token_ids      tokens that end it.
@@ -49,10 +51,14 @@ class SampleState:
     due                 what it was given less than its part of the steps since it runs.
     is_stream           its gap is what the last step gave, not a prompt.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
+    known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
+    num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
+                        knows then.
     """
 
     request: Request
     sample_index: int
+    sequence_id: SequenceId
     rank: Rank
     min_length: int
     max_length: int
@@ -71,6 +77,9 @@ class SampleState:
     is_stream: bool = False
     num_computed_tokens: int = 0
     num_in_flight: int = 0
+    known_epoch: int = 0
+    num_known_tokens: int = 0
+    num_known_blocks: int = 0
     status: Status = Status.WAITING
 
     @property
@@ -122,3 +131,42 @@ class SampleState:
             if length >= self.max_length:
                 return num_taken, FinishReason.LENGTH
         return len(token_ids), None
+
+    # What plans say of it
+
+    def introduce(self, epoch: int) -> NewSequence:
+        """Say all that an executor needs to know of it, and note that it does in this epoch."""
+        tables = self.tables.groups
+        self.known_epoch = epoch
+        self.num_known_tokens = len(self.token_ids)
+        self.num_known_blocks = len(tables[0])
+        return NewSequence(
+            sequence_id=self.sequence_id,
+            params=self.request.params,
+            eos_token_ids=self.request.eos_token_ids,
+            bad_words_ids=self.request.bad_words_ids,
+            num_prompt_tokens=self.num_prompt_tokens,
+            token_ids=tuple(self.token_ids),
+            block_tables=tuple(map(tuple, tables)),
+        )
+
+    def schedule(self, num_tokens: int) -> ScheduledChunk:
+        """Say that its next tokens are to be computed, and what the executor doesn't know yet."""
+        token_ids, tables, start = self.token_ids, self.tables, self.num_computed_tokens
+        length, num_blocks = len(token_ids), len(tables.groups[0])
+        new_blocks: tuple[tuple[int, ...], ...] = ()
+        if num_blocks > self.num_known_blocks:
+            new_blocks = tuple(tuple(table[self.num_known_blocks :]) for table in tables.groups)
+            self.num_known_blocks = num_blocks
+        new_token_ids = tuple(token_ids[self.num_known_tokens :])
+        self.num_known_tokens = length
+        return ScheduledChunk(
+            self.sequence_id,
+            start,
+            num_tokens,
+            new_token_ids,
+            new_blocks,
+            tables.num_left,
+            start + num_tokens == length < self.max_length,  # wants_token
+            self.prompt_logprobs is not None,  # wants_prompt_logprobs
+        )

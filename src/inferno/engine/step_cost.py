@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import dataclass
 from operator import mul
 
 import numpy as np
@@ -36,6 +37,7 @@ _NUM_SWEEPS = 8
 _RIDGE = 1e-4  # what holds a price where it was, beside what was seen
 
 
+@dataclass(slots=True)
 class StepWork:
     """What a step computes, in the figures that have prices.
 
@@ -43,14 +45,11 @@ class StepWork:
     num_pairs   for each token the keys that it sees; num_keys: for each chunk those that it reads.
     """
 
-    __slots__ = ("num_chunks", "num_keys", "num_pairs", "num_tokens", "window")
-
-    def __init__(self, window: int | None = None) -> None:
-        self.window = window
-        self.num_chunks = 0
-        self.num_tokens = 0
-        self.num_pairs = 0
-        self.num_keys = 0
+    window: int | None = None
+    num_chunks: int = 0
+    num_tokens: int = 0
+    num_pairs: int = 0
+    num_keys: int = 0
 
     def add(self, start: int, num_tokens: int) -> None:
         """Count a chunk of so many tokens from position `start` on."""

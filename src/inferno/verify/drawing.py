@@ -182,9 +182,10 @@ class _Check:
         sampler = Sampler(len(one.logits), device)
         rows = [
             SampleRow(
+                request_id=one.how,
+                sample_index=0,
                 params=one.params,
                 seed=seed,
-                sample_index=0,
                 position=len(one.history),
                 token_ids=one.history,
                 num_prompt_tokens=one.num_prompt,

@@ -12,9 +12,9 @@ from torch import Tensor
 from inferno.engine.assemble import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.executor import Executor, StepHandle
-from inferno.engine.plan import ScheduledChunk, StepPlan
 from inferno.engine.runner import Runner
 from inferno.engine.sampler import Sampled, Sampler, SampleRow
+from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import Batch
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
