@@ -110,7 +110,7 @@ class Call(Generic[Fields]):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The name of an answer, and who made it when."""
+    """The keys that every object of an answer begins with: its id, time, model and fingerprint."""
 
     id: str
     created: int

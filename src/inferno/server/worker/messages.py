@@ -1,4 +1,4 @@
-"""What a worker says: its ready message, and the events of a job."""
+"""The messages of a worker: its ready message, and the events of a job."""
 
 from __future__ import annotations
 
