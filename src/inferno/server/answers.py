@@ -216,7 +216,7 @@ class Detokenized(Struct, frozen=True):
 
 
 class ErrorDetails(Struct, frozen=True):
-    """What went wrong."""
+    """The details of an error: its message, its kind, and the field at fault if there is one."""
 
     message: str
     type: str
