@@ -1,4 +1,4 @@
-"""What the routes answer: OpenAI's objects, with the extras that were asked for."""
+"""The types of the routes' answers: OpenAI's objects, with the extras that were asked for."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Metrics(Struct, frozen=True):
 
 
 class PromptDetails(Struct, frozen=True):
-    """What is known of the prompt's tokens."""
+    """A part of the usage: how many of the prompts' tokens the prefix cache spared."""
 
     cached_tokens: int
 
 
 class CompletionDetails(Struct, frozen=True):
-    """What is known of the new tokens."""
+    """A part of the usage: how many of the new tokens were reasoning."""
 
     reasoning_tokens: int
 
@@ -58,7 +58,7 @@ class ChatLogprob(Struct, frozen=True):
 
 
 class ChatLogprobs(Struct, frozen=True):
-    """Of each token of a choice, or of a piece of it."""
+    """The log-probabilities of a chat's tokens: of a whole choice, or of one event of a stream."""
 
     content: list[ChatLogprob]
     refusal: None = None
@@ -76,7 +76,7 @@ PromptLogprobs = list[dict[str, PromptLogprob] | None]
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """Lists of equal length, with an entry per token."""
+    """The log-probabilities of a completion's tokens: lists of equal length, an entry per token."""
 
     text_offset: list[int]
     token_logprobs: list[float | None]
@@ -85,7 +85,7 @@ class CompletionLogprobs(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """The assistant's."""
+    """The assistant's message, which answers a conversation."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
@@ -95,7 +95,7 @@ class Message(Struct, frozen=True):
 
 
 class ChatChoice(Struct, frozen=True):
-    """One answer."""
+    """One of the n answers to a conversation."""
 
     index: int
     message: Message
@@ -121,7 +121,7 @@ class ChatCompletion(Struct, frozen=True):
 
 
 class Delta(Struct, frozen=True):
-    """What a message grows by."""
+    """The new part of the assistant's message in one event of a stream."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -130,7 +130,7 @@ class Delta(Struct, frozen=True):
 
 
 class ChunkChoice(Struct, frozen=True):
-    """What one answer grows by."""
+    """The new part of one choice in one event of a chat's stream."""
 
     index: int
     delta: Delta
@@ -155,7 +155,7 @@ class ChatChunk(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """One text, or what it grows by."""
+    """One text of a completion, or its new part in one event of a stream."""
 
     index: int
     text: str
@@ -168,7 +168,7 @@ class CompletionChoice(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """What came of one prompt or several, whole or an event of its stream."""
+    """The answer to one prompt or to several, whole or as one event of a stream."""
 
     id: str
     created: int
@@ -216,7 +216,7 @@ class Detokenized(Struct, frozen=True):
 
 
 class ErrorDetails(Struct, frozen=True):
-    """What went wrong."""
+    """The details of an error: its message, its kind, and the field at fault if there is one."""
 
     message: str
     type: str

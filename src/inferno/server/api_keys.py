@@ -19,7 +19,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,512}")
 
 
 class KeyScope(StrEnum):
-    """What a key opens."""
+    """A group of routes that an API key may call."""
 
     INFERENCE = "inference"  # everything that the two others don't
     METRICS = "metrics"
@@ -50,7 +50,7 @@ _NOBODY = ApiKey(key_id="", digest=bytes(32), scopes=frozenset())  # no key has 
 def read_keys(
     given: Sequence[str], file: Path | None, environment: Mapping[str, str]
 ) -> tuple[ApiKey, ...]:
-    """The keys of --api-key, --api-key-file and INFERNO_API_KEY, in this order.
+    """Return the keys of --api-key, --api-key-file and INFERNO_API_KEY, in this order.
 
     Each is `KEY` or `SCOPE[,SCOPE]:KEY`; without scopes a key opens inference and metrics. A file
     has one on each line, but for empty lines and those that begin with #. Raises InvalidRequest.
@@ -70,7 +70,7 @@ def read_keys(
 
 
 def find_key(keys: Iterable[ApiKey], given: bytes) -> ApiKey | None:
-    """The key that `given` is, in a time that tells nothing about any of them."""
+    """Return the key that `given` is, in a time that tells nothing about any of them."""
     digest = hashlib.sha256(given).digest()
     found: ApiKey | None = None
     for key in (_NOBODY, *keys):  # as a loop's first turn has a time of its own

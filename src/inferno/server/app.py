@@ -65,7 +65,7 @@ def build_app(served: Served, routes: Sequence[Route]) -> FastAPI:
 
 
 async def _tell(http: HttpRequest, problem: Exception) -> Response:
-    """The answer to a request that went wrong before an answer began."""
+    """Return the answer to a request that went wrong before an answer began."""
     record = record_of(http.scope)
     match problem:
         case ClientLeft():

@@ -33,14 +33,14 @@ _MISSING = "Object missing required field `"  # and the name, as msgspec says it
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[Fields]):
-    """What a request says, and the names of what it says in vain."""
+    """The fields of a parsed request body, and the names of unknown fields that were ignored."""
 
     fields: Fields
     ignored: tuple[str, ...]
 
 
 def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Fields]:
-    """The fields of a JSON object; Refusal (400, or 413) names what is wrong.
+    """Return the fields of a JSON object; Refusal (400, or 413) names what is wrong.
 
     A null counts as absent. Unknown fields are refused, or with `is_lenient` ignored.
     """
@@ -65,7 +65,7 @@ def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Field
 
 
 def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
-    """The header that tells a client what had no effect, if anything had none."""
+    """Return the header that tells a client what had no effect, if anything had none."""
     shown = [name for name in names if _HEADER_NAME.fullmatch(name)][:_MAX_IGNORED]
     return {"x-inferno-ignored": ", ".join(shown)} if shown else {}
 
@@ -116,7 +116,7 @@ def _unknown(names: tuple[str, ...]) -> Refusal:
 
 
 def _check_surrogates(fields: Mapping[str, Any]) -> None:
-    """A lone surrogate is no character: no UTF-8, log line or token can carry it."""
+    """Raise Refusal for a lone surrogate: no UTF-8, log line or token can carry it."""
     for name, value in fields.items():
         if _has_surrogate((name, value)):
             shown = quoted(name, 40)

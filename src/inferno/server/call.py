@@ -1,4 +1,4 @@
-"""What the generating routes do alike: read a request, find it a place, and name its answer."""
+"""The steps that generating routes share: read a request, find it a place, name its answer."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ class Call(Generic[Fields]):
 
     @property
     def request_id(self) -> str:
-        """What the client calls it, or the edge."""
+        """Return the id that the client gave in the body, or else the edge's id of the request."""
         return self.fields.request_id or self.record.request_id
 
     @property
     def origin(self) -> Origin:
-        """Who asks."""
+        """Return the id and the cache salt under which the call's jobs go to the engine."""
         return Origin(self.request_id, self.record.cache_salt)
 
     async def prepared(self, jobs: Awaitable[list[Job]]) -> list[Job]:
-        """Its jobs; DeadlineExceeded when making them takes too long."""
+        """Wait for the call's jobs; raise DeadlineExceeded when making them takes too long."""
         return await self.served.in_time(jobs, self.record, self.fields.timeout)
 
     def slot(self, jobs: Sequence[Job]) -> Slot:
-        """A place in the engine's queue; Refusal where there is none."""
+        """Return a place in the engine's queue; raise Refusal where there is none."""
         if self.served.settings.log_prompts:
             beginning = jobs[0].request.prompt_token_ids[:_LOGGED_TOKENS]
             self.record.prompt = self.names.text(beginning, skip_special_tokens=False)
@@ -78,7 +78,7 @@ class Call(Generic[Fields]):
         )
 
     def head(self, prefix: str) -> Head:
-        """What every object of the answer begins with."""
+        """Return the id, the time, the model and the fingerprint of every object of the answer."""
         return Head(
             id=prefix + self.request_id,
             created=int(time.time()),
@@ -88,13 +88,13 @@ class Call(Generic[Fields]):
 
     @property
     def names(self) -> TokenNames:
-        """How tokens are written."""
+        """Return the spelling of tokens that this request asked for: as text or as ids."""
         tokenizer = self.served.text.tokenizer
         return TokenNames(tokenizer, as_ids=self.fields.return_tokens_as_token_ids)
 
     @property
     def metrics(self) -> Metrics | UnsetType:
-        """Of the request so far, where the server tells them."""
+        """Return times and rates of the request so far; UNSET unless per_request_metrics is on."""
         if not self.served.settings.per_request_metrics:
             return UNSET
         first, rate = self.record.first_token_seconds, self.record.rate.per_second
@@ -110,7 +110,7 @@ class Call(Generic[Fields]):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The name of an answer, and who made it when."""
+    """The keys that every object of an answer begins with: its id, time, model and fingerprint."""
 
     id: str
     created: int
@@ -119,7 +119,7 @@ class Head:
 
 
 async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
-    """The call that a request makes, whose model is known; raises Refusal."""
+    """Return the call that a request makes, whose model is known; raise Refusal."""
     body = await read_fields(http, kind)
     served = served_of(http)
     served.check_model(body.fields.model)
@@ -129,7 +129,7 @@ async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
 
 
 async def read_fields(http: HttpRequest, kind: type[AnyFields]) -> Body[AnyFields]:
-    """The fields of any request; large ones are read beside the event loop."""
+    """Return the fields of any request; large bodies are read beside the event loop."""
     raw = await http.body()
     served = served_of(http)
 
@@ -142,7 +142,7 @@ async def read_fields(http: HttpRequest, kind: type[AnyFields]) -> Body[AnyField
 
 
 def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Response:
-    """The answer in one piece."""
+    """Return an answer as one JSON response, whose header names the ignored fields."""
     return Response(
         msgspec.json.encode(answer),
         headers=ignored_header(ignored),
@@ -151,7 +151,7 @@ def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Resp
 
 
 def usage_of(jobs: Iterable[Job], completions: Sequence[Completion]) -> Usage:
-    """The usage of a whole call; a prompt counts once, however many choices it has."""
+    """Return the usage of a whole call; a prompt counts once, however many choices it has."""
     return usage(
         prompt=sum(job.num_tokens for job in jobs),
         completion=sum(done.usage.completion_tokens for done in completions),
@@ -161,12 +161,12 @@ def usage_of(jobs: Iterable[Job], completions: Sequence[Completion]) -> Usage:
 
 
 def cached_tokens(completions: Iterable[Completion]) -> int:
-    """Tokens of all prompts that the prefix cache spared their first choice."""
+    """Count the tokens of all prompts that the prefix cache spared their first choice."""
     return sum(done.usage.cached_tokens for done in completions if done.sample_index == 0)
 
 
 def usage(*, prompt: int, completion: int, cached: int, reasoning: int) -> Usage:
-    """These numbers as OpenAI nests them."""
+    """Return these numbers as OpenAI nests them."""
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -177,11 +177,11 @@ def usage(*, prompt: int, completion: int, cached: int, reasoning: int) -> Usage
 
 
 def stop_reason(completion: Completion, fields: GenerateFields) -> str | int | None:
-    """The stop string or token of the request that ended it; the model's own end is none."""
+    """Return the request's stop string or token that ended it; the model's own end is none."""
     stop = completion.stop_reason
     return stop if isinstance(stop, str) or stop in (fields.stop_token_ids or ()) else None
 
 
 def finish_reason(completion: Completion) -> FinishReason:
-    """How OpenAI calls an ending that is no error."""
+    """Return OpenAI's name for an ending that is no error."""
     return "length" if completion.finish_reason == "length" else "stop"

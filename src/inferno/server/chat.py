@@ -98,13 +98,16 @@ def _message(done: Completion, fields: ChatRequest) -> Message:
 def ignored_by_template(
     fields: ChatRequest, text: ModelText, args: dict[str, Any]
 ) -> tuple[str, ...]:
-    """What of a chat has no effect on its prompt; `args` is what reasoning_effort has become."""
+    """Return the names of a chat's fields that have no effect on its prompt.
+
+    args        the template's arguments that reasoning_effort has become.
+    """
     is_in_vain = fields.reasoning_effort is not None and not args
     return (("reasoning_effort",) if is_in_vain else ()) + chat_in_vain(fields, text)
 
 
 def template_args(text: ModelText, effort: str | None) -> dict[str, Any]:
-    """What tells the chat template about reasoning_effort; nothing where it doesn't take it."""
+    """Return the chat template's arguments for reasoning_effort; none where it doesn't take it."""
     if effort == "none" and text.takes_template_arg("enable_thinking"):
         return {"enable_thinking": False}
     if effort is not None and text.takes_template_arg("reasoning_effort"):

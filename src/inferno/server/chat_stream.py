@@ -45,7 +45,7 @@ class ChatStream:
     async def events(
         self, slot: Slot, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """The stream but for [DONE]; the slot is given back at its end."""
+        """Yield the stream's events but for [DONE]; the slot is given back at the end."""
         pace = Pace(self._fields.stream_interval)
         async with slot, aclosing(chunks):
             async for chunk in chunks:
@@ -59,7 +59,7 @@ class ChatStream:
             yield self._event([], self._tally.usage, metrics=self._call.metrics)
 
     def _plain_event(self, chunk: Chunk) -> bytes | None:
-        """The event of a chunk in the midst of a choice that tells nothing but text."""
+        """Return the event of a chunk amid a choice that tells only text; None for other chunks."""
         if len(chunk.pieces) != 1 or chunk.completion is not None:
             return None
         (piece,) = chunk.pieces

@@ -37,12 +37,12 @@ class ChoiceWriter:
 
     @property
     def waits_for_prompt(self) -> bool:
-        """Whether the echo's log-probabilities are not there yet: another choice brings them."""
+        """Return whether the echo still lacks its log-probabilities: another choice brings them."""
         is_scored = self._fields.echo and self._fields.logprobs is not None
         return is_scored and self._is_first and self._job.texts.prompt_logprobs is None
 
     def write(self, chunk: Chunk) -> CompletionChoice:
-        """What the choice grows by."""
+        """Return the choice's new part for a chunk; the first has the echo, the last the ending."""
         is_first, self._is_first = self._is_first, False
         done, fields = chunk.completion, self._fields
         prompt_ids = list(self._job.texts.prompt_token_ids)
@@ -59,7 +59,7 @@ class ChoiceWriter:
         )
 
     def plain(self, text: str) -> CompletionChoice:
-        """What it grows by in the midst of it, where nothing but text is told."""
+        """Return a new part with nothing but text, which is neither the first nor the last."""
         return CompletionChoice(
             index=self._index, text=text, logprobs=None, finish_reason=None, stop_reason=None
         )

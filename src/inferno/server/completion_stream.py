@@ -46,7 +46,7 @@ class CompletionStream:
     async def events(
         self, slot: Slot, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """The stream but for [DONE]; the slot is given back at its end."""
+        """Yield the stream's events but for [DONE]; the slot is given back at the end."""
         async with slot, aclosing(chunks):
             async for chunk in chunks:
                 self._tally.add(chunk)
@@ -59,7 +59,7 @@ class CompletionStream:
             yield self._event([], self._tally.usage, self._call.metrics)
 
     def _plain_event(self, chunk: Chunk) -> bytes | None:
-        """The event of a chunk in the midst of a choice that tells nothing but text."""
+        """Return the event of a chunk amid a choice that tells only text; None for other chunks."""
         template = self._templates.get((chunk.prompt_index, chunk.sample_index))
         if template is None or chunk.completion is not None:
             return None
@@ -74,7 +74,7 @@ class CompletionStream:
         return self._event([writer.write(chunk)], self._tally.of_event)
 
     def _ready(self, chunk: Chunk) -> Iterator[Chunk]:
-        """What can be told: the chunk, and those that waited for their prompt."""
+        """Yield the chunks that can be sent now, and keep those whose prompt isn't scored yet."""
         self._waiting += self._pace.feed(chunk)
         waiting, self._waiting = self._waiting, []
         for each in waiting:

@@ -60,7 +60,7 @@ async def _whole(call: Call[CompletionRequest], jobs: list[Job], slot: Slot) -> 
 
 
 def _as_chunk(done: Completion) -> Chunk:
-    """The whole of a completion, as one piece of a stream."""
+    """Return the whole of a completion, as one piece of a stream."""
     return Chunk(
         prompt_index=done.prompt_index,
         sample_index=done.sample_index,

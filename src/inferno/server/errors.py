@@ -32,12 +32,12 @@ CHAT_NAMES = {"prompt": "messages", "prompt_token_ids": "messages", "logprobs": 
 
 
 class ClientLeft(Exception):
-    """The client closed its connection before its answer was whole."""
+    """Raised when the client closes its connection before its answer is whole."""
 
 
 @contextmanager
 def renamed(names: Mapping[str, str]) -> Iterator[None]:
-    """InvalidRequest names parameters as this route's requests do."""
+    """Let InvalidRequest name parameters as this route's requests do."""
     try:
         yield
     except InvalidRequest as problem:
@@ -46,7 +46,7 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def refusal_of(problem: Exception, request_id: str) -> Refusal:
-    """What a client is told of a problem; of an unexpected one only where the log has it."""
+    """Return the refusal for a problem; of an unexpected one it says only that the log has more."""
     match problem:
         case Refusal():
             return problem

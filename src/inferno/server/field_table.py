@@ -27,7 +27,7 @@ _HINT = "Hint."  # how the descriptions of such fields begin
 
 
 class Support(StrEnum):
-    """What becomes of a field."""
+    """A degree of support for a field that clients may send."""
 
     SUPPORTED = "supported"
     DIFFERS = "differs"

@@ -1,4 +1,4 @@
-"""What a request may say: the fields that every generating route takes, with their bounds.
+"""The fields of requests, with their bounds: those that routes share, and those of each.
 
 A null counts as absent. Where a description begins with "Hint", the field changes nothing.
 """
@@ -74,7 +74,7 @@ Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 
 
 class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a stream tells besides the text."""
+    """The options of a stream: whether its events tell usage besides the text."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
@@ -212,12 +212,12 @@ class GenerateFields(RequestFields, kw_only=True):
 
     @property
     def includes_usage(self) -> bool:
-        """Whether a stream ends with its usage."""
+        """Return whether a stream ends with its usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     @property
     def repeats_usage(self) -> bool:
-        """Whether each event of a stream tells the usage so far."""
+        """Return whether each event of a stream tells the usage so far."""
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
 

@@ -1,4 +1,4 @@
-"""What a request says that has no effect, by name, for the header x-inferno-ignored."""
+"""The names of a request's parts without effect, for the header x-inferno-ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REASONING = frozenset({"reasoning", "reasoning_content", "thinking"})
 
 
 def hints_in_vain(fields: GenerateFields) -> tuple[str, ...]:
-    """Hints that ask for something else than what any request gets."""
+    """Return the names of hints that ask for something else than what any request gets."""
     is_in_vain = {
         "service_tier": fields.service_tier not in _OWN_TIERS,
         "store": fields.store,
@@ -25,7 +25,7 @@ def hints_in_vain(fields: GenerateFields) -> tuple[str, ...]:
 
 
 def chat_in_vain(fields: ChatRequest | TokenizeRequest, text: ModelText) -> tuple[str, ...]:
-    """What the conversation's template reads nowhere."""
+    """Return the names of fields, template options and message keys that the template ignores."""
     template, names = fields.chat_template, []
     if fields.documents is not None and not text.takes_template_arg("documents", template):
         names.append("documents")

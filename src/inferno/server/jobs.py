@@ -38,13 +38,13 @@ class Job:
 
     @property
     def num_tokens(self) -> int:
-        """Of the prompt."""
+        """Return how many tokens the prompt has, without those that were cut off."""
         return len(self.request.prompt_token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asks: what the request is called, and what sets its prefixes apart from other keys'."""
+    """The source of a request: its id, and the salt that keeps other keys from its prefixes."""
 
     request_id: str
     cache_salt: str
@@ -59,7 +59,7 @@ async def chat_jobs(
     *,
     is_by_token: bool = False,
 ) -> list[Job]:
-    """The one job of a chat, whose request has so many bytes."""
+    """Return the one job of a chat, whose request has so many bytes."""
     params = chat_params(fields, served.text.defaults)
     _check_count(served, 1, fields.n)
     ids = await encode_chat(served, fields, template_args, num_bytes)
@@ -85,7 +85,7 @@ async def chat_jobs(
 async def completion_jobs(
     served: Served, fields: CompletionRequest, origin: Origin, *, is_by_token: bool = False
 ) -> list[Job]:
-    """A job for each prompt."""
+    """Return a job for each prompt."""
     params = completion_params(fields, served.text.defaults)
 
     def read() -> list[str | list[int]]:
@@ -118,7 +118,7 @@ async def completion_jobs(
 async def encode_all(
     served: Served, prompts: Sequence[str | list[int]], *, add_special_tokens: bool
 ) -> list[list[int]]:
-    """The token ids of prompts, which may be token ids already."""
+    """Return the token ids of prompts, which may be token ids already."""
 
     def encode() -> list[list[int]]:
         return [
@@ -142,7 +142,7 @@ async def encode_chat(
     template_args: dict[str, Any],
     num_bytes: int,
 ) -> list[int]:
-    """The token ids of a conversation."""
+    """Return the token ids of a conversation, as the chat template renders it."""
     if fields.chat_template is not None and not served.settings.trust_request_chat_template:
         raise InvalidRequest(
             "chat_template is taken by servers that run with --trust-request-chat-template",
@@ -173,12 +173,12 @@ async def encode_chat(
 
 
 async def _made(served: Served, num_ids: int, make: Callable[[], T]) -> T:
-    """What `make` returns, which has so many token ids to look at."""
+    """Return what `make` returns; call it beside the event loop where it has many token ids."""
     return make() if num_ids <= _FEW_IDS else await served.on_body(make)
 
 
 def _num_ids(prompt: object) -> int:
-    """How many token ids a prompt may have, in whichever shape it came."""
+    """Return how many token ids a prompt may have, in whichever shape it came."""
     if not isinstance(prompt, list):
         return 0
     return sum(len(each) if isinstance(each, list) else 1 for each in prompt)
@@ -235,8 +235,10 @@ def _job(
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
-    """As truncate_prompt_tokens says, -1 being what leaves room for the output,
-    but no less than half of the context."""
+    """Return the token ids that truncate_prompt_tokens keeps; -1 keeps as many as `room`.
+
+    room        how many the context holds beside the output: at least half of it.
+    """
     most = fields.truncate_prompt_tokens
     if most is None:
         return token_ids
@@ -249,7 +251,7 @@ def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[in
 
 
 def _prompts(given: object) -> list[str | list[int]]:
-    """The prompts of a completion, in whichever of four shapes they came."""
+    """Return the prompts of a completion, in whichever of four shapes they came."""
     if isinstance(given, str):
         return [given]
     if not isinstance(given, list) or not given:

@@ -22,49 +22,49 @@ _LOWEST = -9999.0  # for tokens that can't be: JSON has no infinity
 
 
 class TokenNames:
-    """How tokens are written; `as_ids`: as token_id:123."""
+    """The spelling of tokens in answers: their text, or with `as_ids` token_id:123."""
 
     def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
 
     def bytes_of(self, token_id: int) -> bytes:
-        """The UTF-8 that a token contributes."""
+        """Return the UTF-8 bytes that a token adds to the text."""
         return token_bytes(self._tokenizer, token_id)
 
     def is_byte(self, token_id: int) -> bool:
-        """Whether the token spells a byte, as SentencePiece does where it lacks a character."""
+        """Return whether the token is one byte, as SentencePiece spells a character it lacks."""
         return is_byte_token(self._tokenizer, token_id)
 
     def text(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        """The text of several tokens."""
+        """Return the text of several tokens."""
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def name(self, token_id: int) -> str:
-        """A token's text; U+FFFD stands for bytes that are no whole character."""
+        """Return a token's text; U+FFFD stands for bytes that are no whole character."""
         if self._as_ids:
             return f"token_id:{token_id}"
         return self.bytes_of(token_id).decode(errors="replace")
 
     def key(self, token_id: int) -> str:
-        """A token's text; parts of characters, which would look alike, as bytes:\\xe2\\x82."""
+        """Return a token's text; parts of characters, which look alike, as bytes:\\xe2\\x82."""
         name = self.name(token_id)
         if "\ufffd" not in name:
             return name
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self.bytes_of(token_id))
 
     def num_dropped(self, token_id: int) -> int:
-        """How many spaces the token loses where a text begins, as SentencePiece has it."""
+        """Return how many spaces the token loses where a text begins, as SentencePiece has it."""
         in_mid_sentence, alone = self.bytes_of(token_id), self._tokenizer.decode([token_id])
         num_spaces = len(in_mid_sentence) - len(in_mid_sentence.lstrip(b" "))
         return num_spaces - (len(alone) - len(alone.lstrip(" ")))
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the token steers the model and is no text."""
+        """Return whether the token steers the model and is no text."""
         return token_id in self._tokenizer.special_tokens
 
     def num_added(self, token_ids: Sequence[int], spelled: str) -> int:
-        """How many special tokens were put in front of those that this text spells out."""
+        """Return how many special tokens were put before those that this text spells out."""
         first = [self.bytes_of(i).decode() for i in takewhile(self.is_special, token_ids)]
         places = range(len(first) + 1)
         return next(num for num in places if spelled.startswith("".join(first[num:])))
@@ -73,19 +73,19 @@ class TokenNames:
 def chat_logprobs(
     entries: Sequence[TokenLogprobs], names: TokenNames, num_top: int
 ) -> ChatLogprobs:
-    """Of the tokens of a chat's answer."""
+    """Return the log-probabilities of a chat's tokens, each with the `num_top` likeliest."""
     return ChatLogprobs([_chat_logprob(entry, names, num_top) for entry in entries])
 
 
 def prompt_logprobs(
     entries: Sequence[TokenLogprobs | None], names: TokenNames, num_top: int
 ) -> PromptLogprobs:
-    """Of a prompt's tokens, by token id; null for the first, which nothing comes before."""
+    """Return a prompt's log-probabilities by token id; None for the first, which has no context."""
     return [None if entry is None else _ranked(entry, names, num_top) for entry in entries]
 
 
 class CompletionLogprobsWriter:
-    """Of a completion's tokens, piece by piece: where each begins in the text depends on all.
+    """A writer of a completion's log-probabilities, which follows where each token begins.
 
     skip_special_tokens the text is without them.
     is_beginning        the text begins with these tokens; else it goes on in mid-sentence.
@@ -110,7 +110,7 @@ class CompletionLogprobsWriter:
         *,
         spelled: str | None = None,
     ) -> CompletionLogprobs:
-        """The next tokens; `spelled` is the text that they were made of, and that stands there."""
+        """Return the next tokens' entries; `spelled` is the text that they were made of, if any."""
         return CompletionLogprobs(
             text_offset=self._places(token_ids, spelled),
             token_logprobs=[None if entry is None else _floor(entry.logprob) for entry in entries],
@@ -178,7 +178,7 @@ def _is_utf8(text: bytes, *, is_whole: bool = True) -> bool:
 
 
 def joined(first: CompletionLogprobs, more: CompletionLogprobs) -> CompletionLogprobs:
-    """Of the tokens of both."""
+    """Return the log-probabilities of two successive pieces of a completion as one."""
     return CompletionLogprobs(
         text_offset=first.text_offset + more.text_offset,
         token_logprobs=first.token_logprobs + more.token_logprobs,

@@ -1,4 +1,4 @@
-"""What a route reads of a chat's messages itself."""
+"""The parts of a chat's messages that a route reads itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inferno.text.conversation import flat_content
 
 
 def last_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What the assistant has said last, if that is where the conversation ends."""
+    """Return the assistant's text that ends the conversation; empty where it ends otherwise."""
     last = messages[-1]
     if last.get("role") != "assistant" or last.get("content") is None:
         return ""

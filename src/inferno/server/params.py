@@ -17,7 +17,7 @@ _ALIKE = (
 
 
 def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingParams:
-    """Those of a chat: without a limit of its own an answer may fill the context."""
+    """Return a chat's sampling parameters; without a limit, an answer may fill the context."""
     if fields.top_logprobs and not fields.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
     most = fields.max_completion_tokens or fields.max_tokens or defaults.get("max_tokens")
@@ -31,7 +31,7 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
 
 
 def completion_params(fields: CompletionRequest, defaults: Mapping[str, Any]) -> SamplingParams:
-    """Those of a completion, whose echo tells log-probabilities of the prompt too."""
+    """Return a completion's sampling parameters; an echo tells the prompt's logprobs too."""
     wanted = [fields.prompt_logprobs, fields.logprobs if fields.echo else None]
     return _params(
         fields,

@@ -87,7 +87,7 @@ def _routes(description: Mapping[str, Any], routes: Iterable[Route]) -> Iterator
 
 
 def _types(schemas: Mapping[str, Schema]) -> Iterator[str]:
-    """What answers are made of; requests have their tables above."""
+    """Yield a section for each type that answers are made of; requests have theirs above."""
     for name, schema in sorted(schemas.items()):
         if not name.endswith("Request"):
             yield f'<h2 id="{escape(name)}"><code>{escape(name)}</code></h2>'

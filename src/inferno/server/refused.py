@@ -62,7 +62,7 @@ NOTHING: Harmless = {}
 
 
 def take_harmless(fields: dict[str, Any], refused: Harmless) -> dict[str, Any]:
-    """The other fields; raises Refusal where one of the refused would have to do something."""
+    """Return the other fields; raise Refusal where a refused one would have to do something."""
     for name in refused.keys() & fields.keys():
         value = fields[name]
         if not any(_is_same(value, each) for each in refused[name]):

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def run(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> AsyncGenerator[Chunk, None]:
-    """The chunks of all jobs, in the order they come.
+    """Return a generator of all jobs' chunks, in the order they come.
 
     names       what parameters are called in this route, for InvalidRequest.
 
@@ -30,7 +30,7 @@ def run(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> AsyncGener
 
 
 async def run_all(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> list[Completion]:
-    """Every completion, in the order of the choices."""
+    """Run all jobs to their ends; return every completion, in the order of the choices."""
     done = [
         chunk.completion async for chunk in run(jobs, slot, names) if chunk.completion is not None
     ]
@@ -38,7 +38,7 @@ async def run_all(jobs: Sequence[Job], slot: Slot, names: Mapping[str, str]) -> 
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What the work returns; when the client leaves first, it is cancelled, and ClientLeft."""
+    """Return the work's result; cancel it and raise ClientLeft when the client leaves first."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnect(receive))
     try:
@@ -77,7 +77,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def _merged(runs: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """The items of several generators as they come; the first error ends them all."""
+    """Yield the items of several generators as they come; the first error ends them all."""
     items: asyncio.Queue[T | _End] = asyncio.Queue(maxsize=len(runs))
     tasks = [asyncio.create_task(_pump(each, items)) for each in runs]
     try:
@@ -95,7 +95,7 @@ async def _merged(runs: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, 
 
 
 class _End:
-    """A generator is done; `problem` is what ended it, if it wasn't its last item."""
+    """The mark of a generator that is done; `problem` is the error that ended it, if one did."""
 
     def __init__(self, problem: Exception | None) -> None:
         self.problem = problem

@@ -63,7 +63,7 @@ def openapi(app: FastAPI, routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _close(schema: dict[str, Any], harmless: Harmless) -> None:
-    """As requests are read: refused fields may be harmless, others are none, null is absent."""
+    """Allow null for optional fields and harmless values of refused ones; forbid other fields."""
     needed = schema["required"]
     taken = {
         name: of_field if name in needed else _nullable(of_field)
@@ -111,7 +111,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _events(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of each event."""
+    """Return the schema of a stream's events: each has JSON of this schema as data, or [DONE]."""
     json = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
     data = {"anyOf": [json, {"const": "[DONE]"}]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}

@@ -13,7 +13,7 @@ _LARGE = 2**31 - 1
 
 
 def in_words(schema: Schema) -> str:
-    """What a value may be; the names of other types stand as they are."""
+    """Return in words what a value may be; other types stand there by name."""
     match schema:
         case {"$ref": str(reference)}:
             return reference.rpartition("/")[2]
@@ -35,17 +35,17 @@ def in_words(schema: Schema) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as a client writes it."""
+    """Return a value as a client writes it."""
     return msgspec.json.encode(value).decode()
 
 
 def can_be_null(schema: Schema) -> bool:
-    """Whether null is one of the choices."""
+    """Return whether null is one of the choices."""
     return {"type": "null"} in schema.get("anyOf", ())
 
 
 def without_null(schema: Schema) -> Schema:
-    """The other choices: a null in a request counts as absent."""
+    """Return the other choices: a null in a request counts as absent."""
     if not can_be_null(schema):
         return schema
     return {**schema, "anyOf": [each for each in schema["anyOf"] if each != {"type": "null"}]}
@@ -79,6 +79,6 @@ def _range(schema: Schema) -> str:
 
 
 def _bound(schema: Schema, name: str) -> str | None:
-    """A bound in digits, unless it is that of the machine's integers."""
+    """Return a bound in digits, unless it is that of the machine's integers."""
     value = schema.get(name)
     return None if value is None or abs(value) >= _LARGE else str(value).removesuffix(".0")

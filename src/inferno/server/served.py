@@ -44,7 +44,7 @@ class Served:
 
     @property
     def facts(self) -> EngineFacts:
-        """Of the loaded engine; Unavailable before."""
+        """Return the facts of the loaded engine; raise Unavailable before it is loaded."""
         if (facts := self.engine.facts) is None:
             message = "The model is still being loaded; try again soon."
             raise Unavailable("loading", message, retry_after=5)
@@ -52,16 +52,16 @@ class Served:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the weights and with inferno's version."""
+        """Return the fingerprint, which changes with the weights and with inferno's version."""
         return "fp_" + self.facts.fingerprint[:16]
 
     def check_model(self, name: str | None) -> None:
-        """Refusal (404) where it isn't served here."""
+        """Raise Refusal (404) where a request names a model that isn't served here."""
         if name is not None and name not in self.names:
             raise unknown_model(name, self.names[0])
 
     def engine_id(self, request_id: str, index: int) -> str:
-        """An id for the engine that no other request has, whatever clients call theirs."""
+        """Return an engine's id that no other request has, whatever clients call theirs."""
         return f"{request_id}-{self._start}-{next(self._numbers)}-{index}"
 
     async def on_text(self, num_chars: int, work: Callable[[], T]) -> T:
@@ -96,7 +96,7 @@ class Served:
 
 
 def served_of(request: HttpRequest) -> Served:
-    """What the application serves that this request came to."""
+    """Return the served model of the application that this request came to."""
     served = request.app.state.served
     assert isinstance(served, Served)
     return served

@@ -21,12 +21,12 @@ class ServerSettings(ServerOptions):
 
     @property
     def engine_log(self) -> EngineLog:
-        """How engines write their log: as we write ours."""
+        """Return how engines write their log: in the server's own format and level."""
         return EngineLog(self.log_format, self.log_level)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect, so that a foreign Host is a browser's trick."""
+        """Return whether only this machine can connect: then a foreign Host is an attack."""
         if self.uds is not None:
             return False  # and no browser reaches it
         try:

@@ -18,12 +18,12 @@ _COMMENT = b": keep-alive\n\n"
 
 
 def event(data: bytes) -> bytes:
-    """One event."""
+    """Return the bytes of one event with these data."""
     return b"data: " + data + b"\n\n"
 
 
 def error_event(refusal: Refusal) -> bytes:
-    """The event that ends a stream which failed."""
+    """Return the event that ends a stream which failed."""
     return event(refusal.body)
 
 
@@ -119,7 +119,7 @@ class _Output:
         self._is_writing = False
 
     async def end(self) -> None:
-        """Nothing more comes."""
+        """Tell the client that nothing more comes."""
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def breathe(self, silence: float) -> None:

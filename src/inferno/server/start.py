@@ -54,7 +54,7 @@ def make_engine(
     script: Path | None,
     first: Spawned | None,
 ) -> ServedEngine:
-    """An engine in a process of its own, or one that plays this script."""
+    """Return an engine in a process of its own, or one that plays this script."""
     if script is not None:
         return ScriptedClient(load_script(script))
     patience = Patience.of(settings.engine_timeout)

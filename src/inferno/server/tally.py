@@ -1,4 +1,4 @@
-"""What a stream keeps count of: usage so far, and how many tokens wait for its next event."""
+"""The counts of a stream: usage so far, and how many tokens wait for its next event."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Tally:
 
     @property
     def of_event(self) -> Usage | UnsetType | None:
-        """What an event with text tells: usage so far, or null where the last event has it."""
+        """Return an event's usage: so far, or None if the last event has it; UNSET if none has."""
         if self._fields.repeats_usage:
             return self.usage
         return None if self._fields.includes_usage else UNSET
 
     @property
     def usage(self) -> Usage:
-        """So far."""
+        """Return the usage so far; a choice's reasoning and cached tokens count at its end."""
         return usage(
             prompt=self._prompt,
             completion=self._completion,
@@ -55,7 +55,7 @@ class Pace:
         self._held: dict[tuple[int, int], list[Chunk]] = {}
 
     def feed(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunk, or all that waited as one, if it is time."""
+        """Yield the chunk, or all that waited as one, if it is time."""
         if self._interval == 1:
             yield chunk
             return

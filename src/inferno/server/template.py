@@ -11,7 +11,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TextTemplate:
-    """Made of an event's maker, which puts a text wherever it belongs."""
+    """The bytes of an event around its text; `make` returns the event of any text."""
 
     __slots__ = ("_parts",)
 
@@ -20,5 +20,5 @@ class TextTemplate:
         self._parts = make(mark).split(_encode(mark))
 
     def fill(self, text: str) -> bytes:
-        """The event with this text."""
+        """Return the event with this text."""
         return _encode(text).join(self._parts)

@@ -42,7 +42,7 @@ _NOT_READY = {
 
 
 class Needs(Enum):
-    """What must be there before the body of a route's request is read."""
+    """A condition that must hold before the body of a route's request is read."""
 
     NOTHING = auto()  # answered at any time, while loading and draining too
     ENGINE = auto()  # loaded, and not about to stop
@@ -77,7 +77,7 @@ class Admission:
         num_samples: int = 1,
         timeout: float | None = None,
     ) -> Slot:
-        """A place for a request of so many prompt tokens; raises Refusal where there is none.
+        """Return a place for a request of so many prompt tokens; raise Refusal where there is none.
 
         num_samples     of all its prompts together.
         timeout         the request's own; it can only shorten the server's.
@@ -142,7 +142,7 @@ class Admission:
 
     @property
     def num_open(self) -> int:
-        """Slots held."""
+        """Return how many slots are held: requests that wait or run."""
         return len(self._sizes)
 
     @property
@@ -168,7 +168,7 @@ class Admission:
 
 
 def admission_of(scope: Scope) -> Admission:
-    """The admission of the server that this request came to, once it has passed the edge."""
+    """Return the admission of this request's server, once the request has passed the edge."""
     admission = scope["state"]["admission"]
     assert isinstance(admission, Admission)
     return admission

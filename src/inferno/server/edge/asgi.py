@@ -14,10 +14,10 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def header_values(scope: Scope, name: bytes) -> list[bytes]:
-    """Every value of a header, whose name is given in lower case."""
+    """Return every value of a header, whose name is given in lower case."""
     return [value for key, value in scope["headers"] if key == name]
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The header's value; the first where it is repeated."""
+    """Return a header's value: the first where it is repeated, None where there is none."""
     return next((value for key, value in scope["headers"] if key == name), None)

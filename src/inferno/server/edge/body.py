@@ -13,7 +13,7 @@ _MAX_BODIES = 16  # as many of the largest may be on their way at once
 
 
 class Disconnected(Exception):
-    """The client left before its body was whole."""
+    """Raised when the client leaves before its body is whole."""
 
 
 class Bodies:
@@ -24,7 +24,7 @@ class Bodies:
         self._num_held = 0
 
     async def read(self, scope: Scope, receive: Receive) -> Receive:
-        """What an endpoint receives from: the body in one message, then what follows.
+        """Read the body; return a `receive` that gives it in one message, then what follows.
 
         Raises Refusal (413, 415 or 503), Disconnected.
         """
@@ -99,7 +99,7 @@ def _check_type(scope: Scope) -> None:
 
 
 def _is_json(content_type: bytes) -> bool:
-    """Whether it says application/json, with no parameter but a charset of UTF-8."""
+    """Return whether it is application/json, with no parameter but a charset of UTF-8."""
     kind, *parameters = (part.strip() for part in content_type.lower().split(b";", 3))
     if parameters and not parameters[-1]:
         parameters.pop()  # of a semicolon at the end

@@ -51,7 +51,7 @@ class ConnectionLimits:
 
 
 class Phase(Enum):
-    """What we wait for."""
+    """A connection's state, named after what the server waits for."""
 
     IDLE = auto()  # a request
     HEAD = auto()  # the rest of its head
@@ -103,7 +103,7 @@ class Connection(HttpToolsProtocol):
             self._feed(data)
 
     def _after_head(self, data: bytes) -> bytes:
-        """What comes after the end of a head, or of the lines before one."""
+        """Return the bytes after the blank line that ends a head; empty where it has no end yet."""
         end = (self._head_end + data).find(_HEAD_END)
         num_before = len(self._head_end)
         self._head_end = (self._head_end + data[-3:])[-3:] if end < 0 else b""
@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When it last did something, if it has no request under way."""
+        """Return when its phase began, in monotonic seconds; None while a request is under way."""
         is_idle = self._phase in (Phase.IDLE, Phase.HEAD, Phase.LINGER)
         return self._since if is_idle else None
 
@@ -233,7 +233,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(Refusal(413, "body_too_large", "The body, or its framing, is too large."))
 
     def _is_stalled(self, now: float) -> bool:
-        """Whether we wait for the client to read, and it doesn't."""
+        """Return whether the client has read too little for longer than the write deadline."""
         size = num_unread(self.transport)
         if not size or not (self.flow.write_paused or self._phase is not Phase.ANSWER):
             self._unread = None
@@ -271,7 +271,7 @@ class Connection(HttpToolsProtocol):
 
 
 def num_unread(transport: asyncio.Transport) -> int:
-    """Bytes that wait for the client: ours and, while there are such, also the kernel's."""
+    """Return how many bytes wait for the client: ours and, while there are such, the kernel's."""
     size = transport.get_write_buffer_size()
     if not size:
         return 0
@@ -297,7 +297,7 @@ def _reason(error: httptools.HttpParserError) -> Refusal:
 
 
 def _longest_idle(connections: Any, newest: Connection) -> Connection:
-    """The connection that makes room: the newest itself if all others are at work."""
+    """Return the connection that makes room: the newest itself if all others are at work."""
     others = [each for each in connections if each is not newest and each.idle_since is not None]
     idle = [each for each in others if not each.transport.is_closing()]  # several come in a turn
     return min(idle, key=lambda each: each.idle_since, default=newest)
@@ -337,7 +337,7 @@ class ChunkFraming:
         self._is_over = False
 
     def check(self, data: bytes) -> Refusal | None:
-        """Why the body's next bytes are refused, if so; bad syntax is the parser's to find."""
+        """Return why the body's next bytes are refused, if so; bad syntax is left to the parser."""
         at = 0
         while at < len(data) and not self._is_over:
             if self._num_left:
@@ -372,7 +372,7 @@ class ChunkFraming:
 
 
 def without_chunks(app: App, cycle: RequestResponseCycle) -> App:
-    """The application for a client of HTTP/1.0, for whom the connection's end ends an answer."""
+    """Wrap the application for a client of HTTP/1.0: the connection's end ends its answers."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_plain(message: Message) -> None:

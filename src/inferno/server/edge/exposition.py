@@ -34,7 +34,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def text(self) -> bytes:
-        """All metrics, in Prometheus's text format."""
+        """Return all metrics, in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
@@ -147,7 +147,7 @@ def _fill(
     values: Mapping[str, float] | None,
     value: float,
 ) -> None:
-    """One sample without a label, or one for each of the label's values."""
+    """Add one sample without a label, or one for each of the label's values."""
     if values is None:
         family.add_metric([], value)
     else:

@@ -124,7 +124,7 @@ class Guard:
         self.ledger.num_open -= 1
 
     def _headers(self, scope: Scope, record: Record) -> Headers:
-        """Those that every answer gets."""
+        """Return the headers of every answer: the request's id, CORS, and close while draining."""
         headers = [(b"x-request-id", record.request_id.encode("ascii"))]
         if self.admission.is_draining:
             headers.append(_CLOSE)
@@ -163,7 +163,7 @@ class _Answer:
 
 
 def _is_whole(scope: Scope) -> bool:
-    """Whether the request has come to its end, as far as the server tells."""
+    """Return whether the request has come to its end, as far as the server tells."""
     pieces = pieces_of(scope)
     return pieces is None or pieces.is_request_whole
 
@@ -215,7 +215,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Until it is one's turn; at once while few are there."""
+        """Wait until it is this request's turn: not at all while few are there."""
         loop = asyncio.get_running_loop()
         if not self._num_begun and not self._waiting:
             loop.call_soon(self._begin_turn)

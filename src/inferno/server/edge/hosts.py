@@ -45,7 +45,7 @@ class Hosts:
             )
 
     def response_headers(self, scope: Scope) -> Headers:
-        """What lets a page of an allowed origin read the answer; never with credentials."""
+        """Return the CORS headers of an answer; they never allow a browser's credentials."""
         if not self._origins:
             return []
         origin = header(scope, b"origin")
@@ -58,7 +58,7 @@ class Hosts:
         ]
 
     def preflight(self, scope: Scope) -> Headers | None:
-        """The answer to a browser that asks whether a page may call; None where it is none."""
+        """Return the headers for a CORS preflight request of an allowed origin; None for others."""
         asked = header(scope, b"access-control-request-method")
         origin = header(scope, b"origin")
         if scope["method"] != "OPTIONS" or asked is None or origin is None:
@@ -77,7 +77,7 @@ class Hosts:
 
 
 def _host(scope: Scope) -> bytes | None:
-    """The one Host header, in lower case; HTTP/1.0 may have none."""
+    """Return the one Host header, in lower case; HTTP/1.0 may have none."""
     hosts = header_values(scope, b"host")
     if not hosts and scope["http_version"] == "1.0":
         return None
@@ -93,7 +93,7 @@ def _name(host: bytes) -> str:
 
 
 def _own(origin: bytes, host: bytes | None) -> bytes | None:
-    """The origin, if it is that of our own pages."""
+    """Return the origin, if it is that of our own pages."""
     scheme, _, authority = origin.lower().partition(b"://")
     return origin if scheme in (b"http", b"https") and authority == host else None
 

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 
 class JoinedTransport:
-    """What a cycle writes to, in place of its connection's transport."""
+    """A stand-in for a connection's transport, through which one request's cycle writes."""
 
     __slots__ = ("_cycle", "_has_begun", "_head", "_transport")
 
@@ -37,7 +37,7 @@ class JoinedTransport:
             self._transport.close()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, or about to be."""
+        """Return whether the connection is closed, or about to be."""
         return self._transport.is_closing()
 
     def _flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may call what: every route needs a key that opens it, but for those that say how we are."""
+"""The check of API keys: every route but health and readiness needs a key that opens it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_key(scope: Scope, route: EdgeRoute, keys: Sequence[ApiKey], record: Re
 
 
 def _given(scope: Scope, *, is_page: bool) -> bytes:
-    """The key that the request brings; empty, which no key is, where it brings none or two."""
+    """Return the key that the request brings; empty, as no key is, where it brings none or two."""
     authorization = header_values(scope, b"authorization")
     if not authorization:
         return header(scope, b"x-api-key") or b""
@@ -44,7 +44,7 @@ def _given(scope: Scope, *, is_page: bool) -> bytes:
 
 
 def _is_from_page(scope: Scope) -> bool:
-    """Whether our own page asks: no foreign one may send this header with what a browser knows."""
+    """Return whether our own page asks: no other may send this header and a browser's password."""
     return header(scope, _PAGE_HEADER) is not None
 
 

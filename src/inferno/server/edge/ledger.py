@@ -1,4 +1,4 @@
-"""What the server counts: plain numbers, kept by its event loop alone."""
+"""The server's counts: plain numbers, kept by its event loop alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUEST_BOUNDS = (
 
 
 class Histogram:
-    """How many values fell at or below each bound."""
+    """A histogram: how many values fell between each two bounds, and the sum of all."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -23,7 +23,7 @@ _UDS_MODE = 0o660
 
 @contextlib.contextmanager
 def listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
-    """Bound sockets; raises InvalidRequest, which names the port, where they can't be had."""
+    """Yield bound sockets; raise InvalidRequest, with the port, where they can't be had."""
     if settings.uds is not None:
         sockets = [_bind_unix(settings.uds)]
     else:
@@ -38,7 +38,7 @@ def listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
 
 
 def max_connections(asked: int) -> int:
-    """How many sockets there may be: as asked, or fewer where open files are scarce."""
+    """Return how many sockets there may be: as asked, or fewer where open files are scarce."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = asked + _SPARE_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -51,7 +51,7 @@ def max_connections(asked: int) -> int:
 
 
 def _bind_all(host: str, port: int) -> list[socket.socket]:
-    """One socket for each address of the host; a free port is the same for all."""
+    """Bind one socket for each address of the host; a free port is the same for all."""
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as undo:
         for family, address in _addresses(host, port):
@@ -87,7 +87,7 @@ def _bind(family: int, address: tuple[str, int]) -> socket.socket:
 
 
 def _prepare(bound: socket.socket) -> None:
-    """What connections inherit; and listen at once, as a port is taken only then."""
+    """Set the options that connections inherit, and listen: only then is the port taken."""
     bound.setblocking(False)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # finds clients that vanished

@@ -26,7 +26,7 @@ _LOGGERS = (_OWN_LOGGER, "uvicorn", "asyncio", "py.warnings")
 
 @contextlib.contextmanager
 def logging_to_stderr(settings: ServerSettings) -> Iterator[None]:
-    """Our lines, uvicorn's, asyncio's and Python's warnings, in the settings' format."""
+    """Write our log, uvicorn's, asyncio's and Python's warnings, in the settings' format."""
     lines = _Lines()
     handler = _ToQueue(lines)
     formatter = make_formatter(
@@ -84,12 +84,12 @@ class _Lines:
                 self._are_there.set()
 
     def close(self) -> None:
-        """No line follows."""
+        """Let `take` give what is left and then None: no line follows."""
         self._is_closed.set()
         self._are_there.set()
 
     def take(self) -> list[str] | None:
-        """All that wait, once there are some and a moment has passed; None at the end."""
+        """Wait for lines, and a moment for more; return all that are there, or None at the end."""
         self._are_there.wait()
         self._is_closed.wait(_PAUSE_SECONDS)
         if not self._is_closed.is_set():

@@ -28,12 +28,12 @@ class Pieces:
 
     @property
     def is_request_whole(self) -> bool:
-        """Whether the client has sent all of its request, read by the application or not."""
+        """Return whether the client has sent all of its request, read by the application or not."""
         return not cast(bool, self._cycle.more_body)
 
     @property
     def are_unread(self) -> bool:
-        """Whether so much waits for the client that no more should be written: see drain."""
+        """Return whether so much waits for the client that one should `drain` before writing."""
         return bool(self._cycle.flow.write_paused and not self._cycle.disconnected)
 
     async def drain(self) -> None:
@@ -53,6 +53,9 @@ def offer_pieces(cycle: RequestResponseCycle) -> None:
 
 
 def pieces_of(scope: Scope) -> Pieces | None:
-    """What the server offers, if it does; only for answers whose length isn't told."""
+    """Return the writer of this request's pieces, if the server offers one.
+
+    It is only for answers without a content-length, for it writes chunks.
+    """
     pieces = scope.get("extensions", {}).get(_NAME)
     return pieces if isinstance(pieces, Pieces) else None

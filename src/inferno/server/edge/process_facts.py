@@ -1,4 +1,4 @@
-"""What the operating system says of this process: memory, files, threads, children."""
+"""Facts of this process, from the operating system: memory, files, threads, children."""
 
 from __future__ import annotations
 

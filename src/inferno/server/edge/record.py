@@ -1,4 +1,4 @@
-"""What the edge knows of one HTTP request, for endpoints, the log and the metrics."""
+"""The record of one HTTP request: facts for endpoints, the log and the metrics."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Since it came."""
+        """Return the seconds since the request came."""
         return time.perf_counter() - self.started
 
     def left(self, seconds: float) -> float:
-        """How many of these seconds, counted from its body on, are left; below 0 when late."""
+        """Return how many of these seconds are left since the body came; below 0 when late."""
         return self.received + seconds - time.perf_counter()
 
     def on_end(self, callback: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class Record:
 
 
 def record_of(scope: Scope) -> Record:
-    """The record of the request that this scope describes, once it has passed the edge."""
+    """Return the record of the request that this scope describes, once it has passed the edge."""
     record = scope["state"]["record"]
     assert isinstance(record, Record)
     return record

@@ -10,7 +10,7 @@ from inferno.server.edge.asgi import Headers, Send
 
 
 class Refusal(Exception):
-    """A request is refused or ended; endpoints let it pass, or write it as a stream's last event.
+    """Raised to refuse or end a request; endpoints pass it on, or write it as a stream's end.
 
     status          of the answer, where none has begun.
     code            a short constant for programs and metrics; never what a client sent.
@@ -42,13 +42,13 @@ class Refusal(Exception):
 
     @property
     def all_headers(self) -> Headers:
-        """Those that go with it, but for content-length and x-request-id."""
+        """Return the headers of the answer, but for content-length and x-request-id."""
         retry = [] if self.retry_after is None else [(b"retry-after", b"%d" % self.retry_after)]
         return [(b"content-type", b"application/json"), *retry, *self.headers]
 
 
 class DeadlineExceeded(Refusal):
-    """A request took longer than it may."""
+    """Raised when a request has taken longer than it may."""
 
     def __init__(self, seconds: float) -> None:
         message = f"The request was not done within {seconds:g} seconds and was ended."
@@ -56,7 +56,7 @@ class DeadlineExceeded(Refusal):
 
 
 class Unavailable(Refusal):
-    """Nothing is wrong with the request; the same one may succeed later."""
+    """Raised when the server can't take a request now; the same one may succeed later."""
 
     def __init__(self, code: str, message: str, *, retry_after: int) -> None:
         super().__init__(503, code, message, retry_after=retry_after)
@@ -75,7 +75,7 @@ def error_body(status: int, code: str | None, message: str, param: str | None = 
 
 
 def error_type(status: int) -> str:
-    """What OpenAI calls the kind of error that has this status."""
+    """Return OpenAI's name for the kind of error that has this status."""
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"

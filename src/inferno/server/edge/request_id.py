@@ -11,7 +11,7 @@ _HARMLESS = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 def request_id(scope: Scope) -> str:
-    """The x-request-id that came in, or a new one."""
+    """Return the x-request-id that came in, if it is one and harmless, or a new one."""
     given = header_values(scope, b"x-request-id")
     if len(given) == 1 and _HARMLESS.fullmatch(given[0]):
         return given[0].decode("ascii")

@@ -82,7 +82,10 @@ async def run(
     tell: Tell | None = None,
     on_ready: OnReady | None = None,
 ) -> int:
-    """As `serve`, on these sockets and in this event loop, until `stop` is asked for."""
+    """Serve on bound sockets, in the running event loop, until `stop` is asked for: see serve.
+
+    Returns the exit code: 0, or 128 and the last signal's number where a second one came.
+    """
     guard = Guard(app, routes, settings, engine, tell)
     server = _uvicorn(guard, settings)
     stop.attach()
@@ -118,7 +121,7 @@ class _Server(uvicorn.Server):
         self._exit = asyncio.Event()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """As uvicorn's, which lets a TLS handshake take a minute."""
+        """Begin to accept connections; a TLS handshake gets a head's time, not uvicorn's minute."""
         await super().startup(sockets=[])
         loop, is_tls = asyncio.get_running_loop(), self.config.ssl is not None
         # The loop takes one connection a turn from each listener. A crowd would wait in the
@@ -169,7 +172,7 @@ async def _load(engine: ServedEngine, urls: list[str], on_ready: OnReady | None)
 async def _until_asked_to_stop(
     stop: Stop, http: asyncio.Task[None], loading: asyncio.Task[None]
 ) -> None:
-    """Raises the error that keeps the engine from loading, or the server from serving."""
+    """Wait for `stop`; raise what keeps the engine from loading, or the server from serving."""
     asked = asyncio.create_task(stop.asked())
     waiting: set[asyncio.Task[None]] = {asked, http, loading}
     try:
@@ -197,7 +200,7 @@ async def _drain(guard: Guard, settings: ServerSettings, stop: Stop) -> None:
 
 
 async def _all_done(ledger: Ledger, seconds: float, urged: asyncio.Task[None] | None) -> bool:
-    """Whether no request is open, within so many seconds; False at once when urged."""
+    """Wait until no request is open, for so many seconds or until urged; return whether so."""
     until = time.monotonic() + seconds
     while ledger.num_open and time.monotonic() < until and not (urged and urged.done()):
         await asyncio.sleep(_POLL_SECONDS)
@@ -238,7 +241,7 @@ def _uvicorn(guard: Guard, settings: ServerSettings) -> _Server:
 
 
 def _connection_factory(settings: ServerSettings, ledger: Ledger) -> Any:
-    """What uvicorn takes for a class of protocols."""
+    """Return the maker of connections with this server's limits, as uvicorn calls its class."""
 
     def count(code: str) -> None:
         ledger.rejected[code] += 1
@@ -275,16 +278,16 @@ class Stop:
         self._urged = asyncio.Event()
 
     def attach(self) -> None:
-        """From now on the running loop is woken; it also learns of what came before."""
+        """Tell the running loop of each signal from now on, and of those that came before."""
         self._loop = asyncio.get_running_loop()
         self._tell()
 
     async def asked(self) -> None:
-        """Until the first signal."""
+        """Wait for the first signal."""
         await self._asked.wait()
 
     async def urged(self) -> None:
-        """Until the second."""
+        """Wait for the second signal."""
         await self._urged.wait()
 
     @property
@@ -292,7 +295,7 @@ class Stop:
         return self._urged.is_set()
 
     def request(self, number: int = signal.SIGTERM) -> None:
-        """As if that signal had come."""
+        """Count one more signal: the first two wake those who wait, the third exits at once."""
         self.signals.append(number)
         if len(self.signals) > 2:
             os._exit(128 + number)
@@ -307,7 +310,7 @@ class Stop:
 
 @contextlib.contextmanager
 def stopping_by_signal(stop: Stop) -> Iterator[None]:
-    """SIGTERM and SIGINT go to `stop` while this is open."""
+    """Send SIGTERM and SIGINT to `stop` while this is open."""
 
     def handle(number: int, _frame: FrameType | None) -> None:
         stop.request(number)

@@ -18,7 +18,7 @@ from inferno.server.edge.refusal import DeadlineExceeded, Refusal
 
 
 class Slot:
-    """Held from admission to the end; `async with` or `release` gives it back, once.
+    """A request's place, from admission to the end; `async with` or `release` gives it back.
 
     on_start    called at the first event; on_release: when it is given back.
     """
@@ -68,7 +68,7 @@ class Slot:
 
     @property
     def is_ended(self) -> bool:
-        """Whether its runs have raised, or will."""
+        """Return whether its runs have raised, or will."""
         return self._ending is not None
 
     def release(self) -> None:
@@ -85,7 +85,7 @@ class Slot:
         self._engine.abort(request_id, sample_index)
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """As EngineClient.generate, counted, and under this slot's deadline.
+        """Yield the events of EngineClient.generate, counted, until this slot's deadline.
 
         Leaving it early, by `aclose` or by cancellation, aborts the request. Raises Refusal where
         the deadline passes or the server stops.
@@ -134,7 +134,7 @@ class Slot:
 
 
 class Meter:
-    """Told of every event of a request; costs about a microsecond each."""
+    """The counter of one request's events and tokens; an event costs about a microsecond."""
 
     def __init__(self, request: Request, record: Record, ledger: Ledger) -> None:
         self._num_prompt_tokens = len(request.prompt_token_ids)
@@ -146,7 +146,7 @@ class Meter:
         self._ledger = ledger
 
     def stopped(self, sample_index: int) -> None:
-        """This sample's end as aborted will be a stop string's doing."""
+        """Note that a stop string ended this sample, though the engine will call it aborted."""
         self._stopped.add(sample_index)
 
     def note(self, event: TokenEvent) -> None:
@@ -159,7 +159,7 @@ class Meter:
             self._finish(FinishReason.STOP if is_stop else event.finish_reason)
 
     def close(self, why: str | None) -> None:
-        """The request is over; `why` it ended before its samples did, if it did."""
+        """Count the end of the request; `why` says what ended it before its samples did, if so."""
         if why is not None and self._num_open:
             self._ledger.aborted[why] += 1
             is_error = why == "engine_died"

@@ -19,7 +19,7 @@ _NANOSECONDS = 1e9
 
 
 def exporter_to(endpoint: str) -> SpanExporter:
-    """Sends spans to this URL, as OTLP over HTTP."""
+    """Return an exporter that sends spans to this URL, as OTLP over HTTP."""
     return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
 
 
@@ -63,7 +63,7 @@ def _carrier(scope: Scope) -> dict[str, str]:
 
 
 def _attributes(record: Record, route: str) -> dict[str, str | int | list[str] | None]:
-    """The names that OpenTelemetry's conventions give to HTTP and to generating."""
+    """Return a span's attributes, named by OpenTelemetry's conventions where they have a name."""
     return {
         "http.route": route,
         "http.response.status_code": record.status,

@@ -15,7 +15,7 @@ Tell = Callable[[Scope, Record, str], None]
 
 @contextlib.contextmanager
 def tracing(endpoint: str | None) -> Iterator[Tell | None]:
-    """Whom to tell of each request that is over, with its route; None where nobody asks.
+    """Yield the function to call for each request that is over; None without an endpoint.
 
     Raises InvalidRequest where the extra is not installed.
     """

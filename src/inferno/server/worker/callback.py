@@ -50,7 +50,7 @@ async def deliver(
 
 
 async def _attempt(callback: Callback, message: bytes) -> str | None:
-    """Why it was not taken, if so."""
+    """Post the message once; return why it was not taken, if so."""
     status, problem = None, None
     try:
         async with asyncio.timeout(callback.timeout), post(callback.target, message, {}) as answer:
@@ -68,6 +68,6 @@ async def _attempt(callback: Callback, message: bytes) -> str | None:
 
 
 def _delay(callback: Callback, num_failures: int) -> float:
-    """Seconds to the next attempt, drawn so that many workers don't all come at once."""
+    """Return seconds to the next attempt, drawn so that many workers don't come at once."""
     doubled = callback.first_delay * 2.0 ** (num_failures - 1)
     return random.uniform(0.5, 1.0) * min(callback.most_delay, doubled)

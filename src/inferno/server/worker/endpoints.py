@@ -27,7 +27,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 class _Shape(msgspec.Struct):
-    """As much of a body as tells the two kinds of jobs apart."""
+    """The part of a body that tells the two kinds of jobs apart."""
 
     messages: msgspec.Raw = _NULL
 
@@ -74,7 +74,7 @@ async def _stream(
     names: Mapping[str, str],
     ignored: tuple[str, ...],
 ) -> Response:
-    """The events of the one job that is being made."""
+    """Return the stream of events of the one job that is being made."""
     served = call.served
     with closing(jobs):  # where it never gets to begin
         under_way = worker_of(call.http).begin(job_id, call.record)

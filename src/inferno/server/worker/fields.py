@@ -1,4 +1,4 @@
-"""What a job may say: the fields of chats and completions that choose tokens, and the job's id."""
+"""The fields of jobs: those of chats and completions that choose tokens, and the job's id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker says: its ready message, and the events of a job."""
+"""The messages of a worker: its ready message, and the events of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class DeviceKind(StrEnum):
-    """What a worker may compute on."""
+    """A kind of device that a worker may compute on."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -21,14 +21,14 @@ class DeviceKind(StrEnum):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """What computes; the index is null for the CPU."""
+    """The device that a worker computes on; the index is null for the CPU."""
 
     kind: DeviceKind
     index: Count | None
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """What is served; the fingerprint changes with the weights and with inferno's version."""
+    """The served model; its fingerprint changes with the weights and with inferno's version."""
 
     name: str
     fingerprint: str
@@ -45,7 +45,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a fleet may send: so many jobs run at once, and so many wait for a place.
+    """The limits of what a fleet may send: how many jobs run at once, and how many wait.
 
     chat            whether jobs may have messages: the model has a chat template.
     kv_cache_tokens what the KV cache holds, of all jobs together.
@@ -59,7 +59,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready", tag_field="type"):
-    """Posted to the callback URL once jobs are taken.
+    """The message that is posted to the callback URL once jobs are taken.
 
     message_id      the same in every attempt to deliver this message, and in no other message.
     uri             where the routes are.
@@ -77,7 +77,7 @@ class Ready(Struct, frozen=True, kw_only=True, tag="ready", tag_field="type"):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """The job has a place; it may wait for its first token."""
+    """The first event of a job: it has a place, and may wait for its first token."""
 
     job_id: str
     prompt_tokens: Count
@@ -98,7 +98,7 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """How the job gets on, and the worker: now and then, and before the end.
+    """The progress of a job and the load of its worker, sent now and then and before the end.
 
     running, waiting    jobs of the engine. device_bytes: as in the ready message.
     """
@@ -123,7 +123,7 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Timings(Struct, frozen=True, kw_only=True):
-    """From the request's arrival; the rate is that of tokens after those that came first.
+    """Times from the request's arrival; the rate is that of tokens after those that came first.
 
     Null where none came later, or too few and too soon to tell.
     """

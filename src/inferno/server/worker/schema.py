@@ -26,7 +26,7 @@ _OTHERS = (Ready, CancelRequest, Cancelled)
 
 
 def protocol_schema() -> dict[str, Any]:
-    """Definitions of all that is said, by the names of docs/worker.md."""
+    """Return the schema of every message, by the names of docs/worker.md."""
     types = [*_JOBS, *_OTHERS, *EVENTS.values()]
     _, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     for kind in _JOBS:
@@ -42,6 +42,6 @@ def protocol_schema() -> dict[str, Any]:
 
 
 def _without(schema: dict[str, Any], refused: Collection[str]) -> dict[str, Any]:
-    """An object that has none of these fields, nor any that is unknown."""
+    """Return the schema without these fields, and closed to fields that are unknown."""
     taken = {name: of for name, of in schema["properties"].items() if name not in refused}
     return {**schema, "properties": taken, "additionalProperties": False}

@@ -14,7 +14,7 @@ from inferno.server.worker.messages import DeviceKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """Who the worker is, and whom it tells.
+    """The settings of a worker beside a server's: its id, its device, and whom it tells.
 
     device          its kind and, but for the CPU, its number.
     uri             where others reach it; None is where it listens.
@@ -28,7 +28,7 @@ class WorkerSettings:
 
     @property
     def engine_device(self) -> str:
-        """What the engine calls the device."""
+        """Return the engine's name of the device, such as cuda:0."""
         match self.device:
             case DeviceKind.CPU:
                 return "cpu"

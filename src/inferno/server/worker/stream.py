@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def error_event(refusal: Refusal) -> bytes:
-    """The last event of a job that failed."""
+    """Return the last event of a job that failed."""
     return b"event: error\n" + event(refusal.body)
 
 
@@ -53,7 +53,7 @@ class JobStream:
     async def events(
         self, slot: Slot, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """All of them, but for an error; the slot is given back at the end."""
+        """Yield the job's events, but for an error; the slot is given back at the end."""
         yield _event(b"started", Started(job_id=self._job_id, prompt_tokens=self._job.num_tokens))
         async with slot, aclosing(chunks):
             try:
@@ -67,7 +67,7 @@ class JobStream:
         yield _event(b"metrics", self._metrics()) + _event(b"end", self._end())
 
     def _events_of(self, chunk: Chunk) -> Iterator[bytes]:
-        """One for each token; held-back text comes with the token that makes it certain."""
+        """Yield an event for each token; held-back text comes with the token that settles it."""
         *held, last = chunk.token_ids or (None,)
         for token_id in held:
             yield self._token("", token_id)

@@ -8,7 +8,7 @@ from inferno.server.edge import Record, Refusal, Slot
 
 
 class JobCancelled(Refusal):
-    """Ends the job's run; its stream says so in an event of its own."""
+    """Raised in a job's run when the job is cancelled; its stream tells so in its last event."""
 
     def __init__(self) -> None:
         super().__init__(409, "cancelled", "The job was cancelled.")
@@ -27,7 +27,10 @@ class JobUnderWay:
         self._abort: Callable[[], None] | None = None
 
     def run_in(self, slot: Slot, abort: Callable[[], None]) -> None:
-        """It has a place; `abort` makes the engine let go of it."""
+        """Note the slot that the job runs in, and end it if it was cancelled before.
+
+        abort       makes the engine let go of the job.
+        """
         self._slot, self._abort = slot, abort
         if self._is_cancelled:
             self.cancel()
@@ -40,7 +43,7 @@ class JobUnderWay:
             self._abort()  # now, though its reader may be slow to hear of it
 
     def end(self) -> None:
-        """Nothing more comes of it: another job may have its id."""
+        """Take the job off the table: another may have its id now."""
         self._end(self)
 
 
@@ -51,7 +54,7 @@ class JobsUnderWay:
         self._jobs: dict[str, JobUnderWay] = {}
 
     def begin(self, job_id: str, record: Record) -> JobUnderWay:
-        """A new job; Refusal (409) where one of that id is under way."""
+        """Return a new job; raise Refusal (409) where one of that id is under way."""
         if job_id in self._jobs:
             message = f"The job '{job_id}' is under way already; every job needs an id of its own."
             raise Refusal(409, "duplicate_job", message, param="job_id")
@@ -60,7 +63,7 @@ class JobsUnderWay:
         return job
 
     def cancel(self, job_id: str) -> None:
-        """End that job; Refusal (404) where there is none."""
+        """End that job; raise Refusal (404) where there is none."""
         if job_id not in self._jobs:
             message = f"No job '{job_id}' is under way here."
             raise Refusal(404, "job_not_found", message, param="job_id")

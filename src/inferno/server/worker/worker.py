@@ -48,13 +48,13 @@ class Worker:
         await deliver(self._settings.callback, msgspec.json.encode(message))
 
     def begin(self, job_id: str, record: Record) -> JobUnderWay:
-        """A new job; Refusal (409) where one of that id is under way."""
+        """Return a new job; raise Refusal (409) where one of that id is under way."""
         job = self._jobs.begin(job_id, record)
         record.on_end(lambda: self._note(job_id, record))
         return job
 
     def cancel(self, job_id: str) -> None:
-        """End that job; Refusal (404) where there is none."""
+        """End that job; raise Refusal (404) where there is none."""
         self._jobs.cancel(job_id)
 
     async def _first_stats(self) -> EngineStats:
@@ -76,7 +76,7 @@ class Worker:
 
 
 def worker_of(request: HttpRequest) -> Worker:
-    """The worker that this request came to."""
+    """Return the worker that this request came to."""
     worker = request.app.state.worker
     assert isinstance(worker, Worker)
     return worker
@@ -89,7 +89,7 @@ def _ready_message(
     paths: Sequence[str],
     listening_at: str,
 ) -> Ready:
-    """Return the message.
+    """Return the message that tells the fleet of this worker.
 
     paths           of the worker's routes.
     listening_at    the URL that others reach where nothing else was said.
