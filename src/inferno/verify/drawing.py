@@ -177,7 +177,7 @@ class _Check:
                 return
 
     def _more(self, seeds: Sequence[int], device: torch.device) -> list[int]:
-        """What the engine's sampler makes of the same logits with other seeds."""
+        """Return the tokens that the engine's sampler draws by the same logits with other seeds."""
         one = self.drawn
         sampler = Sampler(len(one.logits), device)
         rows = [

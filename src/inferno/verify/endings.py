@@ -20,7 +20,7 @@ _MOST_TOLD = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What the engine generated after so many prompt tokens, and why it gave up, if it did."""
+    """The new tokens that the engine generated after a prompt, and any error that ended them."""
 
     num_prompt: int
     new_ids: Sequence[int]

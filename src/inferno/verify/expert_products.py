@@ -34,7 +34,7 @@ def expert_measures(
     shares_TA: Tensor,
     activation: Activation,
 ) -> Iterator[Measure]:
-    """Of what experts hand to their second product, then of what comes of it.
+    """Yield the measures of the input of experts' second product, then of its output.
 
     The op does not tell the former, so it is run again with a second weight that changes nothing:
     PyTorch's is not, for its products may round otherwise when they are run again. Experts that no
@@ -109,7 +109,7 @@ class _Probe:
     device: torch.device
 
     def hidden(self, x_PE: Tensor, experts_P: Tensor) -> Tensor:
-        """What enters the second product: [P, F], as many columns at a time as outputs have."""
+        """Return the second product's input [P, F], read by as many columns as it has outputs."""
         num_experts, size, inner = self.module.down_proj.weight.shape
         parts = []
         for first in range(0, inner, size):

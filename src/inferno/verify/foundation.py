@@ -115,7 +115,7 @@ class Held:
 
 
 def _stored(source: str, weights: PlainWeights) -> Tensor | None:
-    """What a file holds; packed experts as others are stored, transposed."""
+    """Return a tensor of the files, or None; packed experts come unpacked and transposed."""
     if source in weights:
         return weights[source]
     if f"{source}_blocks" in weights:
@@ -159,7 +159,7 @@ def _waste(name: str, held: Held, kind: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What checkpoint 0 looks at.
+    """The facts that checkpoint 0 compares: config, weights, and the tokenizer's ids.
 
     encoded, expected_encoded  the fixed text's ids by us and by the oracle; None: no tokenizer.
     digests, expected_digests  SHA-256 of config and weights; those of a saved run, if there is one.

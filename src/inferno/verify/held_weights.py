@@ -61,7 +61,7 @@ class HeldWeights(PlainWeights):
 
 
 def becomes(source: str, quantize: str | None) -> str | None:
-    """What a matrix of the checkpoint should be quantized to, if anything; a router's is not.
+    """Return the type that a matrix of the checkpoint should be quantized to; None for a router.
 
     The embedding and the head are int8 always: no later layer mends a logit.
     """
@@ -78,13 +78,13 @@ def sources(parameter: str, fused: FusedSpec, weights: PlainWeights) -> Iterator
 
 
 def dtype_of(weight: Prepared | PreparedExperts) -> torch.dtype:
-    """What the values were rounded to before they were laid out for kernels."""
+    """Return the dtype that values were rounded to before they were laid out for kernels."""
     is_one = len(weight.shape) == 2
     return (cast(Prepared, weight) if is_one else cast(PreparedExperts, weight)[0]).dtype
 
 
 def values_of(weight: Prepared | PreparedExperts, dtype: torch.dtype) -> Tensor:
-    """What a weight that was laid out for kernels holds."""
+    """Return the values of a weight that was laid out for kernels, unpacked to a dtype."""
     if len(weight.shape) == 2:
         return cast(Prepared, weight).unpack(dtype)
     experts = cast(PreparedExperts, weight)

@@ -62,7 +62,7 @@ class Nearness:
     scale: float
 
     def best(self, suspects: Iterable[Suspect], *, is_wide: bool = False) -> str | None:
-        """The first suspect that is about as near as any, within the limits."""
+        """Return the words of the first suspect that is about as near as any, within the limits."""
         near = [
             (distance, suspect.words)
             for suspect in suspects
@@ -81,7 +81,9 @@ class Nearness:
         return found.relative_error if self._is_relative else found.max_error
 
     def _limit(self, suspect: Suspect, *, is_wide: bool) -> float:
-        """What rounding explains, and so much less than was found that it can't be by chance.
+        """Return the largest error that a suspect may leave and still be the cause.
+
+        Rounding must explain it, and it must be so much less than was found that chance can't.
 
         The wide one is but a share of what was found.
         """

@@ -116,7 +116,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A request in company, and alone."""
+    """A request's run in company, and its run alone."""
 
     text: Text
     ours: Seen
@@ -124,12 +124,12 @@ class Pair:
 
     @property
     def num_same(self) -> int:
-        """New tokens until they part."""
+        """Count the new tokens until the two runs part."""
         pairs = zip(self.ours.new_ids, self.theirs.new_ids, strict=False)
         return next((i for i, (a, b) in enumerate(pairs) if a != b), len(self.ours.new_ids))
 
     def states(self) -> Iterator[Compared]:
-        """What left the model, at positions whose past is the same."""
+        """Yield both runs' outputs of the model, at positions whose past is the same."""
         num_tokens = len(self.text.token_ids) + self.num_same
         for position, times in self.ours.states.items():
             if position < num_tokens and position in self.theirs.states:
@@ -138,7 +138,7 @@ class Pair:
                     yield None, row, state, self.theirs.states[position][0]
 
     def logits(self) -> Iterator[Compared]:
-        """What the sampler was given, as long as the tokens before are the same."""
+        """Yield both runs' logits of each new token, as long as the tokens before are the same."""
         pairs = zip(self.ours.logits, self.theirs.logits, strict=False)
         for token, (ours, theirs) in enumerate(pairs):
             if token <= self.num_same:
@@ -176,7 +176,7 @@ def _moved(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _owner(pair: Pair, token: int | None, together: Outcome, alone: Outcome, allowed: float) -> str:
-    """Whose logits or token a request got, where it is another's of the same step."""
+    """Name the request of the same step whose logits or token this one got; "" if unknown."""
     if token is None or token >= len(pair.ours.new_ids):
         return ""
     ours, new_id = pair.ours.logits[token], pair.ours.new_ids[token]

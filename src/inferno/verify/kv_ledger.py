@@ -1,4 +1,4 @@
-"""What a request wrote into the KV cache, and whether each step reads exactly that."""
+"""The ledger of what a request writes into the KV cache, and of whether steps read just that."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _OUTPUTS_AT_A_TIME = 4096
 
 
 class Rounds(Enum):
-    """What a kernel makes of the inputs of a product, by what the weight is packed in."""
+    """The ways in which a kernel rounds the inputs of a product; the weight's packing decides."""
 
     NOTHING = auto()
     TO_INT8 = auto()  # groups of 32, each with the scale of its largest value
@@ -47,15 +47,15 @@ class Near:
 
     @classmethod
     def exactly(cls, value: Tensor) -> Near:
-        """Where nothing was rounded."""
+        """Take values as they are, for nothing was rounded."""
         return cls(value.double(), torch.zeros_like(value, dtype=torch.float64))
 
     def columns(self, columns: slice) -> Near:
-        """Some of them."""
+        """Return some of the columns."""
         return Near(self.value[:, columns], self.radius[:, columns])
 
     def rows(self, rows: slice | Tensor) -> Near:
-        """Some of them."""
+        """Return some of the rows."""
         return Near(self.value[rows], self.radius[rows])
 
     def summed(self, shares_TA: Tensor) -> Near:
@@ -69,7 +69,7 @@ class Near:
 
 
 def rounded(x: Near, dtype: torch.dtype) -> Near:
-    """What is written in a dtype: the same number unless two are within reach."""
+    """Round values to a dtype: each becomes one number, unless several are within its reach."""
     if dtype.itemsize > 2:
         return x  # float32's rounding is counted with the sums'
     low, high = ((x.value + side * x.radius).to(dtype).double() for side in (-1, 1))
@@ -154,7 +154,7 @@ def _parts(weight_OI: Tensor, bias_O: Tensor | None) -> list[tuple[Tensor, Tenso
 
 
 def _up(x: Tensor) -> Tensor:
-    """What float32 added up, and what it may have lost."""
+    """Widen a bound that was added up in float32 by more than the sum's rounding may have lost."""
     return 1.01 * x
 
 
