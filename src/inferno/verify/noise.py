@@ -1,4 +1,4 @@
-"""What rounding alone does to each tensor, measured on the plain forward pass."""
+"""The noise of each tensor: the error of rounding alone, measured on the plain forward pass."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Plain:
     over_held: bool
 
     def weights(self, dtype: torch.dtype, *, held: bool) -> PlainWeights:
-        """Those of the checkpoint's files, or what quantizing left of them in the engine."""
+        """Return the weights of the files, or, if `held`, what quantizing left of them."""
         case = self.case
         if not held or case.quantize is None:
             return PlainWeights(case.checkpoint, dtype)
@@ -51,18 +51,18 @@ class Plain:
         return HeldWeights(case.checkpoint, dtype, model=model, fused=case.fused, quantize=quantize)
 
     def exact(self, dtype: torch.dtype) -> ReferenceOracle:
-        """Who rounds nothing."""
+        """Return the plain forward pass that rounds nothing but what its dtype does."""
         return self._oracle(self.weights(dtype, held=self.over_held), EXACT)
 
     def rounded(self, dtype: torch.dtype, nudge: int | None = None) -> ReferenceOracle:
-        """Who rounds as the engine does."""
+        """Return the plain forward pass that rounds as the engine's kernels do."""
         return self._oracle(self.weights(dtype, held=True), self.rounding, nudge)
 
     def taps(self, oracle: ReferenceOracle) -> Taps:
         return oracle.taps(self.observed.token_ids, self.layers, self.choices)
 
     def noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
-        """What is lost at a precision, by tensor."""
+        """Measure each tensor's rounding error, between a rounded forward pass and an exact one."""
         turned = [turned_by_oracle(rounded, exact, layer) for layer in self.layers]
         exact = {**exact, **{name: x for taps in turned for name, x in taps.items()}}
         return {
@@ -86,7 +86,7 @@ class Plain:
 def plain_of(
     case: Case, oracle: Oracle, observed: Observed, layers: Sequence[int], choices: Choices
 ) -> Plain:
-    """What else is run on the engine's kernels may round to int8 as well."""
+    """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
     rounding = Rounding(
         mxfp4=is_engine or _has_packed_weights(observed.model),

@@ -1,4 +1,4 @@
-"""What a recorded run has in it, as the tensors that `taps` names."""
+"""The observer of a recorded run, which gathers the tensors that `taps` names."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class PlainLayer:
 
 
 def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
-    """Of positions from 0 on, no coarser than float32."""
+    """Return cosines and sines of positions from 0 on, in float32 at least."""
     return plain_cos_sin(config, torch.arange(len(x_TE)), dtype=wide(x_TE).dtype)
 
 

@@ -165,7 +165,7 @@ class TransformersOracle:
     def _attend(
         self, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **how: Any
     ) -> tuple[Tensor, Tensor]:
-        """What the model's own eager attention is given: q, k, v are [1, heads, T, D]."""
+        """Keep attention's inputs, then call the model's own; q, k, v are [1, heads, T, D]."""
         if module.layer_idx in self._layers:
             self._keep_attention(module, q, k, v, mask, how["scaling"])
         eager: Callable[..., tuple[Tensor, Tensor]]

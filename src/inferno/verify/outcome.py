@@ -1,4 +1,4 @@
-"""What verification found: plain data that a table or JSON is made of."""
+"""The outcome of verification: plain data that a table or JSON is made of."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Measure:
 
     @property
     def words(self) -> str:
-        """What is wrong with a tensor that failed."""
+        """Describe why a tensor failed: its problem, or its error and the allowed one."""
         if self.problem:
             return self.problem
         if self.is_far:
@@ -95,7 +95,7 @@ class Row:
 
     @property
     def what(self) -> str:
-        """What is wrong with a checkpoint that failed."""
+        """Describe why a checkpoint failed: a problem, or the tensor or product that is off."""
         if self.problems:
             return self.problems[0]
         assert self.shown is not None, "a row without problems fails by a measure"
@@ -106,7 +106,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is known of the first failure.
+    """The diagnosis of the first failure; empty where nothing failed.
 
     where   at which positions and heads its tensor is wrong.
     cause   the mistake that was tried, and gave what the engine has.
@@ -148,7 +148,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What came of it, in words that need no table."""
+        """Return the verdict, PASS or FAIL, in sentences that need no table."""
         failed, total = self.first_failure, self.num_checkpoints
         if failed is None:
             return (

@@ -33,7 +33,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainConfig:
-    """What the plain forward pass needs to know; what tensors tell (biases, norms) is not here.
+    """The settings of the plain forward pass, but for those that tensors tell (biases, norms).
 
     windows  of each layer: how many positions a token sees, itself included; None: all.
     rope     the section that describes the rotation, rope_theta included.

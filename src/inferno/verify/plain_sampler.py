@@ -22,7 +22,7 @@ Logits = NDArray[np.float32]
 
 
 class Asked(Protocol):
-    """What a request asks of its tokens; see SamplingParams."""
+    """The sampling parameters of a request, as in SamplingParams."""
 
     @property
     def temperature(self) -> float: ...

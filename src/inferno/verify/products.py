@@ -133,7 +133,7 @@ def _gated(judge: Judge, where: str, x: Tensor, y: Tensor) -> Iterator[Measure]:
 
 
 def _multiplied(judge: Judge, where: str, x: Tensor, out: torch.dtype) -> Iterator[Near]:
-    """What is due, by each kernel that it may be."""
+    """Yield the result that is due, once for each kernel that may have computed the product."""
     weight = judge.weight(where)
     held, bias = values(weight), judge.bias(where, weight)
     for kernel in judge.kernels(where, weight, out):

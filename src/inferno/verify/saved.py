@@ -1,4 +1,4 @@
-"""What was observed, in a file: one machine writes it, another compares itself with it.
+"""A saved run in a file: one machine writes it, another compares itself with it.
 
 The file is safetensors with its facts as metadata, so the loader that trusts nothing reads it.
 """
@@ -29,7 +29,7 @@ _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a file says about itself.
+    """The facts of a saved run, which its file holds as metadata.
 
     versions  of inferno and PyTorch; config, weights: SHA-256 of what was loaded.
     quantize  int8, int4 or none.

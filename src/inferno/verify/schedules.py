@@ -35,7 +35,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who runs, and with how much room; is_cached: the first one's prefix is."""
+    """The requests that run together, and their room; `is_cached`: a prefix is cached before."""
 
     texts: tuple[Text, ...]
     tokens_per_step: int
@@ -51,7 +51,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Seen:
-    """What became of a request.
+    """The record of one request's run.
 
     states  by position, each time it was computed: what left the model.
     logits  by new token: what the sampler was given for it.
@@ -107,7 +107,7 @@ def run_alone(options: EngineOptions, texts: Sequence[Text]) -> Outcome:
 
 
 def run_together(options: EngineOptions, schedule: Schedule) -> Outcome:
-    """All of a schedule's texts at once."""
+    """Run all of a schedule's texts at once."""
     engine = _build(options, schedule.tokens_per_step, schedule.num_blocks, prefix_cache=True)
     if schedule.is_cached:
         subject = next(text for text in schedule.texts if not text.is_drawn)
@@ -165,7 +165,7 @@ class _Watcher:
         self._num_steps += 1
 
     def see_states(self, rows_N: Tensor | None, hidden: Tensor) -> None:
-        """What leaves the model has a row for each token of each chunk, or for those in rows_N."""
+        """Keep the model's output rows: one for each token of each chunk, or those in rows_N."""
         states = iter(hidden.detach().to("cpu", copy=True))
         wanted = None if rows_N is None else set(rows_N.tolist())
         row = 0

@@ -1,4 +1,4 @@
-"""What a mistake is, and the evidence that it is sought in."""
+"""Suspected mistakes, and the evidence in which they are sought."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the engine computed, what the oracle did, and the checkpoint in float32.
+    """The engine's tensors, the oracle's, and the checkpoint in float32, as evidence of a mistake.
 
     layers             whose insides are known.
     num_prompt, chunk  how many tokens were computed in chunks of how many; others one by one.

@@ -32,7 +32,7 @@ def any_suspects(name: str, found: Tensor, expected: Tensor, evidence: Evidence)
 
 
 def _axes(name: str) -> Iterator[tuple[str, int]]:
-    """What lies along the axes of a tensor."""
+    """Yield the name and the index of each axis along which a tensor's values may be mixed up."""
     if name in ("sinks", "scores"):
         yield "head", 0
         return
@@ -54,7 +54,7 @@ def _items(x: Tensor, axis: int) -> Tensor:
 
 
 def _owners(found: Tensor, expected: Tensor) -> list[int]:
-    """Whose values each item holds, itself where that is not clear; [] where all hold their own."""
+    """Return the item whose values each one holds, itself if unclear; [] if all hold their own."""
     distances = torch.cdist(found, expected)
     nearest = distances.argmin(1)
     own = torch.arange(len(found))

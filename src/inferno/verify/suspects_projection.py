@@ -42,7 +42,7 @@ def _angles(_: str, __: int, evidence: Evidence) -> Suspects:
 
 
 def _seen_theta(found: Tensor) -> float:
-    """What theta gives the slowest pair's angle at position 1, were it not scaled."""
+    """Return the theta that gives the slowest pair's angle at position 1, were it not scaled."""
     pairs = found.shape[1] // 2
     if len(found) < 2 or pairs < 2:
         return 1.0

@@ -1,4 +1,4 @@
-"""What it means that a tensor was not seen, or not at every position, in words."""
+"""Words for why a tensor was not seen at all, or not at every position."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
 
 
 def evidence_of(case: Case, watched: Watched) -> Evidence:
-    """What a mistake is sought in."""
+    """Gather the evidence in which a mistake is sought: tensors, weights and tokens of the run."""
     return Evidence(
         found=watched.found,
         expected=watched.expected,
