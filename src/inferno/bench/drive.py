@@ -16,7 +16,7 @@ Tell = Callable[[str], None]
 
 
 async def drive(load: Load, tell: Tell) -> Driven:
-    """What came of every request, after one that warms up and is not counted.
+    """Run the load and return every request's result, after a warm-up that is not counted.
 
     Raises InvalidRequest where the first one fails.
     """

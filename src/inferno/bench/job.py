@@ -1,4 +1,4 @@
-"""What is measured, and what was found: plain data that two processes exchange as JSON."""
+"""A benchmark's job and its findings: plain data that two processes exchange as JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What was measured: a model as it lay in memory, and what computed with it.
+    """The subject of a benchmark: a model as it lay in memory, and what computed with it.
 
     weights  how they are stored, in words.
     """
@@ -62,7 +62,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a run can't do without: see costs.py for what counts."""
+    """The least operations and bytes that a run needs; costs.py says what counts."""
 
     prefill_operations: float
     decode_operations: float
@@ -71,7 +71,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What this machine did at its best: bytes read, and operations of `arithmetic`, a second."""
+    """The speeds of this machine at its best, a second: bytes read, operations of `arithmetic`."""
 
     bandwidth: float
     peak: float

@@ -1,4 +1,4 @@
-"""What this machine's memory and arithmetic do at their best, through PyTorch.
+"""The limits of this machine's memory and arithmetic, measured through PyTorch.
 
 Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
 """

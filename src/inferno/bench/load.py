@@ -1,4 +1,4 @@
-"""What a server is asked under load, and what its client saw: plain data."""
+"""The load that a server is put under, and what its client saw: plain data."""
 
 from __future__ import annotations
 

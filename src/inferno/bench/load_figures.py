@@ -1,4 +1,4 @@
-"""What a load's requests come to: rates, percentiles, and how many were good."""
+"""The figures of a load: rates, percentiles, and how many requests were good."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFigures:
-    """Of the requests that succeeded; rates are over the time from the first to the last.
+    """The figures of requests that succeeded; rates are over the time from the first to the last.
 
     good_requests   those within the bounds that were given; None where none was.
     between_tokens  from one event with text to the next, of all requests.
