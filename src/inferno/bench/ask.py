@@ -85,7 +85,7 @@ async def _read(answer: Answer, seen: _Seen) -> str | None:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event; OpenAI's have one line of it."""
+    """Yield the data of each event; OpenAI's have one line of it."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

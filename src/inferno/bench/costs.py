@@ -112,7 +112,7 @@ def _experts(model: CausalLM) -> list[nn.Module]:
 
 
 def _count(module: nn.Module) -> int:
-    """Parameters as the model's authors count them: packed ones by their values, without scales."""
+    """Count parameters as the model's authors do: packed ones by their values, without scales."""
     return sum(
         parameter.numel() * (_MXFP4_VALUES if name.endswith("blocks") else 1)
         for name, parameter in module.named_parameters()

@@ -42,14 +42,14 @@ class _Driver:
         self._tell = tell
 
     async def keep_open(self) -> None:
-        """A fixed number of requests at any time."""
+        """Keep a fixed number of requests open at any time."""
         waiting = bodies(self._load)
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._load.concurrency, self._load.num_requests)):
                 group.create_task(self._ask_each(waiting))
 
     async def let_arrive(self) -> None:
-        """Requests begin whether or not others have ended."""
+        """Begin requests at random moments, whether or not others have ended."""
         assert self._load.request_rate is not None
         gaps = Random(self._load.seed)
         due = time.perf_counter()

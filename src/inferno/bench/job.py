@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """Which of the two measurements."""
+    """The kind of a measurement: latency of one request, or throughput of many."""
 
     LATENCY = "latency"  # one request at a time
     THROUGHPUT = "throughput"  # all requests at once
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One measurement: requests of random token ids, all of equal length.
+    """A measurement: requests of random token ids, all of equal length.
 
     model         the model's folder.
     options       the keyword arguments of LLM.
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One pass over all requests, in seconds: to the first token (of one request), and in all."""
+    """A pass over all requests, in seconds: to the first token (of one request), and in all."""
 
     first_token: float
     total: float
@@ -80,7 +80,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """All that came of a job; cold_start: seconds from starting a process to its first token."""
+    """The findings of a job; cold_start: seconds from starting a process to its first token."""
 
     cold_start: float
     runs: tuple[Run, ...]

@@ -51,7 +51,7 @@ class LoadFigures:
 
 
 def figures(load: Load, driven: Driven) -> LoadFigures:
-    """All of them."""
+    """Compute all figures of a load from its requests."""
     done = [each for each in driven.asked if each.problem is None]
     failed = Counter(each.problem for each in driven.asked if each.problem is not None)
     begun = min(each.begun for each in driven.asked)
@@ -105,7 +105,7 @@ def _spread(values: list[float]) -> Spread | None:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest of the ordered values, as most tools do it."""
+    """Interpolate between the two nearest of the ordered values, as most tools do."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

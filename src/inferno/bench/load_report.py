@@ -20,7 +20,7 @@ _BUSY_CLIENT = 0.5  # of a core: from here on it may be the client that is slow
 
 
 def as_json(load: Load, driven: Driven, found: LoadFigures, base_url: str) -> dict[str, Any]:
-    """Everything, in values that JSON has; times in seconds."""
+    """Return load and figures in values that JSON has; times in seconds."""
     begun = min(each.begun for each in driven.asked)
     return {
         "bench": "serve",

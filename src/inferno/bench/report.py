@@ -18,7 +18,7 @@ Figures = dict[str, float]
 
 
 def figures(job: Job, found: Found) -> Figures:
-    """Medians of the runs, in seconds and tokens a second, and the shares of the limits reached."""
+    """Compute medians of the runs, in seconds and tokens a second, and shares of the limits."""
     return (_latency if job.kind is Kind.LATENCY else _throughput)(job, found)
 
 
@@ -54,7 +54,7 @@ def _throughput(job: Job, found: Found) -> Figures:
 
 
 def as_json(job: Job, found: Found, model: str) -> dict[str, Any]:
-    """Everything, in values that JSON has; `model` is the name that was given."""
+    """Return all facts in values that JSON has; `model` is the name that was given."""
     return {
         "bench": job.kind.value,
         "model": model,
