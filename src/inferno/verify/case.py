@@ -28,7 +28,7 @@ _USUAL_LAYERS = (0, 1, -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Everything about the model that does not depend on who runs it."""
+    """The facts of a verified model that do not depend on who runs it."""
 
     options: VerifyOptions
     tell: Tell

@@ -241,7 +241,7 @@ def _measure(
 
 
 def _has_norm(found: Taps, expected: Taps, layer: int, name: str) -> bool:
-    """Whether heads are normalized before they are rotated, by the engine or by the oracle."""
+    """Return whether heads are normalized before they rotate, by the engine or the oracle."""
     before, after = at(layer, _NORMED[name]), at(layer, name)
     both = [taps for taps in (found, expected) if {before, after} <= taps.keys()]
     return any(not torch.equal(taps[before], taps[after]) for taps in both)

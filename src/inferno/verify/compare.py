@@ -50,7 +50,7 @@ class Tolerances:
 
     @property
     def is_coarse(self) -> bool:
-        """Tell whether tensors are judged as a whole too: sharper by far, as roundings average."""
+        """Return whether a tensor is judged as a whole too: sharper, as roundings average."""
         return self.dtype.itemsize == 2 or self.is_quantized
 
     def of(self, name: str, expected: Tensor, depth: int) -> float:

@@ -54,7 +54,7 @@ def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) 
 
 
 def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
-    """Tell whether both sides have every tensor that a mistake is sought with."""
+    """Return whether both sides have every tensor that a mistake is sought with."""
     layer = shown.tap.rpartition(".")[0]
     if shown.tap not in evidence.found or shown.tap not in evidence.expected:
         return False

@@ -45,7 +45,7 @@ class HeldWeights(PlainWeights):
         return self.read([name])[name]
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Several tensors; what a model holds as one is unpacked once."""
+        """Read several tensors by name; what a model holds as one is unpacked once."""
         unpacked: dict[str, Tensor] = {}
         result = {}
         for name in names:
@@ -71,7 +71,7 @@ def becomes(source: str, quantize: str | None) -> str | None:
 
 
 def sources(parameter: str, fused: FusedSpec, weights: PlainWeights) -> Iterator[Piece]:
-    """The tensors of the checkpoint that a parameter is made of."""
+    """Yield the tensors of the checkpoint that a parameter is made of."""
     for piece in find_pieces(parameter, fused):
         is_elsewhere = piece.name == _EMBEDDING and _EMBEDDING not in weights
         yield replace(piece, name=_HEAD) if is_elsewhere else piece  # as tied ones may be
@@ -92,7 +92,7 @@ def values_of(weight: Prepared | PreparedExperts, dtype: torch.dtype) -> Tensor:
 
 
 def steps_of(weight: Prepared | PreparedExperts) -> Tensor | None:
-    """How far apart the values lie that each could take; None where none was quantized."""
+    """Return how far apart the values lie that each could take; None if none was quantized."""
     if len(weight.shape) == 2:
         return cast(Prepared, weight).steps()
     experts = cast(PreparedExperts, weight)

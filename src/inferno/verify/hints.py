@@ -30,7 +30,7 @@ _TABLES: tuple[Table, ...] = (PROJECTION, ATTENTION, EXPERTS, LAYER)
 
 
 def find_cause(failed: Measure, evidence: Evidence) -> str | None:
-    """The mistake that explains a tensor that failed, or None.
+    """Return the mistake that explains a tensor that failed, or None.
 
     Mistakes that the tensor is known for go first, then those that any may suffer, then the former
     at the positions and heads that are wrong only. What explains it no better than a mistake may
@@ -51,7 +51,7 @@ def find_cause(failed: Measure, evidence: Evidence) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """How near suspects are to what was found, and how near they must be.
+    """The measure of how near suspects are to what was found, and how near they must be.
 
     In 16 bits the relative error is compared, which roundings spoil least; else the largest one.
     scale  the expected tensor's largest value, by which rounding goes.
@@ -99,7 +99,7 @@ class Nearness:
 
 
 def _named(tap: str, evidence: Evidence) -> Suspects:
-    """Mistakes that this tensor is known for."""
+    """Yield the mistakes that this tensor is known for."""
     layer, _, name = tap.rpartition(".")
     for table in _TABLES:
         if name in table:
@@ -107,7 +107,7 @@ def _named(tap: str, evidence: Evidence) -> Suspects:
 
 
 def _in_part(suspects: Iterable[Suspect], failed: Measure, evidence: Evidence) -> Suspects:
-    """The same mistakes where the tensor is wrong, and the expected values elsewhere."""
+    """Yield the same mistakes where the tensor is wrong, with expected values elsewhere."""
     expected = evidence.expected[failed.tap].float()
     if failed.tap.endswith("sinks"):
         return

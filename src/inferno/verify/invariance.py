@@ -66,7 +66,7 @@ def invariance_row(
 
 @dataclass(slots=True)
 class Found:
-    """Everything that schedules showed so far, about states and about logits."""
+    """The findings of all schedules so far, about states and about logits."""
 
     allowed: Mapping[str, float]
     problems: list[str] = field(default_factory=list)
@@ -145,7 +145,7 @@ class Pair:
                 yield token, f"what new token {token} is chosen by", ours, theirs
 
     def odd_samples(self) -> Iterator[Problem]:
-        """Greedy tokens that are not the likeliest by what the sampler was given."""
+        """Yield greedy tokens that are not the likeliest by what the sampler was given."""
         if not self.text.is_drawn:
             pairs = zip(self.ours.new_ids, self.ours.logits, strict=False)
             for i, (token, row) in enumerate(pairs):
@@ -153,7 +153,7 @@ class Pair:
                     yield i, f"new token {i} is {token}, not the likeliest by its own logits"
 
     def other_tokens(self, allowed: float) -> Iterator[Problem]:
-        """The token at which they part, unless rounding explains it."""
+        """Yield the token at which both runs part, unless rounding explains it."""
         i = self.num_same
         if i == len(self.theirs.new_ids):
             return
@@ -170,7 +170,7 @@ class Pair:
 
 
 def _moved(ours: Tensor, theirs: Tensor) -> float:
-    """How much probability lies elsewhere."""
+    """Return how much probability lies elsewhere: half the sum of the differences."""
     ours, theirs = (logits.double().softmax(-1) for logits in (ours, theirs))
     return float((ours - theirs).abs().sum() / 2)
 

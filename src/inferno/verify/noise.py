@@ -102,7 +102,7 @@ def _kv_dtype(case: Case, observed: Observed) -> torch.dtype:
 
 
 def _has_same_weights(case: Case, oracle: Oracle) -> bool:
-    """Whether the quantized weights are those of what is compared with."""
+    """Return whether the oracle computes with the same quantized weights."""
     if case.quantize is None:
         return False
     if isinstance(oracle, SavedOracle):
@@ -111,7 +111,7 @@ def _has_same_weights(case: Case, oracle: Oracle) -> bool:
 
 
 def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Tolerances, Taps]:
-    """By the coarser of both dtypes; anything coarser than float32 is measured.
+    """Return tolerances by the coarser of both dtypes; what is coarser than float32 is measured.
 
     With the rounded run that was measured, empty where none was.
     """
@@ -134,7 +134,7 @@ def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Toleran
 
 
 def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
-    """Rounding measured once more: only a failure is worth the time.
+    """Measure rounding once more: only a failure is worth the time.
 
     Of float32 against float64. Where it is coarser, from other beginnings, for one run may by
     chance err little where another errs much; they err more for being nudged, so a share counts.
@@ -155,7 +155,7 @@ def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
 
 
 def _most(known: Noise, others: Sequence[Noise]) -> Noise:
-    """The largest, of the others by a share; what no rounding reaches stays exact."""
+    """Return the largest noise, of others by a share; what no rounding reaches stays exact."""
     if not known.largest:
         return known
     return Noise(
@@ -165,7 +165,7 @@ def _most(known: Noise, others: Sequence[Noise]) -> Noise:
 
 
 def _has_packed_weights(model: nn.Module) -> bool:
-    """Whether kernels hold weights in so few bits that they round to int8 what meets them."""
+    """Return whether weights have so few bits that kernels round their inputs to int8."""
     return any(
         weight.num_bytes < _FEW_BYTES * weight.shape.numel()
         for _, weight in prepared_weights(model)

@@ -68,7 +68,7 @@ class VerifyOptions:
 
     @property
     def saved_oracle(self) -> Path | None:
-        """The file to compare with, if it is one."""
+        """Return the path of the saved run to compare with, or None."""
         return None if self.against in ORACLES else Path(self.against)
 
 

@@ -58,7 +58,7 @@ class PlainConfig:
 
 
 def read_plain_config(config: Mapping[str, Any]) -> PlainConfig:
-    """The engine has accepted this config, so what is read here is there and sound."""
+    """Read a config that the engine has accepted, so what is read is there and sound."""
     architecture = next(name for name in config["architectures"] if name in _DEFAULTS)
     values = {**_DEFAULTS[architecture], **_present(config)}
     heads = values["num_attention_heads"]

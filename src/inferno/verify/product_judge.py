@@ -25,7 +25,7 @@ EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """All that products are judged by.
+    """The model, files and limits by which products are judged.
 
     weights   the checkpoint's files.
     quantize  what the engine made of them; dtype: what it computes with.
@@ -109,7 +109,7 @@ class Judge:
         return whole.to(self.dtype).float()
 
     def measure(self, name: str, found: Tensor, due: Near) -> Measure:
-        """The value that is off by most of what is allowed speaks for all."""
+        """Measure a product by the value that is off by most of what is allowed."""
         errors, allowed = self._errors(found, due)
         wrong = errors > allowed
         shares = torch.where(errors > 0, errors / allowed, 0.0)
@@ -128,7 +128,7 @@ class Judge:
         )
 
     def num_wrong(self, found: Tensor, due: Near) -> int:
-        """How many values are off by more than is allowed."""
+        """Count the values that are off by more than is allowed."""
         errors, allowed = self._errors(found, due)
         return int((errors > allowed).sum())
 
@@ -139,7 +139,7 @@ class Judge:
         return owned
 
     def _errors(self, found: Tensor, due: Near) -> tuple[Tensor, Tensor]:
-        """How far off values are, and may be; what follows from no number is never wrong."""
+        """Return how far off values are, and may be; what follows no number is never wrong."""
         allowed = due.radius
         if self.relative is not None:
             allowed = torch.full_like(allowed, self.relative * largest(due.value))

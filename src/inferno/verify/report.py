@@ -85,7 +85,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
 
 
 def _table(report: Report, width: int) -> Iterator[Text]:
-    """Rows by section; what fails after the first failure usually fails because of it."""
+    """Format rows by section; what fails after the first failure usually fails by it."""
     section = ""
     for row in _shown(report):
         if _section(row) != section:

@@ -50,7 +50,7 @@ def verify(options: VerifyOptions, tell: Tell) -> Report:
 
 
 def _unseen_layer(rows: Sequence[Row]) -> int | None:
-    """The layer that fails first, where nobody looked into it: it is worth another run."""
+    """Return the layer that fails first, if nobody looked into it: it is worth another run."""
     failed = next((row for row in rows if not row.passed), None)
     if failed is None or failed.number != "7":
         return None

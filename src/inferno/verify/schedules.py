@@ -70,7 +70,7 @@ Outcome = dict[str, Seen]
 
 
 def draw_texts(rng: random.Random, prompt: Sequence[int], max_model_len: int) -> tuple[Text, ...]:
-    """The prompt, and others that share parts of it, so that they hit and fill the prefix cache."""
+    """Return the prompt, and texts that share parts of it: they hit and fill the prefix cache."""
     most = max(1, max_model_len - NUM_NEW)
     texts = [Text("the prompt", tuple(prompt))]
     for number in range(1, _NUM_MATES + 1):
@@ -82,7 +82,7 @@ def draw_texts(rng: random.Random, prompt: Sequence[int], max_model_len: int) ->
 
 
 def draw_schedule(rng: random.Random, texts: Sequence[Text], num_groups: int) -> Schedule:
-    """The first text in random company."""
+    """Draw a schedule of the first text in random company."""
     subject, *others = texts
     chosen = [subject, *rng.sample(others, rng.randint(0, len(others)))]
     rng.shuffle(chosen)
@@ -97,7 +97,7 @@ def draw_schedule(rng: random.Random, texts: Sequence[Text], num_groups: int) ->
 
 
 def run_alone(options: EngineOptions, texts: Sequence[Text]) -> Outcome:
-    """Each text by itself, its prompt in one chunk, nothing cached."""
+    """Run each text by itself, its prompt in one chunk, nothing cached."""
     longest = max(len(text.token_ids) for text in texts)
     engine = _build(options, longest, None, prefix_cache=False)
     outcome: Outcome = {}
@@ -153,7 +153,7 @@ def _request(text: Text) -> Request:
 
 
 class _Watcher:
-    """Follows a run from outside: which rows are whose is told by the plan, not by who runs it."""
+    """A watcher that learns from the plan, not from the executor, which rows are whose."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -177,7 +177,7 @@ class _Watcher:
                 row += 1
 
     def see_sampling(self, logits: Tensor) -> None:
-        """The sampler is given a row for each chunk that ends in a new token."""
+        """Keep the sampler's logits, one row for each chunk that ends in a new token."""
         closing = [chunk for chunk in self._chunks if chunk.wants_token]
         for chunk, logits_V in zip(closing, logits.detach().float().cpu().clone(), strict=True):
             seen = self._outcome[chunk.request_id]
