@@ -50,12 +50,15 @@ class ModelCosts:
         return _OPERATIONS * (used * num_tokens + self.head_parameters * num_drawn)
 
     def weight_bytes(self, num_requests: int) -> float:
-        """Read by a step of one token each: of experts those that are chosen, if by chance."""
+        """Count the bytes of weights that a step of one token for each request reads.
+
+        As many experts are read as are chosen on average, if each choice is by chance.
+        """
         chosen = 1 - (1 - self.expert_share) ** num_requests
         return self.shared_bytes + self.head_bytes + chosen * self.expert_bytes
 
     def kv_bytes(self, context_len: int) -> int:
-        """Read for one token that has so many tokens before it and itself."""
+        """Count the bytes of keys and values that a token reads, of `context_len` with itself."""
         layer_bytes = self.layout.block_bytes // self.layout.num_storages
         seen = (min(context_len, window or context_len) for window in self.layout.windows)
         return sum(seen) * layer_bytes

@@ -109,7 +109,7 @@ def layer_rows(
 
 
 def _products_of(layer: int, products: Products, number: str | None) -> Iterator[Measure]:
-    """Yield the measures of a layer's products that a checkpoint is about; None: of all of them."""
+    """Yield the measures of a layer's products, of one checkpoint or, if None, of all."""
     for where, measures in products.items():
         owner = "model.layers.0." if where == EMBEDDING else where
         is_of_layer = owner.startswith(f"model.layers.{layer}.")

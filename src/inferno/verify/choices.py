@@ -31,7 +31,7 @@ def choice_problem(found: Taps, expected: Taps, layer: int, tolerances: Toleranc
 
 
 def passed_over(chosen: Tensor, logits: Tensor, allowed: float) -> str:
-    """Describe the first token whose experts are worse by the oracle's logits than others.
+    """Describe the first token that uses an expert though it leaves out a better one; else "".
 
     A gap between logits that rounding explains does not count.
     """

@@ -1,4 +1,4 @@
-"""How far a tensor is from what was expected, and how far it may be."""
+"""The errors of a tensor against what was expected, and the errors that it may have."""
 
 from __future__ import annotations
 

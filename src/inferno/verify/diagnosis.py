@@ -64,7 +64,7 @@ def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
 
 
 def _turned(shown: Measure, evidence: Evidence) -> Evidence:
-    """Expect of rotated q and k the engine's own, as the oracle's angles turn them."""
+    """Replace the expected rotated q and k by the engine's own, turned by the oracle's angles."""
     layer, _, name = shown.tap.rpartition(".")
     if name not in ("q_rot", "k_rot"):
         return evidence
@@ -87,7 +87,7 @@ def _without_following(shown: Measure, evidence: Evidence) -> tuple[Measure, Evi
 
 
 def _beyond_window(shown: Measure, evidence: Evidence) -> str | None:
-    """Describe keys that attention reads outside its window, as the cause of stale keys or values.
+    """Describe how attention's mask differs, where cached keys or values are wrong; else None.
 
     Blocks that a window has left are soon others', so whoever reads them finds other values.
     """

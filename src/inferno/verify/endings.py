@@ -155,7 +155,7 @@ def _text_findings(
 
 
 def _sampling_problems(new_ids: Sequence[int], logits: Tensor, first: int) -> list[str]:
-    """Describe the first greedy token that hasn't the largest of the engine's own logits."""
+    """Describe the first greedy token that is not the likeliest by the engine's own logits."""
     for i, token in enumerate(new_ids):
         row, before = logits[first + i], logits[max(first + i - 1, 0)]
         if row[token] < row.max():

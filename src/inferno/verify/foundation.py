@@ -74,7 +74,7 @@ def config_problems(config: DecoderConfig, plain: PlainConfig) -> list[str]:
 def weight_problems(
     model: nn.Module, weights: PlainWeights, fused: FusedSpec, quantize: str | None, tell: Tell
 ) -> list[str]:
-    """Yield parameters that don't hold, bit for bit, what the files say, rounded to their type.
+    """List parameters that don't hold, bit for bit, what the files say, rounded to their type.
 
     Quantized ones hold it but for half a step. Which tensor belongs where is taken from the model's
     file: if it is mistaken in that, later checkpoints tell.

@@ -83,9 +83,8 @@ class Nearness:
     def _limit(self, suspect: Suspect, *, is_wide: bool) -> float:
         """Return the largest error that a suspect may leave and still be the cause.
 
-        Rounding must explain it, and it must be so much less than was found that chance can't.
-
-        The wide one is but a share of what was found.
+        The narrow limit is what rounding explains, and so far below the error found that it can't
+        be by chance. The wide limit may also be a share of the error found.
         """
         growth = largest(suspect.expected) / self.scale if self.scale else 1.0
         if self._is_relative:

@@ -111,9 +111,9 @@ def _has_same_weights(case: Case, oracle: Oracle) -> bool:
 
 
 def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Tolerances, Taps]:
-    """Return tolerances by the coarser of both dtypes; what is coarser than float32 is measured.
+    """Return tolerances by the coarser dtype, with measured noise where more than float32 rounds.
 
-    With the rounded run that was measured, empty where none was.
+    The second result is the rounded run that was measured, empty where none was.
     """
     dtype = plain.observed.dtype
     theirs = getattr(torch, oracle.facts.dtype) if isinstance(oracle, SavedOracle) else dtype
@@ -136,8 +136,9 @@ def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Toleran
 def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
     """Measure rounding once more: only a failure is worth the time.
 
-    Of float32 against float64. Where it is coarser, from other beginnings, for one run may by
-    chance err little where another errs much; they err more for being nudged, so a share counts.
+    In float32 it is measured against float64. Where the dtype is coarser, it is measured from
+    other beginnings, for one run may by chance err little where another errs much; they err more
+    for being nudged, so a share counts.
     """
     if tolerances.relative is not None:
         return tolerances

@@ -205,7 +205,7 @@ def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
 
 
 def _nudged(x_TE: Tensor, unit: float, seed: int) -> Tensor:
-    """Each value moved by so large a part of it, up or down."""
+    """Move each value by so large a part of it, up or down."""
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(2, x_TE.shape, generator=generator) * 2 - 1
     return x_TE * (1 + unit * signs).to(x_TE.dtype)

@@ -43,7 +43,7 @@ class Measure:
 
     @property
     def severity(self) -> float:
-        """Return how much of the tolerances is used up; above 1 is too much."""
+        """Return the share of the tolerances that is used up; above 1 it has failed."""
         if self.max_error == 0:
             return 0.0
         share = self.max_error / self.tolerance if self.tolerance else math.inf

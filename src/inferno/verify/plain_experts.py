@@ -142,7 +142,7 @@ def unpack_mxfp4(blocks: Tensor, scales: Tensor) -> Tensor:
 
 
 def unpack_nibbles(first: Tensor, second: Tensor, scales: Tensor) -> Tensor:
-    """Unpack two tensors of codes [O, G, 16], times scales [O, G], to [O, 32 G]."""
+    """Look up pairs of 4-bit codes [O, G, 16] and scale them by [O, G]: [O, 32 G]."""
     table = torch.tensor([*_E2M1, *(-value for value in _E2M1)])
     values = table[torch.stack((first, second), dim=-1).flatten(-2).long()]
     powers = torch.exp2(scales.float() - 127).masked_fill(scales == 255, math.nan)

@@ -12,7 +12,7 @@ _MOST = 2  # times the error of plain maths, as FlashAttention's tests allow (ar
 
 
 def precision_row(found: Taps, rounded: Taps, original: Taps, num_layers: int) -> Row:
-    """Allow the engine twice the distance from float32 of plain maths that rounds alike."""
+    """Build the row that allows the engine twice the error of plain maths that rounds alike."""
     measures = tuple(_measures(found, rounded, original, num_layers))
     ours, theirs = measures[-1].relative_error, measures[-1].relative_tolerance / _MOST
     return Row(

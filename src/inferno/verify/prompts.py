@@ -26,7 +26,7 @@ TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x*
 class Prompt:
     """A prompt's text and ids; text is None where the ids were made up.
 
-    That is so without a tokenizer, or with one of other texts.
+    The ids are made up without a tokenizer, or with one of other texts.
     """
 
     text: str | None

@@ -27,7 +27,7 @@ _SEGMENT = 256  # tokens computed at a time; each segment begins without a past
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """The figures of each token: log-probabilities, KL divergence, equal choice of both."""
+    """The figures of each token: log-probability by each side, KL divergence, equal choice."""
 
     ours: Tensor
     theirs: Tensor
@@ -46,7 +46,7 @@ def quality_row(
 ) -> Row:
     """Compare perplexity, KL divergence and top-1 agreement of engine and oracle over a text.
 
-    InvalidRequest for a file that can't be read or is too short.
+    Raises InvalidRequest for a file that can't be read or is too short.
     """
     segments = _segments(path, tokenizer, min(_SEGMENT, max_model_len))
     tell(f"{oracle.name}: {path.name}")

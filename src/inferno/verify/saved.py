@@ -58,7 +58,7 @@ def check_writable(path: Path) -> None:
 
 
 def save(path: Path, facts: Facts, taps: Taps) -> None:
-    """Write facts and tensors. InvalidRequest where the file can't be written."""
+    """Write facts and tensors; raise InvalidRequest where the file can't be written."""
     contents = {name: tensor.contiguous() for name, tensor in sorted(taps.items())}
     header = json.dumps(_header(facts, contents)).encode()
     header += b" " * (-len(header) % 8)

@@ -85,7 +85,7 @@ def observe(
 
 
 def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
-    """Set one request at a time and eager steps, for a replayed step calls no op of Python."""
+    """Return options for one request at a time, run eagerly: a replayed step calls no op."""
     return replace(
         options, max_num_seqs=1, max_num_batched_tokens=chunk, step_target_ms=0, eager=True
     )
@@ -108,7 +108,7 @@ def _complete(
 
 @torch.inference_mode()
 def _with_logits(taps: Taps, model: CausalLM) -> Taps:
-    """Add the logits of every position by the model's own head, not only where one is drawn."""
+    """Add the logits of every position, by the model's own head, to what was kept."""
     device = next(model.parameters()).device
     pieces = torch.split(taps["hidden"], _LOGITS_ROWS)
     try:

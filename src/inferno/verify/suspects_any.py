@@ -49,7 +49,7 @@ def _with_heads(x: Tensor, name: str, evidence: Evidence) -> Tensor:
 
 
 def _items(x: Tensor, axis: int) -> Tensor:
-    """Return [items along the axis, values of one], with finite numbers for all others."""
+    """Flatten a tensor to [items along the axis, values of one], all of them finite."""
     return x.float().movedim(axis, 0).reshape(x.shape[axis], -1).nan_to_num().clamp(-1e30, 1e30)
 
 
@@ -79,14 +79,14 @@ def _listed(items: Sequence[int]) -> str:
 
 
 def _is_rounded(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Return whether all values are some of a coarser type, and near the expected ones."""
+    """Return whether all values fit a coarser type, and are near the expected ones."""
     is_coarse = torch.equal(found.to(dtype).to(found.dtype), found)
     unit = torch.finfo(dtype).eps * largest(expected)
     return is_coarse and max_error(found, expected) <= _FEW_UNITS * unit
 
 
 def _scaled(found: Tensor, expected: Tensor) -> Suspects:
-    """Suspect that all values are times, or plus, a number; what is hidden stays so."""
+    """Suspect that all values are multiplied by a number, or shifted; hidden ones stay so."""
     is_number = found.isfinite() & expected.isfinite()
     a, b = found[is_number].double(), expected[is_number].double()
     if not b.any():

@@ -146,7 +146,7 @@ def _wrong_heads(layer: int, evidence: Evidence, sinks: Tensor | None) -> Suspec
 
 
 def _masked(layer: int, evidence: Evidence, finish: Callable[[Tensor], Tensor]) -> Suspects:
-    """Suspect that other keys are hidden than should be."""
+    """Suspect that other keys are hidden than should be, for each mistake of a mask."""
     q, k = evidence.tap(layer, "q_rot"), evidence.tap(layer, "k_rot")
     scale = evidence.config.head_dim**-0.5
     unmasked = attention_scores(q, k, scale=scale, is_visible=None)

@@ -28,7 +28,7 @@ def wrong_part(failed: Measure, evidence: Evidence) -> Tensor:
 def find_where(failed: Measure, evidence: Evidence) -> str | None:
     """Describe which positions, heads and experts are wrong, as far as that says something.
 
-    None for sinks.
+    Returns None where no value is off, and for sinks.
     """
     layer, _, name = failed.tap.rpartition(".")
     everywhere = _wrong(failed, evidence)
