@@ -18,7 +18,7 @@ _MAX_WORDS = 200
 
 
 async def ask(load: Load, body: bytes) -> Asked:
-    """What came of a request; never raises."""
+    """Send a request and time its answer; a failure is told as the result's `problem`."""
     seen = _Seen()
     begun, problem = time.perf_counter(), None
     try:
@@ -42,7 +42,7 @@ async def ask(load: Load, body: bytes) -> Asked:
 
 
 class _Seen:
-    """What a stream has told so far."""
+    """The events of a stream so far: arrivals of text, token counts, and whether it is done."""
 
     def __init__(self) -> None:
         self.arrivals: list[float] = []
@@ -85,7 +85,7 @@ async def _read(answer: Answer, seen: _Seen) -> str | None:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event; OpenAI's have one line of it."""
+    """Yield the data of each event; OpenAI's have one line of it."""
     rest = b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

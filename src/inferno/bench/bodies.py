@@ -21,14 +21,14 @@ _WORDS = (
 
 
 def bodies(load: Load) -> Iterator[bytes]:
-    """The body of each request, in turn; the same load has the same ones."""
+    """Yield the body of each request, in turn; the same load has the same ones."""
     random = Random(load.seed)
     for _ in range(load.num_requests):
         yield body(load, random)
 
 
 def body(load: Load, random: Random) -> bytes:
-    """One request's."""
+    """Return the JSON body of one request."""
     prompt = _prompt(load, _length(load.prompt_tokens, load, random), random)
     fields: dict[str, Any] = {
         "model": load.model,

@@ -1,4 +1,4 @@
-"""What a model's tokens cost at least: operations, and bytes that must be read.
+"""The least cost of a model's tokens: operations, and bytes that must be read.
 
 Operations are two for each weight that a token is multiplied with: neither the embedding table nor
 experts that were not chosen, and the head only where a token is drawn. Bytes are the weights, once
@@ -45,23 +45,26 @@ class ModelCosts:
     layout: KVLayout
 
     def operations(self, num_tokens: int, num_drawn: int) -> float:
-        """Of so many tokens, after so many of which one is drawn."""
+        """Count the operations of `num_tokens` tokens, after `num_drawn` of which one is drawn."""
         used = self.shared_parameters + self.expert_share * self.expert_parameters
         return _OPERATIONS * (used * num_tokens + self.head_parameters * num_drawn)
 
     def weight_bytes(self, num_requests: int) -> float:
-        """Read by a step of one token each: of experts those that are chosen, if by chance."""
+        """Count the bytes of weights that a step of one token for each request reads.
+
+        As many experts are read as are chosen on average, if each choice is by chance.
+        """
         chosen = 1 - (1 - self.expert_share) ** num_requests
         return self.shared_bytes + self.head_bytes + chosen * self.expert_bytes
 
     def kv_bytes(self, context_len: int) -> int:
-        """Read for one token that has so many tokens before it and itself."""
+        """Count the bytes of keys and values that a token reads, of `context_len` with itself."""
         layer_bytes = self.layout.block_bytes // self.layout.num_storages
         seen = (min(context_len, window or context_len) for window in self.layout.windows)
         return sum(seen) * layer_bytes
 
     def work(self, *, num_requests: int, at_once: int, prompt_tokens: int, max_tokens: int) -> Work:
-        """Of requests of equal length, of which so many run at once."""
+        """Count the work of requests of equal length, of which `at_once` run at once."""
         num_steps = max_tokens - 1  # the first token comes of the prompt
         full, rest = divmod(num_requests, at_once)
         step_bytes = full * self.weight_bytes(at_once) + (self.weight_bytes(rest) if rest else 0)
@@ -74,7 +77,7 @@ class ModelCosts:
 
 
 def model_costs(options: EngineOptions, dtype: torch.dtype, kv_dtype: torch.dtype) -> ModelCosts:
-    """Of the model that these options load, computed with in that dtype."""
+    """Count the costs of the model that these options load, at the dtypes of maths and KV cache."""
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
     with torch.device("meta"):
@@ -112,7 +115,7 @@ def _experts(model: CausalLM) -> list[nn.Module]:
 
 
 def _count(module: nn.Module) -> int:
-    """Parameters as the model's authors count them: packed ones by their values, without scales."""
+    """Count parameters as the model's authors do: packed ones by their values, without scales."""
     return sum(
         parameter.numel() * (_MXFP4_VALUES if name.endswith("blocks") else 1)
         for name, parameter in module.named_parameters()

@@ -16,7 +16,7 @@ Tell = Callable[[str], None]
 
 
 async def drive(load: Load, tell: Tell) -> Driven:
-    """What came of every request, after one that warms up and is not counted.
+    """Run the load and return every request's result, after a warm-up that is not counted.
 
     Raises InvalidRequest where the first one fails.
     """
@@ -42,14 +42,14 @@ class _Driver:
         self._tell = tell
 
     async def keep_open(self) -> None:
-        """A fixed number of requests at any time."""
+        """Keep a fixed number of requests open at any time."""
         waiting = bodies(self._load)
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._load.concurrency, self._load.num_requests)):
                 group.create_task(self._ask_each(waiting))
 
     async def let_arrive(self) -> None:
-        """Requests begin whether or not others have ended."""
+        """Begin requests at random moments, whether or not others have ended."""
         assert self._load.request_rate is not None
         gaps = Random(self._load.seed)
         due = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What is measured, and what was found: plain data that two processes exchange as JSON."""
+"""A benchmark's job and its findings: plain data that two processes exchange as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Kind(StrEnum):
-    """Which of the two measurements."""
+    """The kind of a measurement: latency of one request, or throughput of many."""
 
     LATENCY = "latency"  # one request at a time
     THROUGHPUT = "throughput"  # all requests at once
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One measurement: requests of random token ids, all of equal length.
+    """A measurement: requests of random token ids, all of equal length.
 
     model         the model's folder.
     options       the keyword arguments of LLM.
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One pass over all requests, in seconds: to the first token (of one request), and in all."""
+    """A pass over all requests, in seconds: to the first token (of one request), and in all."""
 
     first_token: float
     total: float
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What was measured: a model as it lay in memory, and what computed with it.
+    """The subject of a benchmark: a model as it lay in memory, and what computed with it.
 
     weights  how they are stored, in words.
     """
@@ -62,7 +62,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a run can't do without: see costs.py for what counts."""
+    """The least operations and bytes that a run needs; costs.py says what counts."""
 
     prefill_operations: float
     decode_operations: float
@@ -71,7 +71,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What this machine did at its best: bytes read, and operations of `arithmetic`, a second."""
+    """The speeds of this machine at its best, a second: bytes read, operations of `arithmetic`."""
 
     bandwidth: float
     peak: float
@@ -80,7 +80,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """All that came of a job; cold_start: seconds from starting a process to its first token."""
+    """The findings of a job; cold_start: seconds from starting a process to its first token."""
 
     cold_start: float
     runs: tuple[Run, ...]

@@ -1,4 +1,4 @@
-"""What this machine's memory and arithmetic do at their best, through PyTorch.
+"""The limits of this machine's memory and arithmetic, measured through PyTorch.
 
 Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
 """
@@ -20,7 +20,10 @@ _ROWS, _INPUTS, _OUTPUTS = 512, 2048, 5632
 
 
 def measure_limits(num_threads: int, arithmetic: str) -> Limits:
-    """With so many threads; `arithmetic` is a dtype's name, int8 for quantized weights."""
+    """Measure the limits with so many threads.
+
+    `arithmetic` is a dtype's name, int8 for quantized weights.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -32,14 +35,14 @@ def measure_limits(num_threads: int, arithmetic: str) -> Limits:
 
 
 def _bandwidth() -> float:
-    """Bytes read a second: the sum of a large buffer."""
+    """Measure the bytes that are read a second, by the sum of a large buffer."""
     available = machine.available_memory() or 4 * _BUFFER_BYTES
     buffer = torch.ones(min(_BUFFER_BYTES, available // 4) // torch.float32.itemsize)
     return buffer.nbytes / _seconds(buffer.sum)
 
 
 def _peak(dtype: torch.dtype) -> float:
-    """Operations a second of one matrix product."""
+    """Measure the operations a second of one matrix product."""
     if dtype is torch.int8:
         x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
         weight = torch.randint(-127, 128, (_INPUTS, _OUTPUTS), dtype=dtype)
@@ -51,7 +54,7 @@ def _peak(dtype: torch.dtype) -> float:
 
 
 def _seconds(function: Callable[[], object]) -> float:
-    """The quickest of several calls, after one that warms up."""
+    """Return the time of the quickest of several calls, after one that warms up."""
     function()
     taken = []
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""What a server is asked under load, and what its client saw: plain data."""
+"""The load that a server is put under, and what its client saw: plain data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from inferno.http_post import Target
 
 
 class Endpoint(StrEnum):
-    """Which of OpenAI's two routes is asked."""
+    """The one of OpenAI's two routes that is asked."""
 
     COMPLETIONS = "completions"
     CHAT = "chat"
@@ -17,7 +17,7 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Streamed requests to one server.
+    """A load of streamed requests to one server.
 
     target          the route's URL; headers go with every request.
     request_rate    requests a second on average, each at a moment of its own (a Poisson process);
@@ -49,7 +49,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request as its client saw it; times are time.perf_counter's.
+    """A request as its client saw it; times are time.perf_counter's.
 
     arrivals        when text came, event by event.
     prompt_tokens, completion_tokens    as the server counts them; None where it doesn't tell.
@@ -65,23 +65,23 @@ class Asked:
 
     @property
     def num_tokens(self) -> int:
-        """New tokens; events with text where the server doesn't count."""
+        """Return the number of new tokens; of events with text, if the server doesn't count."""
         counted = self.completion_tokens
         return len(self.arrivals) if counted is None else counted
 
     @property
     def first_token(self) -> float:
-        """Seconds to the first text; to the end where there was none."""
+        """Return the seconds to the first text, or to the end where there was none."""
         return (self.arrivals[0] if self.arrivals else self.ended) - self.begun
 
     @property
     def total(self) -> float:
-        """Seconds to the end."""
+        """Return the seconds to the end."""
         return self.ended - self.begun
 
     @property
     def per_token(self) -> float | None:
-        """Mean seconds from one token to the next; None of a single one."""
+        """Return the mean seconds from one token to the next; None of a single one."""
         if len(self.arrivals) < 2 or self.num_tokens < 2:
             return None
         return (self.arrivals[-1] - self.arrivals[0]) / (self.num_tokens - 1)
@@ -89,7 +89,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driven:
-    """All requests of a load.
+    """The results of all requests of a load.
 
     cpu_seconds     that this client spent on them.
     most_late       seconds that a request began after its moment, at most.

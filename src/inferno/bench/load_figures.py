@@ -1,4 +1,4 @@
-"""What a load's requests come to: rates, percentiles, and how many were good."""
+"""The figures of a load: rates, percentiles, and how many requests were good."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFigures:
-    """Of the requests that succeeded; rates are over the time from the first to the last.
+    """The figures of requests that succeeded; rates are over the time from the first to the last.
 
     good_requests   those within the bounds that were given; None where none was.
     between_tokens  from one event with text to the next, of all requests.
@@ -51,7 +51,7 @@ class LoadFigures:
 
 
 def figures(load: Load, driven: Driven) -> LoadFigures:
-    """All of them."""
+    """Compute all figures of a load from its requests."""
     done = [each for each in driven.asked if each.problem is None]
     failed = Counter(each.problem for each in driven.asked if each.problem is not None)
     begun = min(each.begun for each in driven.asked)
@@ -105,7 +105,7 @@ def _spread(values: list[float]) -> Spread | None:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest of the ordered values, as most tools do it."""
+    """Interpolate between the two nearest of the ordered values, as most tools do."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

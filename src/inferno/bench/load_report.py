@@ -1,4 +1,4 @@
-"""What a load came to, as a table or JSON."""
+"""The report of a load, as a table or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUSY_CLIENT = 0.5  # of a core: from here on it may be the client that is slow
 
 
 def as_json(load: Load, driven: Driven, found: LoadFigures, base_url: str) -> dict[str, Any]:
-    """Everything, in values that JSON has; times in seconds."""
+    """Return load and figures in values that JSON has; times in seconds."""
     begun = min(each.begun for each in driven.asked)
     return {
         "bench": "serve",
@@ -51,7 +51,7 @@ def as_json(load: Load, driven: Driven, found: LoadFigures, base_url: str) -> di
 def as_table(
     load: Load, found: LoadFigures, base_url: str, *, width: int, is_terminal: bool
 ) -> str:
-    """What was asked, and what came of it; without colours where piped."""
+    """Format a load and its figures as a table, without colours where it is piped."""
     output = io.StringIO()
     console = Console(
         file=output, width=max(width, 72), force_terminal=is_terminal, highlight=False

@@ -1,4 +1,4 @@
-"""What was found, as figures, and as a table or JSON."""
+"""The report of a benchmark: figures, and a table or JSON of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Figures = dict[str, float]
 
 
 def figures(job: Job, found: Found) -> Figures:
-    """Medians of the runs, in seconds and tokens a second, and the shares of the limits reached."""
+    """Compute medians of the runs, in seconds and tokens a second, and shares of the limits."""
     return (_latency if job.kind is Kind.LATENCY else _throughput)(job, found)
 
 
@@ -54,7 +54,7 @@ def _throughput(job: Job, found: Found) -> Figures:
 
 
 def as_json(job: Job, found: Found, model: str) -> dict[str, Any]:
-    """Everything, in values that JSON has; `model` is the name that was given."""
+    """Return all facts in values that JSON has; `model` is the name that was given."""
     return {
         "bench": job.kind.value,
         "model": model,
@@ -73,7 +73,7 @@ def as_json(job: Job, found: Found, model: str) -> dict[str, Any]:
 
 
 def as_table(job: Job, found: Found, model: str, *, width: int, is_terminal: bool) -> str:
-    """What was measured and under which conditions; without colours where piped."""
+    """Format what was measured, and its conditions, as a table; without colours where piped."""
     output = io.StringIO()
     console = Console(
         file=output, width=max(width, 72), force_terminal=is_terminal, highlight=False

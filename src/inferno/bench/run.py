@@ -21,7 +21,7 @@ _logger = logging.getLogger("inferno")
 
 
 def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Found:
-    """What came of the job; `tell` hears what is being done.
+    """Run a job in a process of its own and return its findings; `tell` hears its progress.
 
     With `debug` the process writes to our standard error. Raises what LLM raises, and EngineDied
     where the process ended early.

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 class _Warnings(logging.Handler):
-    """Hands warnings to the parent, whose terminal it is; errors are raised as well."""
+    """A handler that gives warnings to the parent's terminal; errors are raised as well."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno == logging.WARNING:
@@ -60,7 +60,7 @@ def _param(problem: InfernoError) -> str | None:
 
 
 def measure(job: Job) -> Iterator[dict[str, Any]]:
-    """Messages on the way, and as the last one {"found": ...}: Found without `cold_start`."""
+    """Yield messages on the way, and last {"found": ...}: Found without `cold_start`."""
     options = EngineOptions(model=Path(job.model), **job.options)
     llm = inferno.LLM(job.model, **job.options)
     requests = _Requests(job, llm)
@@ -124,7 +124,7 @@ class _Requests:
         self._random = random.Random(job.seed)
 
     def run(self, *, num_requests: int | None = None, max_tokens: int | None = None) -> Run:
-        """All requests at once; fewer of them, or shorter, where asked for."""
+        """Run all requests at once; fewer of them, or shorter, where asked for."""
         job, ids = self._job, range(self._llm.vocab_size)
         prompts = [
             self._random.choices(ids, k=job.prompt_tokens)

@@ -1,4 +1,4 @@
-"""What is verified, opened and read: config, checkpoint, tokenizer, and what follows of them."""
+"""A model opened for verification: its config, checkpoint, tokenizer, and what follows of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _USUAL_LAYERS = (0, 1, -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Everything about the model that does not depend on who runs it."""
+    """The facts of a verified model that do not depend on who runs it."""
 
     options: VerifyOptions
     tell: Tell
@@ -42,21 +42,21 @@ class Case:
 
     @property
     def model_file(self) -> str:
-        """Where the code of this model's own is, for those who look for a mistake."""
+        """Return the path of the model's own code, for those who look for a mistake."""
         return f"models/{ARCHITECTURES[self.plain.architecture]}.py"
 
     @property
     def quantize(self) -> str | None:
-        """What the engine's weights become, if they don't stay what they are."""
+        """Return the type that the engine packs its weights in; None: they stay as they are."""
         return None if self.engine.quantize == "none" else self.engine.quantize
 
     @property
     def weights(self) -> PlainWeights:
-        """The checkpoint in float32."""
+        """Return the checkpoint's weights in float32."""
         return PlainWeights(self.checkpoint, torch.float32)
 
     def prompt(self, saved: SavedOracle | None) -> Prompt:
-        """What the engine is given: the saved run's prompt, the user's, or a fixed one."""
+        """Return the engine's prompt: the saved run's, the user's, or a fixed one."""
         if saved is None:
             return choose_prompt(
                 self.options.prompt,
@@ -74,7 +74,7 @@ class Case:
         return Prompt(text=saved.facts.prompt, token_ids=ids)
 
     def layers(self, saved: SavedOracle | None) -> tuple[int, ...]:
-        """The asked layers by their numbers from 0, in order."""
+        """Return the numbers from 0, in order, of the layers that are looked into."""
         count = self.config.num_layers
         asked = self.options.layers
         if asked is None:
@@ -100,13 +100,13 @@ class Case:
         return None if self.tokenizer is None else self.tokenizer.encode(text)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of new tokens, or their ids where there is no tokenizer."""
+        """Return the text of new tokens, or their ids where there is no tokenizer."""
         return str(list(token_ids)) if self.tokenizer is None else self.tokenizer.decode(token_ids)
 
 
 @contextlib.contextmanager
 def opened(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
-    """Raises ModelError where the model can't be read."""
+    """Open a model for verification; raise ModelError where it can't be read."""
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
     has_tokenizer = (options.model / "tokenizer.json").exists()

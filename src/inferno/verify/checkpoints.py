@@ -20,7 +20,10 @@ from inferno.verify.unseen import is_due, unseen
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """tensors: tap -> what it is, in the order in which they are made."""
+    """A point inside a layer at which tensors are compared.
+
+    tensors: tap -> what it is, in the order in which they are made.
+    """
 
     number: str
     title: str
@@ -86,7 +89,7 @@ def layer_rows(
     kv: KVFindings,
     products: Products,
 ) -> Iterator[Row]:
-    """Checkpoints 1 to 7 of one layer."""
+    """Yield the rows of checkpoints 1 to 7 of one layer."""
     expected = {**expected, **turned_by_oracle(found, expected, layer)}
     for checkpoint in _LAYER:
         tensors, compared = checkpoint.tensors, checkpoint.compared
@@ -106,7 +109,7 @@ def layer_rows(
 
 
 def _products_of(layer: int, products: Products, number: str | None) -> Iterator[Measure]:
-    """Those of a layer that a checkpoint is about, or all of them."""
+    """Yield the measures of a layer's products, of one checkpoint or, if None, of all."""
     for where, measures in products.items():
         owner = "model.layers.0." if where == EMBEDDING else where
         is_of_layer = owner.startswith(f"model.layers.{layer}.")
@@ -115,7 +118,7 @@ def _products_of(layer: int, products: Products, number: str | None) -> Iterator
 
 
 def _checkpoint_of(where: str) -> str:
-    """The number of the checkpoint that a module's product belongs to."""
+    """Return the number of the checkpoint that a module's product belongs to."""
     if where == EMBEDDING:
         return "1"
     if ".self_attn." not in where:
@@ -130,7 +133,7 @@ def residual_row(
     tolerances: Tolerances,
     products: Products,
 ) -> Row:
-    """Checkpoint 7 of one layer, or of several that lie side by side, with products of theirs."""
+    """Build the row of checkpoint 7, of one layer or several side by side, with their products."""
     first, last = layers[0], layers[-1]
     name = "first block" if last == 0 else f"layer {first}"
     stream = f"after layer {first}" if first == last else f"after layers {first} to {last}"
@@ -147,7 +150,7 @@ def residual_row(
 
 
 def _leaving(found: Taps, expected: Taps, layer: int, tolerances: Tolerances) -> Iterator[Measure]:
-    """What leaves a layer; where nobody looks into it, its choice of experts too if that is odd."""
+    """Compare a layer's output; where nobody looks into the layer, report odd experts too."""
     is_inside = at(layer, "ffn_out") in found
     if not is_inside and (problem := choice_problem(found, expected, layer, tolerances)):
         tap, name = at(layer, "experts"), f"chosen experts of layer {layer}"
@@ -158,7 +161,7 @@ def _leaving(found: Taps, expected: Taps, layer: int, tolerances: Tolerances) ->
 
 @dataclass(frozen=True, slots=True)
 class KVFindings:
-    """What the ledger of the KV cache says, by layer."""
+    """The findings of the KV cache's ledger, by layer: how many reads, and which changes."""
 
     num_reads: Mapping[int, int]
     changes: Mapping[int, Sequence[str]]
@@ -174,7 +177,7 @@ class KVFindings:
 
 
 def turned_by_oracle(found: Taps, expected: Taps, layer: int) -> dict[str, Tensor]:
-    """The engine's own q and k as the oracle's angles turn them: RoPE alone, apart from QKV."""
+    """Rotate the engine's own q and k by the oracle's angles: RoPE alone, apart from QKV."""
     angles = expected["cos_sin"]
     pairs = [(at(layer, after), at(layer, before)) for after, before in _TURNED.items()]
     return {
@@ -185,7 +188,7 @@ def turned_by_oracle(found: Taps, expected: Taps, layer: int) -> dict[str, Tenso
 
 
 def _with_problem(one: Measure, found: Taps, expected: Taps, layer: int, kv: KVFindings) -> Measure:
-    """What is wrong with a tensor besides numbers."""
+    """Add to a measure what the ledger of the KV cache, or the mask, shows to be wrong."""
     if one.problem:
         return one
     match one.tap.rpartition(".")[2]:
@@ -197,7 +200,7 @@ def _with_problem(one: Measure, found: Taps, expected: Taps, layer: int, kv: KVF
 
 
 def mask_problem(scores: Tensor, expected: Tensor) -> str:
-    """The first position that sees other keys than it should."""
+    """Describe the first position that sees other keys than it should; "" if there is none."""
     ours, theirs = scores[0].isfinite(), expected[0].isfinite()
     if ours.shape != theirs.shape or torch.equal(ours, theirs):
         return ""
@@ -238,7 +241,7 @@ def _measure(
 
 
 def _has_norm(found: Taps, expected: Taps, layer: int, name: str) -> bool:
-    """Whether heads are normalized before they are rotated, by the engine or by the oracle."""
+    """Return whether heads are normalized before they rotate, by the engine or the oracle."""
     before, after = at(layer, _NORMED[name]), at(layer, name)
     both = [taps for taps in (found, expected) if {before, after} <= taps.keys()]
     return any(not torch.equal(taps[before], taps[after]) for taps in both)

@@ -14,13 +14,13 @@ from inferno.verify.taps import Taps, at
 
 
 def choices_of(found: Taps, num_layers: int, num_chosen: int) -> Choices:
-    """Who was chosen in each layer where every token has as many experts as it should."""
+    """Return the chosen experts by layer, where all tokens have as many as they should: [T, X]."""
     chosen = {layer: found[tap] > 0 for layer in range(num_layers) if (tap := _tap(layer)) in found}
     return {layer: mask for layer, mask in chosen.items() if (mask.sum(1) == num_chosen).all()}
 
 
 def choice_problem(found: Taps, expected: Taps, layer: int, tolerances: Tolerances) -> str:
-    """What is wrong with a layer's choice, if the oracle can tell."""
+    """Describe what is wrong with a layer's choice of experts; "" if the oracle can't tell."""
     router = at(layer, "router")
     if router not in expected or _tap(layer) not in found:
         return ""
@@ -31,7 +31,10 @@ def choice_problem(found: Taps, expected: Taps, layer: int, tolerances: Toleranc
 
 
 def passed_over(chosen: Tensor, logits: Tensor, allowed: float) -> str:
-    """The first token whose experts are not the best by the oracle's logits, beyond rounding."""
+    """Describe the first token that uses an expert though it leaves out a better one; else "".
+
+    A gap between logits that rounding explains does not count.
+    """
     lowest_chosen = logits.masked_fill(~chosen, float("inf")).amin(1)
     best_left_out = logits.masked_fill(chosen, float("-inf")).amax(1)
     gaps = best_left_out - lowest_chosen

@@ -1,4 +1,4 @@
-"""How far a tensor is from what was expected, and how far it may be."""
+"""The errors of a tensor against what was expected, and the errors that it may have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOISES_COARSE = 3
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What plain maths errs at a dtype: in one value at most, and relative to the whole.
+    """The error of plain maths at a dtype: the largest of any value, and relative to the whole.
 
     It tells how well a tensor is conditioned: a norm of tiny heads, or a sum of large terms that
     cancel, makes much of a rounding.
@@ -50,11 +50,11 @@ class Tolerances:
 
     @property
     def is_coarse(self) -> bool:
-        """Whether a tensor is judged as a whole too: that is far sharper, as roundings average."""
+        """Return whether a tensor is judged as a whole too: sharper, as roundings average."""
         return self.dtype.itemsize == 2 or self.is_quantized
 
     def of(self, name: str, expected: Tensor, depth: int) -> float:
-        """For a value of a tensor `depth` layers deep."""
+        """Return the error that a value may have, of a tensor that is `depth` layers deep."""
         scale = largest(expected)
         if self.relative is not None:
             return self.relative * scale
@@ -69,7 +69,7 @@ class Tolerances:
         return _NOISES_COARSE * noise.largest + 2 * epsilon * typical(expected)
 
     def relative_of(self, name: str) -> float:
-        """For a tensor as a whole."""
+        """Return the error that a tensor may have as a whole; infinity: it isn't judged so."""
         noise, epsilon = self.noise.get(name), torch.finfo(self.dtype).eps
         if noise is None or not self.is_coarse:
             return math.inf
@@ -85,7 +85,7 @@ def measure(
     tolerance: float,
     relative_tolerance: float = math.inf,
 ) -> Measure:
-    """The errors of a tensor; equal infinities are equal, and NaN is infinitely far."""
+    """Measure the errors of a tensor; equal infinities are equal, and NaN is infinitely far."""
     if found.shape != expected.shape:
         shapes = f"{list(found.shape)}, where {list(expected.shape)} is expected"
         problem = f"the shape of {name} is {shapes}"
@@ -113,24 +113,24 @@ def measure(
 
 
 def noise_between(rounded: Tensor, exact: Tensor) -> Noise:
-    """How far plain maths went astray."""
+    """Measure the noise of plain maths: how far a rounded tensor is from the exact one."""
     found = measure("", "", rounded, exact, 0.0)
     return Noise(found.max_error, found.relative_error)
 
 
 def max_error(found: Tensor, expected: Tensor) -> float:
-    """The largest error alone."""
+    """Return the largest error of a tensor, and no other measure."""
     return measure("", "", found, expected, 0.0).max_error
 
 
 def largest(x: Tensor) -> float:
-    """The largest finite magnitude."""
+    """Return the largest finite magnitude of a tensor; 0 where it is empty."""
     finite = x.double().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     return float(finite.abs().max()) if x.numel() else 0.0
 
 
 def typical(x: Tensor) -> float:
-    """The root mean square of the finite values."""
+    """Return the root mean square of a tensor's finite values; 0 where there are none."""
     finite = x[x.isfinite()].double()
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
@@ -143,7 +143,7 @@ def _cosine(found: Tensor, expected: Tensor) -> float:
 
 
 def without_numbers(tap: str, name: str, tolerance: float, problem: str) -> Measure:
-    """A tensor that can't be compared, or is infinitely far from what was expected."""
+    """Build the measure of a tensor that can't be compared, or is infinitely far off."""
     return Measure(
         tap=tap,
         name=name,

@@ -1,4 +1,4 @@
-"""What is known of the first failure: where its tensor is wrong, why, and what to do next."""
+"""The diagnosis of the first failure: where its tensor is wrong, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _LITTLE_WEIGHT = 1e-3  # of an expert, made of the same logits
 
 
 def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) -> Diagnosis:
-    """model_file: where the model's own code is; against: who the oracle is."""
+    """Find where and why a checkpoint failed, and advise what to do next.
+
+    model_file: where the model's own code is; against: who the oracle is.
+    """
     shown = None if failed.problems else failed.shown
     has_numbers = shown is not None and _has_numbers(shown, evidence)
     where = cause = None
@@ -51,7 +54,7 @@ def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) 
 
 
 def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
-    """Whether both sides have all that a mistake is sought with."""
+    """Return whether both sides have every tensor that a mistake is sought with."""
     layer = shown.tap.rpartition(".")[0]
     if shown.tap not in evidence.found or shown.tap not in evidence.expected:
         return False
@@ -61,7 +64,7 @@ def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
 
 
 def _turned(shown: Measure, evidence: Evidence) -> Evidence:
-    """Rotated q and k are those of the engine, as the oracle's angles turn them."""
+    """Replace the expected rotated q and k by the engine's own, turned by the oracle's angles."""
     layer, _, name = shown.tap.rpartition(".")
     if name not in ("q_rot", "k_rot"):
         return evidence
@@ -70,7 +73,7 @@ def _turned(shown: Measure, evidence: Evidence) -> Evidence:
 
 
 def _without_following(shown: Measure, evidence: Evidence) -> tuple[Measure, Evidence]:
-    """The engine's choice of experts beside that which its own logits ask for.
+    """Compare the engine's choice of experts with the one that its own logits ask for.
 
     The oracle follows the engine's choice, and its own logits may break a near tie otherwise.
     """
@@ -84,7 +87,10 @@ def _without_following(shown: Measure, evidence: Evidence) -> tuple[Measure, Evi
 
 
 def _beyond_window(shown: Measure, evidence: Evidence) -> str | None:
-    """Blocks that a window has left are others' soon: whoever reads them finds what is stale."""
+    """Describe how attention's mask differs, where cached keys or values are wrong; else None.
+
+    Blocks that a window has left are soon others', so whoever reads them finds other values.
+    """
     layer, _, name = shown.tap.rpartition(".")
     scores = at(int(layer), "scores") if name in ("keys", "values") else ""
     if scores not in evidence.found or scores not in evidence.expected:

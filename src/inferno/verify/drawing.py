@@ -23,7 +23,7 @@ _SEED = 0x5EED_0000_0000  # more than 32 bits, so that both halves of a key matt
 
 
 def settings(token_ids: Sequence[int]) -> Mapping[str, SamplingParams]:
-    """How tokens are drawn, by words; biases and bans are about tokens of the prompt."""
+    """Return ways to draw tokens, by words; biases and bans are about tokens of the prompt."""
     first, second, *_ = dict.fromkeys([*token_ids, 0, 1])
     bias = {first: 2.0, second: -3.0}
     return {
@@ -87,7 +87,7 @@ def draw_tokens(engine: Engine, prompt: Sequence[int], num_new: int) -> list[Dra
 def _complete(
     engine: Engine, name: str, prompt: Sequence[int], params: SamplingParams
 ) -> list[int]:
-    """The new tokens; those before an error, which other checkpoints tell of."""
+    """Return the new tokens, up to an error, which other checkpoints tell of."""
     engine.add_request(Request(request_id=name, prompt_token_ids=tuple(prompt), params=params))
     new_ids: list[int] = []
     while engine.has_work:
@@ -99,7 +99,7 @@ def _complete(
 
 @contextlib.contextmanager
 def _watching() -> Iterator[list[tuple[Tensor, bool]]]:
-    """Stand between model and sampler: what is handed over, and whether it is what was made."""
+    """Keep what the sampler is handed, and whether that is what the model made."""
     steps: list[tuple[Tensor, bool]] = []
     made: list[Tensor] = []
     logits_of, sample = Runner.logits, Sampler.sample
@@ -129,7 +129,7 @@ def _plain(logits: Tensor) -> Tensor:
 
 
 def sampling_row(drawn: Sequence[Drawn], device: torch.device) -> Row:
-    """Checkpoint 13: the engine's tokens, and those of more seeds by its sampler."""
+    """Build checkpoint 13: the engine's tokens, and those of more seeds by its sampler."""
     checks = [_Check(one) for one in drawn if one.logits.isfinite().all()]
     problems = [problem for check in checks for problem in check.problems(device)]
     num_tokens = sum(check.num_tokens for check in checks)
@@ -145,7 +145,7 @@ def sampling_row(drawn: Sequence[Drawn], device: torch.device) -> Row:
 
 @dataclass(slots=True)
 class _Check:
-    """One row of logits, and all that is drawn of it."""
+    """A row of logits, and all tokens that are drawn by it."""
 
     drawn: Drawn
     num_tokens: int = 0
@@ -157,7 +157,7 @@ class _Check:
         self._draw = Draw.of(logits, one.params)
 
     def problems(self, device: torch.device) -> Iterator[str]:
-        """At most one: the first token that is not the one due."""
+        """Yield at most one problem: the first token that is not the one due."""
         one, position = self.drawn, len(self.drawn.history)
         if not one.is_own:
             yield (
@@ -177,7 +177,7 @@ class _Check:
                 return
 
     def _more(self, seeds: Sequence[int], device: torch.device) -> list[int]:
-        """What the engine's sampler makes of the same logits with other seeds."""
+        """Return the tokens that the engine's sampler draws by the same logits with other seeds."""
         one = self.drawn
         sampler = Sampler(len(one.logits), device)
         rows = [

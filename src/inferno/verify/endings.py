@@ -20,7 +20,7 @@ _MOST_TOLD = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """What the engine generated after so many prompt tokens, and why it gave up, if it did."""
+    """The new tokens that the engine generated after a prompt, and any error that ended them."""
 
     num_prompt: int
     new_ids: Sequence[int]
@@ -36,7 +36,10 @@ def ending_rows(
     decode: Decode,
     head: Sequence[Measure] = (),
 ) -> Iterator[Row]:
-    """Checkpoints 8 to 12; depth: that of what leaves the model; head: its product by itself."""
+    """Yield checkpoints 8 to 12.
+
+    depth: that of what leaves the model; head: its product by itself.
+    """
     logits, truth = found["logits"], expected["logits"]
     allowed = tolerances.of("logits", truth, depth)
     yield _full_logits(found, expected, tolerances, depth, head)
@@ -152,7 +155,7 @@ def _text_findings(
 
 
 def _sampling_problems(new_ids: Sequence[int], logits: Tensor, first: int) -> list[str]:
-    """Greedy tokens must be those with the engine's own largest logits; the first that is not."""
+    """Describe the first greedy token that is not the likeliest by the engine's own logits."""
     for i, token in enumerate(new_ids):
         row, before = logits[first + i], logits[max(first + i - 1, 0)]
         if row[token] < row.max():
@@ -167,7 +170,10 @@ def _sampling_problems(new_ids: Sequence[int], logits: Tensor, first: int) -> li
 def _divergence(
     new_ids: Sequence[int], theirs: Sequence[int], truth: Tensor, allowed: float
 ) -> list[str]:
-    """The first token that differs, unless rounding explains it; what follows has another past."""
+    """Describe the first token that differs, if rounding doesn't explain it.
+
+    Tokens after it have another past.
+    """
     for i, (ours, best) in enumerate(zip(new_ids, theirs, strict=True)):
         if ours == best:
             continue

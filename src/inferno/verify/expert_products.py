@@ -34,7 +34,7 @@ def expert_measures(
     shares_TA: Tensor,
     activation: Activation,
 ) -> Iterator[Measure]:
-    """Of what experts hand to their second product, then of what comes of it.
+    """Yield the measures of the input of experts' second product, then of its output.
 
     The op does not tell the former, so it is run again with a second weight that changes nothing:
     PyTorch's is not, for its products may round otherwise when they are run again. Experts that no
@@ -75,27 +75,27 @@ def expert_measures(
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Tokens by number, and an expert of each."""
+    """Pairs of a token's number and an expert."""
 
     tokens: Tensor
     experts: Tensor
 
     @classmethod
     def of(cls, experts_TA: Tensor) -> _Pairs:
-        """All choices, token by token."""
+        """Pair each token with its chosen experts, token by token."""
         tokens = torch.arange(len(experts_TA)).repeat_interleave(experts_TA.shape[1])
         return cls(tokens, experts_TA.flatten())
 
     @classmethod
     def idle(cls, experts_TA: Tensor, num_experts: int) -> _Pairs:
-        """Experts that nobody chose, with a few tokens each."""
+        """Pair each expert that nobody chose with a few tokens."""
         unchosen = sorted(set(range(num_experts)) - set(experts_TA.flatten().tolist()))
         tokens = torch.arange(min(_ROWS_FOR_IDLE, len(experts_TA)))
         experts = torch.tensor(unchosen, dtype=torch.int64).repeat_interleave(len(tokens))
         return cls(tokens.repeat(len(unchosen)), experts)
 
     def and_(self, other: _Pairs) -> _Pairs:
-        """These, then the others."""
+        """Return these pairs, then the others."""
         both = (self.tokens, other.tokens), (self.experts, other.experts)
         return _Pairs(*map(torch.cat, both))
 
@@ -109,7 +109,7 @@ class _Probe:
     device: torch.device
 
     def hidden(self, x_PE: Tensor, experts_P: Tensor) -> Tensor:
-        """What enters the second product: [P, F], as many columns at a time as outputs have."""
+        """Return the second product's input [P, F], read by as many columns as it has outputs."""
         num_experts, size, inner = self.module.down_proj.weight.shape
         parts = []
         for first in range(0, inner, size):
@@ -121,7 +121,7 @@ class _Probe:
         return torch.cat(parts, dim=1)
 
     def outputs(self, x_PE: Tensor, experts_P: Tensor) -> Tensor:
-        """Each expert's output for its token: [P, E]."""
+        """Return each expert's output for its token: [P, E]."""
         down = self.module.down_proj
         return self._run(x_PE, experts_P, down.weight, down.bias)
 
@@ -140,7 +140,7 @@ class _Probe:
 
 
 class _Product:
-    """One of the two products, for some pairs."""
+    """The first or the second product of experts, for some pairs."""
 
     def __init__(self, judge: Judge, where: str, pairs: _Pairs) -> None:
         self._judge = judge
@@ -155,7 +155,7 @@ class _Product:
         return self._kernels[0].is_ours
 
     def outputs(self, x: Near, kernel: Kernel | None = None) -> Near:
-        """[P, O] of x [P, I]."""
+        """Return the outputs [P, O] that are due for inputs x [P, I]."""
         kernel = kernel or self._kernels[0]
         value = torch.zeros(len(x.value), self._weight.shape[1], dtype=torch.float64)
         radius = torch.zeros_like(value)
@@ -167,7 +167,7 @@ class _Product:
         return Near(value, radius)
 
     def measure(self, x: Near, found: Tensor, finish: Finish) -> Measure:
-        """By the kernel that fits best; wrong experts are named where rows are pairs."""
+        """Measure by the kernel that fits best; name wrong experts where rows are pairs."""
         dues = (finish(self.outputs(x, kernel)) for kernel in self._kernels)
         due = self._judge.best(found, dues)
         measure = self._judge.measure(self._where, found, due)

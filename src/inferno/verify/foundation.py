@@ -27,12 +27,12 @@ _MOST_TOLD = 3
 
 
 def config_digest(hf_config: Mapping[str, Any]) -> str:
-    """SHA-256 of config.json's content, whatever its layout."""
+    """Return the SHA-256 of config.json's content, whatever its layout."""
     return hashlib.sha256(json.dumps(hf_config, sort_keys=True).encode()).hexdigest()
 
 
 def weights_digest(weights: PlainWeights, tell: Tell) -> str:
-    """SHA-256 over every tensor's name, type, shape and bytes."""
+    """Return the SHA-256 over every tensor's name, type, shape and bytes."""
     total = hashlib.sha256()
     for index, name in enumerate(weights.names, start=1):
         tell(f"hashing tensor {index} of {len(weights.names)}")
@@ -41,7 +41,7 @@ def weights_digest(weights: PlainWeights, tell: Tell) -> str:
 
 
 def config_problems(config: DecoderConfig, plain: PlainConfig) -> list[str]:
-    """Where two readings of config.json differ."""
+    """List the settings in which two readings of config.json differ."""
     ours = {
         "num_hidden_layers": config.num_layers,
         "hidden_size": config.hidden_size,
@@ -74,7 +74,7 @@ def config_problems(config: DecoderConfig, plain: PlainConfig) -> list[str]:
 def weight_problems(
     model: nn.Module, weights: PlainWeights, fused: FusedSpec, quantize: str | None, tell: Tell
 ) -> list[str]:
-    """Parameters that do not hold, bit for bit, what the checkpoint says, rounded to their type.
+    """List parameters that don't hold, bit for bit, what the files say, rounded to their type.
 
     Quantized ones hold it but for half a step. Which tensor belongs where is taken from the model's
     file: if it is mistaken in that, later checkpoints tell.
@@ -107,7 +107,7 @@ class Held:
 
     @classmethod
     def of(cls, weight: Tensor | Prepared | PreparedExperts) -> Held:
-        """A parameter, or what kernels made of it."""
+        """Take a parameter's values, or those of what kernels made of it."""
         if isinstance(weight, Tensor):
             return cls(weight, weight.dtype)
         steps, dtype = steps_of(weight), dtype_of(weight)
@@ -115,7 +115,7 @@ class Held:
 
 
 def _stored(source: str, weights: PlainWeights) -> Tensor | None:
-    """What a file holds; packed experts as others are stored, transposed."""
+    """Return a tensor of the files, or None; packed experts come unpacked and transposed."""
     if source in weights:
         return weights[source]
     if f"{source}_blocks" in weights:
@@ -159,7 +159,7 @@ def _waste(name: str, held: Held, kind: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
-    """What checkpoint 0 looks at.
+    """The facts that checkpoint 0 compares: config, weights, and the tokenizer's ids.
 
     encoded, expected_encoded  the fixed text's ids by us and by the oracle; None: no tokenizer.
     digests, expected_digests  SHA-256 of config and weights; those of a saved run, if there is one.
@@ -178,7 +178,7 @@ class Foundation:
 
 
 def foundation_row(given: Foundation, tell: Tell) -> Row:
-    """Checkpoint 0."""
+    """Build the row of checkpoint 0."""
     problems = [
         *_digest_problems(given.digests, given.expected_digests),
         *config_problems(given.config, given.plain),

@@ -45,7 +45,7 @@ class HeldWeights(PlainWeights):
         return self.read([name])[name]
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Several tensors; what a model holds as one is unpacked once."""
+        """Read several tensors by name; what a model holds as one is unpacked once."""
         unpacked: dict[str, Tensor] = {}
         result = {}
         for name in names:
@@ -61,7 +61,7 @@ class HeldWeights(PlainWeights):
 
 
 def becomes(source: str, quantize: str | None) -> str | None:
-    """What a matrix of the checkpoint should be quantized to, if anything; a router's is not.
+    """Return the type that a matrix of the checkpoint should be quantized to; None for a router.
 
     The embedding and the head are int8 always: no later layer mends a logit.
     """
@@ -71,20 +71,20 @@ def becomes(source: str, quantize: str | None) -> str | None:
 
 
 def sources(parameter: str, fused: FusedSpec, weights: PlainWeights) -> Iterator[Piece]:
-    """The tensors of the checkpoint that a parameter is made of."""
+    """Yield the tensors of the checkpoint that a parameter is made of."""
     for piece in find_pieces(parameter, fused):
         is_elsewhere = piece.name == _EMBEDDING and _EMBEDDING not in weights
         yield replace(piece, name=_HEAD) if is_elsewhere else piece  # as tied ones may be
 
 
 def dtype_of(weight: Prepared | PreparedExperts) -> torch.dtype:
-    """What the values were rounded to before they were laid out for kernels."""
+    """Return the dtype that values were rounded to before they were laid out for kernels."""
     is_one = len(weight.shape) == 2
     return (cast(Prepared, weight) if is_one else cast(PreparedExperts, weight)[0]).dtype
 
 
 def values_of(weight: Prepared | PreparedExperts, dtype: torch.dtype) -> Tensor:
-    """What a weight that was laid out for kernels holds."""
+    """Return the values of a weight that was laid out for kernels, unpacked to a dtype."""
     if len(weight.shape) == 2:
         return cast(Prepared, weight).unpack(dtype)
     experts = cast(PreparedExperts, weight)
@@ -92,7 +92,7 @@ def values_of(weight: Prepared | PreparedExperts, dtype: torch.dtype) -> Tensor:
 
 
 def steps_of(weight: Prepared | PreparedExperts) -> Tensor | None:
-    """How far apart the values lie that each could take; None where none was quantized."""
+    """Return how far apart the values lie that each could take; None if none was quantized."""
     if len(weight.shape) == 2:
         return cast(Prepared, weight).steps()
     experts = cast(PreparedExperts, weight)

@@ -30,7 +30,7 @@ _TABLES: tuple[Table, ...] = (PROJECTION, ATTENTION, EXPERTS, LAYER)
 
 
 def find_cause(failed: Measure, evidence: Evidence) -> str | None:
-    """The mistake that explains a tensor that failed, or None.
+    """Return the mistake that explains a tensor that failed, or None.
 
     Mistakes that the tensor is known for go first, then those that any may suffer, then the former
     at the positions and heads that are wrong only. What explains it no better than a mistake may
@@ -51,7 +51,7 @@ def find_cause(failed: Measure, evidence: Evidence) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """How near suspects are to what was found, and how near they must be.
+    """The measure of how near suspects are to what was found, and how near they must be.
 
     In 16 bits the relative error is compared, which roundings spoil least; else the largest one.
     scale  the expected tensor's largest value, by which rounding goes.
@@ -62,7 +62,7 @@ class Nearness:
     scale: float
 
     def best(self, suspects: Iterable[Suspect], *, is_wide: bool = False) -> str | None:
-        """The first suspect that is about as near as any, within the limits."""
+        """Return the words of the first suspect that is about as near as any, within the limits."""
         near = [
             (distance, suspect.words)
             for suspect in suspects
@@ -81,9 +81,10 @@ class Nearness:
         return found.relative_error if self._is_relative else found.max_error
 
     def _limit(self, suspect: Suspect, *, is_wide: bool) -> float:
-        """What rounding explains, and so much less than was found that it can't be by chance.
+        """Return the largest error that a suspect may leave and still be the cause.
 
-        The wide one is but a share of what was found.
+        The narrow limit is what rounding explains, and so far below the error found that it can't
+        be by chance. The wide limit may also be a share of the error found.
         """
         growth = largest(suspect.expected) / self.scale if self.scale else 1.0
         if self._is_relative:
@@ -97,7 +98,7 @@ class Nearness:
 
 
 def _named(tap: str, evidence: Evidence) -> Suspects:
-    """Mistakes that this tensor is known for."""
+    """Yield the mistakes that this tensor is known for."""
     layer, _, name = tap.rpartition(".")
     for table in _TABLES:
         if name in table:
@@ -105,7 +106,7 @@ def _named(tap: str, evidence: Evidence) -> Suspects:
 
 
 def _in_part(suspects: Iterable[Suspect], failed: Measure, evidence: Evidence) -> Suspects:
-    """The same mistakes where the tensor is wrong, and the expected values elsewhere."""
+    """Yield the same mistakes where the tensor is wrong, with expected values elsewhere."""
     expected = evidence.expected[failed.tap].float()
     if failed.tap.endswith("sinks"):
         return

@@ -66,7 +66,7 @@ def invariance_row(
 
 @dataclass(slots=True)
 class Found:
-    """Everything that schedules showed so far, about states and about logits."""
+    """The findings of all schedules so far, about states and about logits."""
 
     allowed: Mapping[str, float]
     problems: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A request in company, and alone."""
+    """A request's run in company, and its run alone."""
 
     text: Text
     ours: Seen
@@ -124,12 +124,12 @@ class Pair:
 
     @property
     def num_same(self) -> int:
-        """New tokens until they part."""
+        """Count the new tokens until the two runs part."""
         pairs = zip(self.ours.new_ids, self.theirs.new_ids, strict=False)
         return next((i for i, (a, b) in enumerate(pairs) if a != b), len(self.ours.new_ids))
 
     def states(self) -> Iterator[Compared]:
-        """What left the model, at positions whose past is the same."""
+        """Yield both runs' outputs of the model, at positions whose past is the same."""
         num_tokens = len(self.text.token_ids) + self.num_same
         for position, times in self.ours.states.items():
             if position < num_tokens and position in self.theirs.states:
@@ -138,14 +138,14 @@ class Pair:
                     yield None, row, state, self.theirs.states[position][0]
 
     def logits(self) -> Iterator[Compared]:
-        """What the sampler was given, as long as the tokens before are the same."""
+        """Yield both runs' logits of each new token, as long as the tokens before are the same."""
         pairs = zip(self.ours.logits, self.theirs.logits, strict=False)
         for token, (ours, theirs) in enumerate(pairs):
             if token <= self.num_same:
                 yield token, f"what new token {token} is chosen by", ours, theirs
 
     def odd_samples(self) -> Iterator[Problem]:
-        """Greedy tokens that are not the likeliest by what the sampler was given."""
+        """Yield greedy tokens that are not the likeliest by what the sampler was given."""
         if not self.text.is_drawn:
             pairs = zip(self.ours.new_ids, self.ours.logits, strict=False)
             for i, (token, row) in enumerate(pairs):
@@ -153,7 +153,7 @@ class Pair:
                     yield i, f"new token {i} is {token}, not the likeliest by its own logits"
 
     def other_tokens(self, allowed: float) -> Iterator[Problem]:
-        """The token at which they part, unless rounding explains it."""
+        """Yield the token at which both runs part, unless rounding explains it."""
         i = self.num_same
         if i == len(self.theirs.new_ids):
             return
@@ -170,13 +170,13 @@ class Pair:
 
 
 def _moved(ours: Tensor, theirs: Tensor) -> float:
-    """How much probability lies elsewhere."""
+    """Return how much probability lies elsewhere: half the sum of the differences."""
     ours, theirs = (logits.double().softmax(-1) for logits in (ours, theirs))
     return float((ours - theirs).abs().sum() / 2)
 
 
 def _owner(pair: Pair, token: int | None, together: Outcome, alone: Outcome, allowed: float) -> str:
-    """Whose logits or token a request got, where it is another's of the same step."""
+    """Name the request of the same step whose logits or token this one got; "" if unknown."""
     if token is None or token >= len(pair.ours.new_ids):
         return ""
     ours, new_id = pair.ours.logits[token], pair.ours.new_ids[token]

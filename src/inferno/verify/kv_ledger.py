@@ -1,4 +1,4 @@
-"""What a request wrote into the KV cache, and whether each step reads exactly that."""
+"""The ledger of what a request writes into the KV cache, and of whether steps read just that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = dict[int, tuple[Tensor, Tensor]]  # position -> key [K, D], value [K, D]
 
 @dataclass(slots=True)
 class KVLedger:
-    """Per layer, what was written and what was read last; `changes` tells where they differ.
+    """A ledger, by layer, of what was written and what was read last; `changes`: differences.
 
     A write is read back from its slot at once, a read goes through the block table, as attention
     does. Memory must not round, so they must agree bit for bit on every device.
@@ -54,7 +54,7 @@ class KVLedger:
         return first, keys
 
     def taps(self) -> Taps:
-        """The keys and values of every position, as they were read last."""
+        """Return the keys and values of every position, as they were read last."""
         result = {}
         for layer, rows in self._read.items():
             keys, values = zip(*(rows[position] for position in sorted(rows)), strict=True)

@@ -31,7 +31,7 @@ _OUTPUTS_AT_A_TIME = 4096
 
 
 class Rounds(Enum):
-    """What a kernel makes of the inputs of a product, by what the weight is packed in."""
+    """The ways in which a kernel rounds the inputs of a product; the weight's packing decides."""
 
     NOTHING = auto()
     TO_INT8 = auto()  # groups of 32, each with the scale of its largest value
@@ -47,19 +47,19 @@ class Near:
 
     @classmethod
     def exactly(cls, value: Tensor) -> Near:
-        """Where nothing was rounded."""
+        """Take values as they are, for nothing was rounded."""
         return cls(value.double(), torch.zeros_like(value, dtype=torch.float64))
 
     def columns(self, columns: slice) -> Near:
-        """Some of them."""
+        """Return some of the columns."""
         return Near(self.value[:, columns], self.radius[:, columns])
 
     def rows(self, rows: slice | Tensor) -> Near:
-        """Some of them."""
+        """Return some of the rows."""
         return Near(self.value[rows], self.radius[rows])
 
     def summed(self, shares_TA: Tensor) -> Near:
-        """Sums of A rows each by their shares, made in float32: [T * A, O] -> [T, O]."""
+        """Sum A rows each by their shares, in float32: [T * A, O] -> [T, O]."""
         num_tokens, count = shares_TA.shape
         shares = shares_TA.double()[..., None]
         value, radius = (x.view(num_tokens, count, -1) for x in (self.value, self.radius))
@@ -69,7 +69,7 @@ class Near:
 
 
 def rounded(x: Near, dtype: torch.dtype) -> Near:
-    """What is written in a dtype: the same number unless two are within reach."""
+    """Round values to a dtype: each becomes one number, unless several are within its reach."""
     if dtype.itemsize > 2:
         return x  # float32's rounding is counted with the sums'
     low, high = ((x.value + side * x.radius).to(dtype).double() for side in (-1, 1))
@@ -78,7 +78,7 @@ def rounded(x: Near, dtype: torch.dtype) -> Near:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How a product is computed.
+    """A way to compute a product.
 
     rounds    what it makes of its input.
     is_ours   it is one of the compiled kernels, which round once; PyTorch's round a product before
@@ -94,7 +94,7 @@ class Kernel:
     out: torch.dtype
 
     def multiply(self, x: Near, weight_OI: Tensor, bias_O: Tensor | None) -> Near:
-        """x @ weight.T + bias, of a float32 weight: [T, I] -> [T, O]."""
+        """Return x @ weight.T + bias, of a float32 weight: [T, I] -> [T, O]."""
         x = _as_codes(x, self.rounds)
         parts = [self._multiply(x, weight, bias) for weight, bias in _parts(weight_OI, bias_O)]
         value, radius = ([getattr(part, name) for part in parts] for name in ("value", "radius"))
@@ -116,7 +116,7 @@ class Kernel:
 
 
 def silu_gate(both: Near, dtype: torch.dtype) -> Near:
-    """silu(gate) * up of gates and ups side by side, each written in that dtype."""
+    """Return silu(gate) * up of gates and ups side by side, each written in that dtype."""
     gate, up = _halves(both)
     sigmoid = torch.sigmoid(gate.value)
     exact = gate.value * sigmoid
@@ -125,7 +125,7 @@ def silu_gate(both: Near, dtype: torch.dtype) -> Near:
 
 
 def clamped_gate(both: Near, alpha: float, limit: float, dtype: torch.dtype) -> Near:
-    """(up + 1) * gate * sigmoid(alpha * gate) of clamped values, rounded when all is done."""
+    """Return (up + 1) * gate * sigmoid(alpha * gate) of clamped values, rounded at the end."""
     gate, up = _halves(both)
     g, more = gate.value.clamp(max=limit), up.value.clamp(-limit, limit) + 1
     exact = g * torch.sigmoid(alpha * g)
@@ -147,19 +147,19 @@ def _halves(both: Near) -> tuple[Near, Near]:
 
 
 def _parts(weight_OI: Tensor, bias_O: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
-    """Some outputs at a time, for float64 takes room."""
+    """Split a product into some outputs at a time, for float64 takes room."""
     parts = torch.split(weight_OI, _OUTPUTS_AT_A_TIME)
     biases = [None] * len(parts) if bias_O is None else torch.split(bias_O, _OUTPUTS_AT_A_TIME)
     return list(zip(parts, biases, strict=True))
 
 
 def _up(x: Tensor) -> Tensor:
-    """What float32 added up, and what it may have lost."""
+    """Widen a bound that was added up in float32 by more than the sum's rounding may have lost."""
     return 1.01 * x
 
 
 def _as_codes(exact: Near, rounds: Rounds) -> Near:
-    """Codes times scales, where kernels make codes; a code that is a tie may be its neighbour."""
+    """Return codes times scales, if kernels make codes; a tie may fall to either neighbour."""
     if rounds is Rounds.NOTHING:
         return exact
     assert not exact.radius.any(), "codes are made of what is known"
@@ -183,6 +183,6 @@ def _as_codes(exact: Near, rounds: Rounds) -> Near:
 
 
 def _power_of_two(x: Tensor) -> Tensor:
-    """The least one that is at least x."""
+    """Return the least power of two that is at least x."""
     mantissa, exponent = torch.frexp(x)
     return torch.ldexp(torch.ones_like(x), exponent - (mantissa == 0.5).int())

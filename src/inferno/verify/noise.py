@@ -1,4 +1,4 @@
-"""What rounding alone does to each tensor, measured on the plain forward pass."""
+"""The noise of each tensor: the error of rounding alone, measured on the plain forward pass."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Plain:
     over_held: bool
 
     def weights(self, dtype: torch.dtype, *, held: bool) -> PlainWeights:
-        """Those of the checkpoint's files, or what quantizing left of them in the engine."""
+        """Return the weights of the files, or, if `held`, what quantizing left of them."""
         case = self.case
         if not held or case.quantize is None:
             return PlainWeights(case.checkpoint, dtype)
@@ -51,18 +51,18 @@ class Plain:
         return HeldWeights(case.checkpoint, dtype, model=model, fused=case.fused, quantize=quantize)
 
     def exact(self, dtype: torch.dtype) -> ReferenceOracle:
-        """Who rounds nothing."""
+        """Return the plain forward pass that rounds nothing but what its dtype does."""
         return self._oracle(self.weights(dtype, held=self.over_held), EXACT)
 
     def rounded(self, dtype: torch.dtype, nudge: int | None = None) -> ReferenceOracle:
-        """Who rounds as the engine does."""
+        """Return the plain forward pass that rounds as the engine's kernels do."""
         return self._oracle(self.weights(dtype, held=True), self.rounding, nudge)
 
     def taps(self, oracle: ReferenceOracle) -> Taps:
         return oracle.taps(self.observed.token_ids, self.layers, self.choices)
 
     def noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
-        """What is lost at a precision, by tensor."""
+        """Measure each tensor's rounding error, between a rounded forward pass and an exact one."""
         turned = [turned_by_oracle(rounded, exact, layer) for layer in self.layers]
         exact = {**exact, **{name: x for taps in turned for name, x in taps.items()}}
         return {
@@ -86,7 +86,7 @@ class Plain:
 def plain_of(
     case: Case, oracle: Oracle, observed: Observed, layers: Sequence[int], choices: Choices
 ) -> Plain:
-    """What else is run on the engine's kernels may round to int8 as well."""
+    """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
     rounding = Rounding(
         mxfp4=is_engine or _has_packed_weights(observed.model),
@@ -102,7 +102,7 @@ def _kv_dtype(case: Case, observed: Observed) -> torch.dtype:
 
 
 def _has_same_weights(case: Case, oracle: Oracle) -> bool:
-    """Whether the quantized weights are those of what is compared with."""
+    """Return whether the oracle computes with the same quantized weights."""
     if case.quantize is None:
         return False
     if isinstance(oracle, SavedOracle):
@@ -111,9 +111,9 @@ def _has_same_weights(case: Case, oracle: Oracle) -> bool:
 
 
 def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Tolerances, Taps]:
-    """By the coarser of both dtypes; anything coarser than float32 is measured.
+    """Return tolerances by the coarser dtype, with measured noise where more than float32 rounds.
 
-    With the rounded run that was measured, empty where none was.
+    The second result is the rounded run that was measured, empty where none was.
     """
     dtype = plain.observed.dtype
     theirs = getattr(torch, oracle.facts.dtype) if isinstance(oracle, SavedOracle) else dtype
@@ -134,10 +134,11 @@ def tolerances_of(plain: Plain, oracle: Oracle, expected: Taps) -> tuple[Toleran
 
 
 def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
-    """Rounding measured once more: only a failure is worth the time.
+    """Measure rounding once more: only a failure is worth the time.
 
-    Of float32 against float64. Where it is coarser, from other beginnings, for one run may by
-    chance err little where another errs much; they err more for being nudged, so a share counts.
+    In float32 it is measured against float64. Where the dtype is coarser, it is measured from
+    other beginnings, for one run may by chance err little where another errs much; they err more
+    for being nudged, so a share counts.
     """
     if tolerances.relative is not None:
         return tolerances
@@ -155,7 +156,7 @@ def second_look(tolerances: Tolerances, plain: Plain) -> Tolerances:
 
 
 def _most(known: Noise, others: Sequence[Noise]) -> Noise:
-    """The largest, of the others by a share; what no rounding reaches stays exact."""
+    """Return the largest noise, of others by a share; what no rounding reaches stays exact."""
     if not known.largest:
         return known
     return Noise(
@@ -165,7 +166,7 @@ def _most(known: Noise, others: Sequence[Noise]) -> Noise:
 
 
 def _has_packed_weights(model: nn.Module) -> bool:
-    """Whether kernels hold weights in so few bits that they round to int8 what meets them."""
+    """Return whether weights have so few bits that kernels round their inputs to int8."""
     return any(
         weight.num_bytes < _FEW_BYTES * weight.shape.numel()
         for _, weight in prepared_weights(model)

@@ -1,4 +1,4 @@
-"""What a recorded run has in it, as the tensors that `taps` names."""
+"""The observer of a recorded run, which gathers the tensors that `taps` names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPS = ("rotate_and_store", "attention", "gated_linear")
 
 @dataclass(slots=True)
 class Observer:
-    """Gathers one request's tensors, step after step, as a recorder's Watcher.
+    """A recorder's watcher that gathers one request's tensors, step after step.
 
     Norms, the residual stream and what blocks give are read where modules begin and end, so that
     they are seen however they are computed; ops tell what happens inside attention and experts.
@@ -41,7 +41,7 @@ class Observer:
     _whole: dict[str, Tensor] = field(default_factory=dict)
 
     def taps(self) -> Taps:
-        """Everything seen so far, a row per position."""
+        """Return everything seen so far, a row per position."""
         rows = {
             name: torch.cat(parts) for name, parts in self._parts.items() if "scores" not in name
         }
@@ -49,7 +49,7 @@ class Observer:
         return {**rows, **scores, **self._whole, **self.ledger.taps()}
 
     def wants(self, op: str, where: str) -> bool:
-        """Products and the choice of experts of all layers, and what is inside the asked ones."""
+        """Return whether to watch: products and routes of all layers, other ops of asked ones."""
         is_of_all = op == "route" or op in PRODUCTS
         return is_of_all or (op in _OPS and _place(where)[0] in self.layers)
 
@@ -133,12 +133,12 @@ class Observer:
 
 
 def _normed(x: Tensor, given: dict[str, Any], weight: str) -> Tensor:
-    """The first stage of rotate_and_store, replayed."""
+    """Replay the first stage of rotate_and_store, the norm of heads."""
     return x if given.get(weight) is None else reference.rms_norm(x, given[weight], given["eps"])
 
 
 def _visible(batch: Batch, first: int, window: int | None) -> Tensor:
-    """[T, L] bool: which of the keys from position `first` on each query of the step sees."""
+    """Return which of the keys from position `first` on each query of the step sees: [T, L]."""
     keys = torch.arange(first, batch.context_lens[0])
     queries = torch.arange(batch.context_lens[0] - batch.query_lens[0], batch.context_lens[0])
     back = queries[:, None] - keys
@@ -146,7 +146,7 @@ def _visible(batch: Batch, first: int, window: int | None) -> Tensor:
 
 
 def _stack(parts: Iterable[Tensor]) -> Tensor:
-    """Scores of all steps; the keys that an early step did not have are hidden from it."""
+    """Join the scores of all steps; keys that an early step did not have are hidden from it."""
     pieces = list(parts)
     length = pieces[-1].shape[-1]
     padded = [
@@ -157,7 +157,7 @@ def _stack(parts: Iterable[Tensor]) -> Tensor:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """A module's layer and its name in there, "" for the layer itself; -1 for those of none."""
+    """Return a module's layer, -1 if it is in none, and its name in there, "" for the layer."""
     if not name.startswith(_LAYERS):
         return -1, name
     number, _, part = name.removeprefix(_LAYERS).partition(".")
@@ -165,7 +165,7 @@ def _place(name: str) -> tuple[int, str]:
 
 
 def _summed(pair: tuple[Tensor, Tensor | None]) -> Tensor:
-    """The residual stream, of which layers hand on the last block's output apart."""
+    """Return the residual stream; a layer may hand on the last block's output apart."""
     x, residual = pair
     return x if residual is None else x + residual
 

@@ -1,4 +1,4 @@
-"""What is verified, against what, and how strictly: plain frozen data, checked when built."""
+"""The options of verification: model, oracle and tolerances, as frozen data, checked when built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tell = Callable[[str], None]  # says what is being done, for those who wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Bad values raise InvalidRequest.
+    """The options of `inferno verify`; bad values raise InvalidRequest.
 
     model       the checkpoint's folder; name: what the user calls it.
     against     reference, transformers, cpu, or the path of a file that `save` wrote.
@@ -68,7 +68,7 @@ class VerifyOptions:
 
     @property
     def saved_oracle(self) -> Path | None:
-        """The file to compare with, if it is one."""
+        """Return the path of the saved run to compare with, or None."""
         return None if self.against in ORACLES else Path(self.against)
 
 

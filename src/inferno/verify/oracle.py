@@ -1,4 +1,4 @@
-"""What an oracle is: somebody else who runs the same text."""
+"""The protocol of an oracle: another implementation, device or run that computes the same text."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Choices = Mapping[int, Tensor]
 
 
 class Oracle(Protocol):
-    """name: who it is, in the words of the report."""
+    """Another computation of the same text; `name` is its name in the report."""
 
     name: str
 
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
-        """Every tensor that it knows of, of the whole model and of these layers.
+        """Return every tensor that the oracle knows, of the whole model and of these layers.
 
         An oracle that can follows the choices of experts that it is given.
         """
 
     def logits(self, texts: Sequence[Sequence[int]]) -> Iterator[Tensor]:
-        """Float32 logits [T, V] of each text."""
+        """Yield the float32 logits [T, V] of each text."""
 
     def encode(self, text: str) -> list[int] | None:
-        """The text's token ids, or None from an oracle without a tokenizer."""
+        """Return the text's token ids, or None from an oracle without a tokenizer."""

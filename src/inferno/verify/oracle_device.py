@@ -16,7 +16,7 @@ from inferno.verify.taps import Taps
 
 
 class DeviceOracle:
-    """The engine with other options."""
+    """An oracle that is the engine with other options."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.name = f"this engine on {options.device} in {options.dtype}"

@@ -44,7 +44,7 @@ _OF_ALL = ("router", "experts", "residual")  # what is kept of every layer
 
 
 class ReferenceOracle:
-    """Recomputes a text in float32, or more coarsely to see what rounding does.
+    """An oracle that recomputes a text in float32, or more coarsely to see what rounding does.
 
     weights   their dtype is that of everything but sums.
     rounding  what else is rounded, as kernels may.
@@ -125,7 +125,7 @@ class ReferenceOracle:
 
 
 class PlainLayer:
-    """One decoder layer; which biases and norms it has is told by the checkpoint's tensors."""
+    """A decoder layer whose biases and norms are those that the checkpoint has tensors for."""
 
     def __init__(
         self, config: PlainConfig, weights: PlainWeights, index: int, rounding: Rounding
@@ -136,7 +136,7 @@ class PlainLayer:
         self._rounding = rounding
 
     def forward(self, x: Tensor, choice: Tensor | None = None) -> dict[str, Tensor]:
-        """All of a layer's tensors, from its input [T, E] to `residual`, its output."""
+        """Return all of a layer's tensors, from its input [T, E] to `residual`, its output."""
         attention = self._attend(self._norm(x, "input_layernorm"))
         x = x + attention["attn_out"]
         feed_forward = self._feed_forward(self._norm(x, "post_attention_layernorm"), choice)
@@ -200,12 +200,12 @@ class PlainLayer:
 
 
 def _angles(config: PlainConfig, x_TE: Tensor) -> Tensor:
-    """Of positions from 0 on, no coarser than float32."""
+    """Return cosines and sines of positions from 0 on, in float32 at least."""
     return plain_cos_sin(config, torch.arange(len(x_TE)), dtype=wide(x_TE).dtype)
 
 
 def _nudged(x_TE: Tensor, unit: float, seed: int) -> Tensor:
-    """Each value moved by so large a part of it, up or down."""
+    """Move each value by so large a part of it, up or down."""
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(2, x_TE.shape, generator=generator) * 2 - 1
     return x_TE * (1 + unit * signs).to(x_TE.dtype)

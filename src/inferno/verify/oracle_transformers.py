@@ -31,7 +31,7 @@ _ATTENTION = "inferno_verify"
 
 
 class TransformersOracle:
-    """Runs a text at once, without a cache, and keeps what `taps` names."""
+    """An oracle that runs a text at once, without a cache, and keeps what `taps` names."""
 
     def __init__(self, folder: Path, config: PlainConfig) -> None:
         self.name = f"transformers {transformers.__version__} in float32"
@@ -129,7 +129,7 @@ class TransformersOracle:
     def _route(
         self, index: int, _: nn.Module, __: Any, output: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """A router gives logits, weights of the chosen experts, and who they are."""
+        """Replace a router's choice (logits, weights, experts) by the one to follow, if any."""
         logits, weights, experts = output
         if index in self._choices:
             count, among = experts.shape[1], self._choices[index]
@@ -142,7 +142,7 @@ class TransformersOracle:
         return logits, weights, experts
 
     def _keep_angles(self, _: nn.Module, __: Any, output: tuple[Tensor, Tensor]) -> None:
-        """Each half of a head is turned alike, so half of the columns say it all."""
+        """Keep half of the columns of angles, as each half of a head is turned alike."""
         cos, sin = (angles[0].float() for angles in output)
         half = self._head_dim // 2
         self._taps["cos_sin"] = torch.cat((cos[:, :half], sin[:, :half]), dim=-1)
@@ -150,7 +150,7 @@ class TransformersOracle:
     def _keep_attention(
         self, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
     ) -> None:
-        """Rotated heads, and scores by the very expression that eager attention has."""
+        """Keep rotated heads, and scores by the expression that eager attention has."""
         all_keys = k.repeat_interleave(module.num_key_value_groups, dim=1)
         scores = q @ all_keys.transpose(2, 3) * scale
         if mask is not None:  # it holds the most negative number, not minus infinity
@@ -165,7 +165,7 @@ class TransformersOracle:
     def _attend(
         self, module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **how: Any
     ) -> tuple[Tensor, Tensor]:
-        """What the model's own eager attention is given: q, k, v are [1, heads, T, D]."""
+        """Keep attention's inputs, then call the model's own; q, k, v are [1, heads, T, D]."""
         if module.layer_idx in self._layers:
             self._keep_attention(module, q, k, v, mask, how["scaling"])
         eager: Callable[..., tuple[Tensor, Tensor]]
@@ -174,5 +174,5 @@ class TransformersOracle:
 
 
 def _router(layer: Any) -> Any:
-    """The module that chooses experts, by either of its names, or None."""
+    """Return the module that chooses experts, by either of its names, or None."""
     return getattr(layer.mlp, "gate", getattr(layer.mlp, "router", None))

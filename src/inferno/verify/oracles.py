@@ -28,7 +28,10 @@ def choose_oracle(
     checkpoint: Checkpoint,
     tell: Tell,
 ) -> Oracle:
-    """Raises InvalidRequest where transformers is not installed, CheckpointError for a bad file."""
+    """Build the oracle that is asked for.
+
+    Raises InvalidRequest where transformers is not installed, CheckpointError for a bad file.
+    """
     if options.saved_oracle is not None:
         return _saved(options.saved_oracle, options.quantize)
     match options.against:

@@ -1,4 +1,4 @@
-"""What verification found: plain data that a table or JSON is made of."""
+"""The outcome of verification: plain data that a table or JSON is made of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One tensor against what was expected.
+    """A tensor's errors, and the errors that are allowed.
 
     tap  which tensor, as `taps` names them; name: in words.
     max_error, mean_error  absolute; relative_error: length of the difference / length of the
@@ -33,17 +33,17 @@ class Measure:
 
     @property
     def is_far(self) -> bool:
-        """Whether a value is too far off."""
+        """Return whether a value is too far off."""
         return not self.max_error <= self.tolerance
 
     @property
     def is_relatively_far(self) -> bool:
-        """Whether the tensor as a whole is too far off, though each of its values may not be."""
+        """Return whether a tensor is too far off as a whole, though each value may not be."""
         return self.relative_error > self.relative_tolerance
 
     @property
     def severity(self) -> float:
-        """How much of the tolerances is used up."""
+        """Return the share of the tolerances that is used up; above 1 it has failed."""
         if self.max_error == 0:
             return 0.0
         share = self.max_error / self.tolerance if self.tolerance else math.inf
@@ -51,7 +51,7 @@ class Measure:
 
     @property
     def words(self) -> str:
-        """What is wrong with a tensor that failed."""
+        """Describe why a tensor failed: its problem, or its error and the allowed one."""
         if self.problem:
             return self.problem
         if self.is_far:
@@ -87,7 +87,7 @@ class Row:
 
     @property
     def shown(self) -> Measure | None:
-        """The tensor that speaks for all: the first that failed, or the one nearest to failing."""
+        """Return the tensor that speaks for all: the first failed, or the nearest to failing."""
         both = (*self.measures, *self.products)
         failed = (measure for measure in both if not measure.passed)
         nearest = max(self.measures, key=lambda measure: measure.severity, default=None)
@@ -95,7 +95,7 @@ class Row:
 
     @property
     def what(self) -> str:
-        """What is wrong with a checkpoint that failed."""
+        """Describe why a checkpoint failed: a problem, or the tensor or product that is off."""
         if self.problems:
             return self.problems[0]
         assert self.shown is not None, "a row without problems fails by a measure"
@@ -106,7 +106,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is known of the first failure.
+    """The diagnosis of the first failure; empty where nothing failed.
 
     where   at which positions and heads its tensor is wrong.
     cause   the mistake that was tried, and gave what the engine has.
@@ -120,7 +120,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything that was found.
+    """The full outcome of a verification.
 
     rows  in the order in which data flows: foundation, each asked layer's, the outcome's.
     """
@@ -143,12 +143,12 @@ class Report:
 
     @property
     def num_checkpoints(self) -> int:
-        """By their numbers: a checkpoint of many layers is one."""
+        """Count checkpoints by their numbers: one of many layers counts once."""
         return len({row.number for row in self.rows})
 
     @property
     def verdict(self) -> str:
-        """What came of it, in words that need no table."""
+        """Return the verdict, PASS or FAIL, in sentences that need no table."""
         failed, total = self.first_failure, self.num_checkpoints
         if failed is None:
             return (

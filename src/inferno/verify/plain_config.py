@@ -33,7 +33,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainConfig:
-    """What the plain forward pass needs to know; what tensors tell (biases, norms) is not here.
+    """The settings of the plain forward pass, but for those that tensors tell (biases, norms).
 
     windows  of each layer: how many positions a token sees, itself included; None: all.
     rope     the section that describes the rotation, rope_theta included.
@@ -58,7 +58,7 @@ class PlainConfig:
 
 
 def read_plain_config(config: Mapping[str, Any]) -> PlainConfig:
-    """The engine has accepted this config, so what is read here is there and sound."""
+    """Read a config that the engine has accepted, so what is read is there and sound."""
     architecture = next(name for name in config["architectures"] if name in _DEFAULTS)
     values = {**_DEFAULTS[architecture], **_present(config)}
     heads = values["num_attention_heads"]

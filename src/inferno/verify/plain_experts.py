@@ -26,7 +26,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """One expert's matrices [out, in] and biases; gate and up are apart."""
+    """An expert's matrices [out, in] and biases; gate and up are apart."""
 
     gate: Tensor
     up: Tensor
@@ -41,7 +41,7 @@ def has_experts(weights: Weights) -> bool:
 
 
 def router_logits(x_TE: Tensor, weights: Weights) -> Tensor:
-    """[T, X]."""
+    """Return the router's logits [T, X]."""
     name = next(router for router in ROUTERS if f"{router}.weight" in weights)
     return linear(x_TE, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
@@ -49,7 +49,7 @@ def router_logits(x_TE: Tensor, weights: Weights) -> Tensor:
 def choose(
     logits_TX: Tensor, num_chosen: int, *, renormalize: bool, among: Tensor | None = None
 ) -> Tensor:
-    """[T, X]: each token's weight for its experts, 0 for the others.
+    """Return each token's weight for its experts, 0 for the others: [T, X].
 
     Of equal logits the first is chosen.
     among  [T, X] bool: whom to choose from, where somebody else's choice is to be followed.
@@ -74,7 +74,7 @@ def combine(
     unpack: Unpack,
     product: Product = floating_linear,
 ) -> Tensor:
-    """The weighted sum of each token's experts: [T, E]."""
+    """Return the weighted sum of each token's experts: [T, E]."""
     total = torch.zeros_like(wide(x_TE))
     for index in weights_TX.any(0).nonzero().flatten().tolist():
         output = run_expert(x_TE, find_expert(weights, index, unpack), gate, product)
@@ -89,19 +89,19 @@ def run_expert(x_TE: Tensor, expert: Expert, gate: Gate, product: Product) -> Te
 
 
 def is_mxfp4(weights: Weights) -> bool:
-    """Whether the experts are MXFP4."""
+    """Return whether the experts are stored as MXFP4."""
     return "mlp.experts.down_proj_blocks" in weights
 
 
 def activation(config: PlainConfig) -> Gate:
-    """How gate and up meet: SwiGLU, or gpt-oss's clamped one."""
+    """Return the function that joins gate and up: SwiGLU, or gpt-oss's clamped one."""
     if config.swiglu_limit is None:
         return swiglu
     return clamped_swiglu(config.swiglu_alpha, config.swiglu_limit)
 
 
 def clamped_swiglu(alpha: float, limit: float, *, plus: float = 1.0) -> Gate:
-    """(up + 1) * gate * sigmoid(alpha * gate) of clamped values (arXiv:2508.10925)."""
+    """Return (up + 1) * gate * sigmoid(alpha * gate) of clamped values (arXiv:2508.10925)."""
 
     def gated(gate: Tensor, up: Tensor) -> Tensor:
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
@@ -111,7 +111,7 @@ def clamped_swiglu(alpha: float, limit: float, *, plus: float = 1.0) -> Gate:
 
 
 def find_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
-    """An expert's tensors, in each of the layouts that checkpoints have."""
+    """Find an expert's tensors, in each of the layouts that checkpoints have."""
     if "mlp.experts.down_proj_bias" in weights:
         return _stacked_expert(weights, index, unpack)
     if f"mlp.experts.{index}.gate_proj.weight" in weights:
@@ -123,7 +123,7 @@ def find_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
 
 
 def _stacked_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
-    """gpt-oss: experts in one tensor, gate and up in turns; floats are stored transposed."""
+    """Read an expert of gpt-oss, of one tensor: gate and up in turns, floats transposed."""
     matrices = []
     for name in ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"):
         if name in weights:
@@ -137,12 +137,12 @@ def _stacked_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
 
 
 def unpack_mxfp4(blocks: Tensor, scales: Tensor) -> Tensor:
-    """OCP MX v1.0: 4-bit floats, low half of a byte first; 32 of them share a power of two."""
+    """Unpack OCP MX v1.0: 4-bit floats, low half first; 32 of them share a power of two."""
     return unpack_nibbles(blocks & 15, blocks >> 4, scales)
 
 
 def unpack_nibbles(first: Tensor, second: Tensor, scales: Tensor) -> Tensor:
-    """[O, G, 16] twice and [O, G] -> [O, 32 G]."""
+    """Look up pairs of 4-bit codes [O, G, 16] and scale them by [O, G]: [O, 32 G]."""
     table = torch.tensor([*_E2M1, *(-value for value in _E2M1)])
     values = table[torch.stack((first, second), dim=-1).flatten(-2).long()]
     powers = torch.exp2(scales.float() - 127).masked_fill(scales == 255, math.nan)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32 at least: what sums and roots are made in."""
+    """Return a tensor in float32 at least, in which sums and roots are made."""
     return x if x.dtype is torch.float64 else x.float()
 
 
@@ -27,7 +27,7 @@ def rotate(x_THD: Tensor, cos_sin_TD: Tensor) -> Tensor:
 
 
 def can_see(num_tokens: int, window: int | None) -> Tensor:
-    """[T, T] bool: whether the query of a row sees the key of a column."""
+    """Return whether the query of a row sees the key of a column: [T, T]."""
     back = torch.arange(num_tokens)[:, None] - torch.arange(num_tokens)
     return (back >= 0) & (back < (window or num_tokens))
 
@@ -35,7 +35,7 @@ def can_see(num_tokens: int, window: int | None) -> Tensor:
 def attention_scores(
     q_THD: Tensor, k_TKD: Tensor, *, scale: float, is_visible: Tensor | None
 ) -> Tensor:
-    """[H, T, L]: scale * q k, -inf where nothing is to be seen."""
+    """Return scale * q k, -inf where nothing is to be seen: [H, T, L]."""
     group = q_THD.shape[1] // k_TKD.shape[1]
     k_LHD = k_TKD.repeat_interleave(group, dim=1)
     scores = torch.einsum("thd,lhd->htl", q_THD, k_LHD) * scale
@@ -43,7 +43,7 @@ def attention_scores(
 
 
 def mix(scores_HTL: Tensor, v_LKD: Tensor, sinks_H: Tensor | None = None) -> Tensor:
-    """softmax(scores) v: [T, H*D]. A sink is one more score per head, with no value."""
+    """Return softmax(scores) v: [T, H*D]. A sink is one more score per head, with no value."""
     scores = wide(scores_HTL)
     if sinks_H is not None:
         sink = wide(sinks_H)[:, None, None].expand(-1, scores.shape[1], 1)

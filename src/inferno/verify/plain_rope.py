@@ -15,7 +15,7 @@ from inferno.verify.plain_config import PlainConfig
 def plain_cos_sin(
     config: PlainConfig, positions: Tensor, *, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> Tensor:
-    """D/2 cosines, then D/2 sines of each position: [T, D]. Changes are to the section."""
+    """Return D/2 cosines, then D/2 sines, of each position: [T, D]; changes are to the section."""
     rope = {**config.rope, **changes}
     frequencies, magnitude = _frequencies(rope, config, dtype)
     angles = positions.to(dtype)[:, None] * frequencies
@@ -25,7 +25,7 @@ def plain_cos_sin(
 def _frequencies(
     rope: Mapping[str, Any], config: PlainConfig, dtype: torch.dtype
 ) -> tuple[Tensor, float]:
-    """Radians per position of each pair, and what cosines and sines are multiplied with."""
+    """Return each pair's radians per position, and the factor of cosines and sines."""
     size = config.head_dim
     base = rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=dtype) / size)
     match rope.get("rope_type", rope.get("type", "default")):
@@ -39,7 +39,7 @@ def _frequencies(
 
 
 def _llama3(plain: Tensor, rope: Mapping[str, Any], config: PlainConfig) -> Tensor:
-    """Wavelengths over original / low are stretched, those under original / high are kept."""
+    """Stretch wavelengths over original / low, and keep those under original / high."""
     original = rope.get("original_max_position_embeddings", config.max_positions)
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     wavelengths = 2 * math.pi / plain

@@ -1,4 +1,4 @@
-"""What kernels round besides their dtype, in plain maths."""
+"""The roundings of kernels besides their dtype's, in plain maths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _GROUP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """mxfp4     what meets MXFP4 weights is rounded to int8.
+    """The roundings of a product's inputs and of cached keys and values.
+
+    mxfp4     what meets MXFP4 weights is rounded to int8.
     matrices  so is what meets all others, but a router's.
     powers    by scales that are powers of two, as beside int4: not what meets the head, or MXFP4.
     kv        what keys and values are kept in; None: as they come.
@@ -37,19 +39,19 @@ class Rounding:
 
     @property
     def unit(self) -> float:
-        """The largest error of what is rounded, relative to its group's largest value."""
+        """Return the largest error of a rounded value, relative to its group's largest value."""
         if not self.matrices:
             return 0.0
         return 2 * INT8_UNIT if self.powers else INT8_UNIT
 
     def product(self, *, is_mxfp4: bool = False, is_head: bool = False) -> Product:
-        """How a matrix of that kind is multiplied with."""
+        """Return the function that multiplies with a matrix of that kind, with its rounding."""
         if not (self.mxfp4 if is_mxfp4 else self.matrices):
             return floating_linear
         return partial(packed_linear, powers=self.powers and not (is_mxfp4 or is_head))
 
     def cached(self, x: Tensor) -> Tensor:
-        """Keys or values as attention reads them."""
+        """Return keys or values as attention reads them from the cache."""
         return x if self.kv is None else x.to(self.kv).to(x.dtype)
 
 
@@ -57,20 +59,20 @@ EXACT = Rounding()
 
 
 def floating_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """All in the type of what comes in."""
+    """Multiply in the dtype of the input."""
     return linear(x, weight.to(x.dtype), bias)
 
 
 def packed_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, powers: bool = False
 ) -> Tensor:
-    """Products of small whole numbers, which are exact, times scales: rounded when all is done."""
+    """Multiply small whole numbers, which is exact, times scales: rounded when all is done."""
     rounded = in_int8(x, powers=powers)
     return linear(rounded, wide(weight), None if bias is None else wide(bias)).to(x.dtype)
 
 
 def in_int8(x: Tensor, *, powers: bool = False) -> Tensor:
-    """Groups of 32 values as int8 with a scale, in float32: what meets packed weights.
+    """Round groups of 32 values to int8 with a scale, in float32: what meets packed weights.
 
     With `powers` scales are rounded up to powers of two.
     """

@@ -22,7 +22,7 @@ Logits = NDArray[np.float32]
 
 
 class Asked(Protocol):
-    """What a request asks of its tokens; see SamplingParams."""
+    """The sampling parameters of a request, as in SamplingParams."""
 
     @property
     def temperature(self) -> float: ...
@@ -45,7 +45,7 @@ class Asked(Protocol):
 
 
 def shaped(logits: Logits, params: Asked, history: Sequence[int], num_prompt: int) -> Logits:
-    """Logits after biases and bans, then penalties for tokens of the history."""
+    """Return logits after biases and bans, then penalties for tokens of the history."""
     result = logits.astype(np.float32)
     for token, bias in params.logit_bias.items():
         result[token] += np.float32(bias)
@@ -80,7 +80,7 @@ class Draw:
 
     @classmethod
     def of(cls, logits: Logits, params: Asked) -> Draw:
-        """Temperature, min-p, top-k, top-p, in this order; ranks go by logit, then by id."""
+        """Apply temperature, min-p, top-k, top-p, in this order; ranks go by logit, then by id."""
         size, is_cut = len(logits), params.top_k > 0 or params.top_p < 1
         if params.temperature == 0 or params.top_k == 1:
             return cls(np.array([int(logits.argmax())]), np.ones(1), 0.0, (1,))
@@ -105,7 +105,7 @@ class Draw:
         return cls(tokens[:most], ends, err, counts)
 
     def allows(self, token: int, uniform: float) -> bool:
-        """Whether that may be the token, by this random number."""
+        """Return whether that may be the token, by this random number."""
         places = np.flatnonzero(self.tokens == token)
         if not len(places):
             return False
@@ -118,14 +118,14 @@ class Draw:
         )
 
     def due(self, uniform: float) -> int:
-        """The token that exact maths draws."""
+        """Return the token that exact maths draws."""
         mass = self.ends[self.counts[0] - 1]
         place = int(np.searchsorted(self.ends, uniform * mass, side="right"))
         return int(self.tokens[min(place, self.counts[0] - 1)])
 
 
 def uniform(seed: int, position: int) -> float:
-    """The random number of a request's first sample at a position, of 53 bits.
+    """Return the random number, of 53 bits, of a request's first sample at a position.
 
     Philox4x32-10 (Salmon and others, SC'11): the key is the seed, the counter (sample 0, position,
     0, 0), lower words first.

@@ -12,7 +12,7 @@ from inferno.weights.checkpoint import FLOATS, Checkpoint
 
 
 class PlainWeights:
-    """Reads from an open checkpoint into the CPU's memory: floats as `dtype`, others as stored."""
+    """An open checkpoint, read into the CPU's memory: floats as `dtype`, others as stored."""
 
     described = ""
 
@@ -36,7 +36,7 @@ class PlainWeights:
         return tensor
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a tensor's name, type, shape and stored bytes."""
+        """Return the SHA-256 of a tensor's name, type, shape and stored bytes."""
         info = self._checkpoint.tensors[name]
         content = hashlib.sha256(f"{name} {info.dtype} {info.shape} ".encode())
         if isinstance(info.dtype, torch.dtype):
@@ -46,20 +46,20 @@ class PlainWeights:
         return content.hexdigest()
 
     def layer(self, index: int) -> dict[str, Tensor]:
-        """All tensors of a layer, by what follows `model.layers.N.`."""
+        """Return all tensors of a layer, by what follows `model.layers.N.`."""
         prefix = f"model.layers.{index}."
         names = [name for name in self._checkpoint.tensors if name.startswith(prefix)]
         return {name.removeprefix(prefix): tensor for name, tensor in self.read(names).items()}
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Several tensors."""
+        """Read several tensors by name."""
         return {name: self[name] for name in names}
 
     def embedding(self) -> Tensor:
-        """The embedding table, which a tied checkpoint may hold under the head's name."""
+        """Return the embedding table, which a tied checkpoint may store as the head."""
         name = "model.embed_tokens.weight"
         return self[name if name in self else "lm_head.weight"]
 
     def head(self, *, tied: bool) -> Tensor:
-        """The matrix that makes logits."""
+        """Return the matrix that makes logits."""
         return self.embedding() if tied else self["lm_head.weight"]

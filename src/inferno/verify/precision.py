@@ -1,4 +1,4 @@
-"""What quantizing costs: how far the engine is from float32, and how far plain maths is."""
+"""The cost of quantizing: the engine's distance from float32, beside that of plain maths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 2  # times the error of plain maths, as FlashAttention's tests allow (ar
 
 
 def precision_row(found: Taps, rounded: Taps, original: Taps, num_layers: int) -> Row:
-    """Twice as far from float32 as plain maths that rounds alike, and no farther."""
+    """Build the row that allows the engine twice the error of plain maths that rounds alike."""
     measures = tuple(_measures(found, rounded, original, num_layers))
     ours, theirs = measures[-1].relative_error, measures[-1].relative_tolerance / _MOST
     return Row(

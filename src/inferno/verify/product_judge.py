@@ -1,4 +1,4 @@
-"""Whose product it is, how its kernel rounds, and whether what came out is what was due."""
+"""The judge of products: each one's weight, its kernel's rounding, and the result that is due."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EMBEDDING, HEAD = "model.embed_tokens", "lm_head"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """All that products are judged by.
+    """The model, files and limits by which products are judged.
 
     weights   the checkpoint's files.
     quantize  what the engine made of them; dtype: what it computes with.
@@ -42,15 +42,15 @@ class Judge:
     relative: float | None = None
 
     def owner(self, where: str) -> str:
-        """The module that has a product's weight: a tied head's is the embedding."""
+        """Return the module that has a product's weight: a tied head's is the embedding."""
         return EMBEDDING if where == HEAD and self.model.lm_head is None else where
 
     def weight(self, where: str) -> Any:
-        """As the engine holds it, by the name of its module: a tensor, or what kernels made."""
+        """Return a module's weight as the engine holds it: a tensor, or as kernels laid it out."""
         return self.model.get_submodule(self.owner(where)).weight
 
     def kernels(self, where: str, weight: Any, out: torch.dtype) -> list[Kernel]:
-        """How a product may be computed, the likeliest first.
+        """List the kernels by which a product may be computed, the likeliest first.
 
         Beside MXFP4 kernels are free to make codes or not; and whoever lays a weight out may leave
         the product to PyTorch, which writes it in 16 bits first.
@@ -77,7 +77,7 @@ class Judge:
         return [ours, floating]
 
     def best(self, found: Tensor, dues: Iterable[Near]) -> Near:
-        """The first that explains what was found, or the one that explains most of it."""
+        """Return the first result that explains what was found, or the one that explains most."""
         tried: list[tuple[int, Near]] = []
         for due in dues:
             tried.append((self.num_wrong(found, due), due))
@@ -86,11 +86,11 @@ class Judge:
         return min(tried, key=lambda one: one[0])[1]
 
     def pieces(self, parameter: str) -> list[Piece]:
-        """The tensors of the checkpoint that a parameter is made of."""
+        """List the tensors of the checkpoint that a parameter is made of."""
         return list(sources(parameter, self.fused, self.weights))
 
     def num_rows(self, where: str) -> list[tuple[str, int]]:
-        """The outputs that each tensor of the checkpoint makes, by names that people know."""
+        """Count the outputs that each tensor of the checkpoint makes, by names that people know."""
         weight = self.weight(where)
         pieces = self.pieces(f"{self.owner(where)}.weight")
         if len(pieces) == 1:
@@ -99,7 +99,7 @@ class Judge:
         return [(piece.name.removesuffix(".weight"), len(piece.part(whole))) for piece in pieces]
 
     def bias(self, where: str, weight: Any) -> Tensor | None:
-        """What the files say that is added, whether the model has it or not."""
+        """Return the bias in the files, whether the model has it or not; None if they have none."""
         whole = torch.zeros(weight.shape[:-1])
         for piece in self.pieces(f"{where}.bias"):
             if piece.name not in self.weights:
@@ -109,7 +109,7 @@ class Judge:
         return whole.to(self.dtype).float()
 
     def measure(self, name: str, found: Tensor, due: Near) -> Measure:
-        """The value that is off by most of what is allowed speaks for all."""
+        """Measure a product by the value that is off by most of what is allowed."""
         errors, allowed = self._errors(found, due)
         wrong = errors > allowed
         shares = torch.where(errors > 0, errors / allowed, 0.0)
@@ -128,18 +128,18 @@ class Judge:
         )
 
     def num_wrong(self, found: Tensor, due: Near) -> int:
-        """How many values are off by more than is allowed."""
+        """Count the values that are off by more than is allowed."""
         errors, allowed = self._errors(found, due)
         return int((errors > allowed).sum())
 
     def wrong_rows(self, found: Tensor, due: Near, owners: Tensor) -> list[int]:
-        """Whose rows hold values that are off, given the owner of each."""
+        """Return the owners whose rows hold values that are off, given the owner of each row."""
         errors, allowed = self._errors(found, due)
         owned: list[int] = torch.unique(owners[(errors > allowed).any(1)]).tolist()
         return owned
 
     def _errors(self, found: Tensor, due: Near) -> tuple[Tensor, Tensor]:
-        """How far off values are, and may be; what follows from no number is never wrong."""
+        """Return how far off values are, and may be; what follows no number is never wrong."""
         allowed = due.radius
         if self.relative is not None:
             allowed = torch.full_like(allowed, self.relative * largest(due.value))
@@ -148,7 +148,7 @@ class Judge:
 
 
 def values(weight: Any) -> Tensor:
-    """What is multiplied with, in float32 on the CPU."""
+    """Return the values of a weight, unpacked if need be, in float32 on the CPU."""
     if isinstance(weight, Tensor):
         return weight.detach().float().cpu()
     if isinstance(weight, MXFP4Weight):
@@ -157,5 +157,5 @@ def values(weight: Any) -> Tensor:
 
 
 def _tap(name: str) -> str:
-    """As `taps` names a layer's: its number first."""
+    """Shorten a module's name to the form of `taps`, which begins with the layer's number."""
     return name.removeprefix("model.layers.")

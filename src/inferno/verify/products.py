@@ -76,7 +76,7 @@ def _plain(x: Tensor, rows: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def product_measures(judge: Judge, seen: Mapping[str, Seen], tell: Tell) -> Products:
-    """One or more for each module, in the order in which they were called first."""
+    """Measure each module's products, in the order in which modules were called first."""
     found = {}
     for index, (where, one) in enumerate(seen.items(), start=1):
         tell(f"comparing product {index} of {len(seen)} with its own input")
@@ -99,7 +99,7 @@ def _measures(judge: Judge, where: str, seen: Seen) -> Iterator[Measure]:
 
 
 def _embedding(judge: Judge, where: str, ids: Tensor, y: Tensor) -> Measure:
-    """The rows of the text, then those of all tokens, as the op gives them."""
+    """Measure the rows of the text, then those of all tokens, as the op gives them."""
     weight = judge.weight(where)
     table = values(weight).to(judge.dtype)
     of_text = judge.measure(where, y, Near.exactly(table[ids]))
@@ -112,7 +112,7 @@ def _embedding(judge: Judge, where: str, ids: Tensor, y: Tensor) -> Measure:
 
 
 def _linear(judge: Judge, where: str, x: Tensor, y: Tensor) -> Iterator[Measure]:
-    """One for each tensor of the checkpoint that the weight is made of."""
+    """Yield a measure for each tensor of the checkpoint that the weight is made of."""
     due, first = judge.best(y, _multiplied(judge, where, x, y.dtype)), 0
     for name, count in judge.num_rows(where):
         columns = slice(first, first + count)
@@ -121,7 +121,7 @@ def _linear(judge: Judge, where: str, x: Tensor, y: Tensor) -> Iterator[Measure]
 
 
 def _gated(judge: Judge, where: str, x: Tensor, y: Tensor) -> Iterator[Measure]:
-    """Gate and up, joined; where that is wrong, first the one whose own product is wrong."""
+    """Yield the measure of gate and up, joined; first those of wrong ones, if that is wrong."""
     names = " and ".join(name for name, _ in judge.num_rows(where))
     dues = (silu_gate(both, y.dtype) for both in _multiplied(judge, where, x, y.dtype))
     joined = judge.measure(names, y, judge.best(y, dues))
@@ -133,7 +133,7 @@ def _gated(judge: Judge, where: str, x: Tensor, y: Tensor) -> Iterator[Measure]:
 
 
 def _multiplied(judge: Judge, where: str, x: Tensor, out: torch.dtype) -> Iterator[Near]:
-    """What is due, by each kernel that it may be."""
+    """Yield the result that is due, once for each kernel that may have computed the product."""
     weight = judge.weight(where)
     held, bias = values(weight), judge.bias(where, weight)
     for kernel in judge.kernels(where, weight, out):

@@ -24,7 +24,10 @@ TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x*
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """text is None where the ids were made up: without a tokenizer, or with one of other texts."""
+    """A prompt's text and ids; text is None where the ids were made up.
+
+    The ids are made up without a tokenizer, or with one of other texts.
+    """
 
     text: str | None
     token_ids: tuple[int, ...]
@@ -38,7 +41,7 @@ def choose_prompt(
     vocab_size: int,
     max_model_len: int,
 ) -> Prompt:
-    """The ids to compute; InvalidRequest for a text that can't be encoded or is too long."""
+    """Return the ids to compute; raise InvalidRequest for a text that can't be encoded or fit."""
     most = max(1, min(MOST_TOKENS, max_model_len) - num_new_tokens(max_model_len))
     if text is not None:
         return _given(text, tokenizer, most)
@@ -49,23 +52,23 @@ def choose_prompt(
 
 
 def num_new_tokens(max_model_len: int) -> int:
-    """How many tokens are generated after the prompt; a short context is shared out."""
+    """Return how many tokens are generated after the prompt; a short context is shared."""
     return max(1, min(_NUM_NEW, max_model_len // 2))
 
 
 def unreached(windows: Sequence[int | None], num_tokens: int) -> tuple[int, ...]:
-    """Windows that so many tokens don't reach beyond, so that they hide nothing."""
+    """Return the windows that hide nothing, as so many tokens don't reach beyond them."""
     return tuple(sorted({window for window in windows if window and window >= num_tokens}))
 
 
 def _needed(windows: Sequence[int | None]) -> int:
-    """Tokens that reach beyond every window that is not too long for it."""
+    """Return how many tokens reach beyond every window that is not too long for it."""
     short = [window for window in windows if window and window <= _LONGEST_WINDOW]
     return max([_LEAST_TOKENS, *(window + _PAST_WINDOW for window in short)])
 
 
 def _fixed(tokenizer: Tokenizer, length: int) -> Prompt | None:
-    """The fixed text in as many copies as it takes; None where more copies are no more tokens.
+    """Repeat the fixed text until it is long enough; None if more copies give no more tokens.
 
     So it is where a tokenizer knows no character of it: each text is nothing, or one unknown token.
     """
@@ -93,5 +96,5 @@ def _given(text: str, tokenizer: Tokenizer | None, most: int) -> Prompt:
 
 
 def _made_up(length: int, vocab_size: int) -> tuple[int, ...]:
-    """Ids that look like no pattern and are the same everywhere."""
+    """Return ids that look like no pattern and are the same everywhere."""
     return tuple((7919 * i * i + 104729 * i + 13) % vocab_size for i in range(length))

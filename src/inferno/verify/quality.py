@@ -27,7 +27,7 @@ _SEGMENT = 256  # tokens computed at a time; each segment begins without a past
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """Per predicted token: log-probability by engine and oracle, KL divergence, equal choice."""
+    """The figures of each token: log-probability by each side, KL divergence, equal choice."""
 
     ours: Tensor
     theirs: Tensor
@@ -44,9 +44,9 @@ def quality_row(
     max_model_len: int,
     tell: Tell,
 ) -> Row:
-    """Perplexity of both, KL divergence and top-1 agreement over a text.
+    """Compare perplexity, KL divergence and top-1 agreement of engine and oracle over a text.
 
-    InvalidRequest for a file that can't be read or is too short.
+    Raises InvalidRequest for a file that can't be read or is too short.
     """
     segments = _segments(path, tokenizer, min(_SEGMENT, max_model_len))
     tell(f"{oracle.name}: {path.name}")
@@ -119,7 +119,7 @@ def _perplexity(log_probabilities: Tensor) -> float:
 
 
 def _divergence(divergence: Tensor, threshold: float | None) -> Measure:
-    """The threshold is one for the mean, so that is what stands where errors are judged."""
+    """Measure the KL divergence by its mean, for which the threshold is."""
     mean = float(divergence.mean())
     return Measure(
         tap="",

@@ -16,7 +16,9 @@ _NOTHING = 1e-30  # as small may become zero
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """last     the last step that both signs have: what lies beyond may be cut off.
+    """The limits of a packed type's steps.
+
+    last        the last step that both signs have: what lies beyond may be cut off.
     cut_off     so many steps at most, where that leaves the smaller error in all.
     least_peak  the step of a group's largest value: less, and its scale is too large.
     """
@@ -33,7 +35,7 @@ _FORMATS: Mapping[str, _Format] = {
 
 
 def far_off(found: Tensor, expected: Tensor, steps: Tensor, kind: str) -> Tensor:
-    """Which values are farther from the file's than half a step, but for what is cut off."""
+    """Mark values farther from the file's than half a step, but for what is cut off."""
     format = _FORMATS[kind]
     is_last = found.abs() > (format.last - 0.5) * steps
     is_beyond = (expected.abs() > found.abs()) & (expected.signbit() == found.signbit())
@@ -42,7 +44,7 @@ def far_off(found: Tensor, expected: Tensor, steps: Tensor, kind: str) -> Tensor
 
 
 def num_coarse_groups(values: Tensor, steps: Tensor, kind: str) -> int:
-    """Groups of 32 along the last axis whose scale is so large that it leaves values unused."""
+    """Count groups of 32 on the last axis whose scale is too large, so that codes go unused."""
     peaks = _groups(values.abs()).amax(-1)
     least = _FORMATS[kind].least_peak * _groups(steps).amax(-1)
     return int((peaks < least).sum())

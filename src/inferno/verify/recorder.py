@@ -22,7 +22,7 @@ ROOT = "."  # the name of the whole model
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of an op.
+    """A call of an op.
 
     where      the innermost module of the model around it, by its name there.
     arguments  by the contract's names: tensors as they were before the call, others as they are.
@@ -36,7 +36,7 @@ class Call:
 
 
 class Watcher(Protocol):
-    """Somebody who is told of ops and modules."""
+    """The protocol of those who are told of calls of ops and modules."""
 
     def wants(self, op: str, where: str) -> bool:
         """Say whether to be told of calls of this op from there."""

@@ -24,7 +24,7 @@ _INTRODUCTION = (
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Everything; a number that is not finite is null."""
+    """Return the whole report as JSON values; a number that is not finite is null."""
     failed, diagnosis = report.first_failure, report.diagnosis
     return {
         "model": report.model,
@@ -61,7 +61,7 @@ def _finite(value: object) -> object:
 
 
 def as_table(report: Report, *, width: int, is_terminal: bool) -> str:
-    """Who is compared with whom, a table of checkpoints, and last of all the verdict."""
+    """Format the report as text: what is compared, a table of checkpoints, and the verdict last."""
     output = io.StringIO()
     console = Console(
         file=output, width=max(width, _MIN_WIDTH), force_terminal=is_terminal, highlight=False
@@ -85,7 +85,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
 
 
 def _table(report: Report, width: int) -> Iterator[Text]:
-    """Rows by section; what fails after the first failure usually fails because of it."""
+    """Format rows by section; what fails after the first failure usually fails by it."""
     section = ""
     for row in _shown(report):
         if _section(row) != section:
@@ -132,7 +132,7 @@ def _wrapped(text: str, width: int, *, indent: str = "", style: str = "") -> Ite
 
 
 def _sentences(row: Row) -> Iterator[str]:
-    """What was compared; whose numbers are shown; what was found besides, what is wrong."""
+    """Yield a checkpoint's sentences: what was compared, what was found besides, what is wrong."""
     shown = f" (shown: {row.shown.name})" if row.shown and len(row.measures) > 1 else ""
     yield f"{row.compared}{shown}"
     yield from row.findings
@@ -165,7 +165,7 @@ def _verdict(report: Report, width: int) -> Iterator[Text]:
 
 
 def _shown(report: Report) -> Iterator[Row]:
-    """Of other layers than the first only what leaves them, and what fails first."""
+    """Yield the rows to show: inside layers only the first layer's, and the first failure."""
     first = next((row.layer for row in report.rows if row.layer is not None), None)
     for row in report.rows:
         is_inside = row.layer not in (None, first) and row.number != "7"

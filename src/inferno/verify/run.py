@@ -50,7 +50,7 @@ def verify(options: VerifyOptions, tell: Tell) -> Report:
 
 
 def _unseen_layer(rows: Sequence[Row]) -> int | None:
-    """The layer that fails first, where nobody looked into it: it is worth another run."""
+    """Return the layer that fails first, if nobody looked into it: it is worth another run."""
     failed = next((row for row in rows if not row.passed), None)
     if failed is None or failed.number != "7":
         return None
@@ -102,14 +102,14 @@ def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[st
 
 
 def _precision_rows(case: Case, oracle: Oracle, watched: Watched) -> Iterator[Row]:
-    """What is compared with other weights than the files' is compared with those as well."""
+    """Compare with the files' weights too, where others are compared on the quantized ones."""
     if watched.rounded and watched.plain.over_held and isinstance(oracle, ReferenceOracle):
         original = oracle.taps(watched.observed.token_ids, (), watched.plain.choices)
         yield precision_row(watched.found, watched.rounded, original, case.config.num_layers)
 
 
 def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) -> Iterator[Row]:
-    """What --quality and --invariance add."""
+    """Yield the rows that --quality and --invariance ask for."""
     options = case.options
     if options.quality is not None:
         yield quality_row(

@@ -1,4 +1,4 @@
-"""What was observed, in a file: one machine writes it, another compares itself with it.
+"""A saved run in a file: one machine writes it, another compares itself with it.
 
 The file is safetensors with its facts as metadata, so the loader that trusts nothing reads it.
 """
@@ -29,7 +29,7 @@ _NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a file says about itself.
+    """The facts of a saved run, which its file holds as metadata.
 
     versions  of inferno and PyTorch; config, weights: SHA-256 of what was loaded.
     quantize  int8, int4 or none.
@@ -52,13 +52,13 @@ class Facts:
 
 
 def check_writable(path: Path) -> None:
-    """InvalidRequest where no file can be: said before the work that it would hold."""
+    """Raise InvalidRequest where no file can be written, before the work that it would hold."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise InvalidRequest(f"--save {path}: must be a file in a folder that exists", param="save")
 
 
 def save(path: Path, facts: Facts, taps: Taps) -> None:
-    """Write facts and tensors. InvalidRequest where the file can't be written."""
+    """Write facts and tensors; raise InvalidRequest where the file can't be written."""
     contents = {name: tensor.contiguous() for name, tensor in sorted(taps.items())}
     header = json.dumps(_header(facts, contents)).encode()
     header += b" " * (-len(header) % 8)
@@ -87,7 +87,7 @@ def _header(facts: Facts, contents: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def load(path: Path) -> SavedOracle:
-    """The oracle in a file; CheckpointError where it is damaged or no such file."""
+    """Load the oracle in a file; raise CheckpointError where it is damaged or no such file."""
     content = read_file(path, error=CheckpointError, max_bytes=MAX_FILE_BYTES)
     try:
         length = parse_length(content[:LENGTH_BYTES], len(content))
@@ -144,7 +144,7 @@ def _is_ids(value: object) -> bool:
 
 
 class SavedOracle:
-    """Another machine's run of the same text."""
+    """An oracle that is another machine's run of the same text."""
 
     def __init__(self, path: Path, facts: Facts, taps: Taps) -> None:
         self.facts = facts
@@ -157,7 +157,7 @@ class SavedOracle:
         return self._taps
 
     def check_fits(self, found: Taps, length: int) -> None:
-        """CheckpointError where a tensor lacks that a run of so many tokens has, or is no twin."""
+        """Raise CheckpointError where a tensor of the run is missing or has another shape."""
         ours, theirs = first_positions(found, length), first_positions(self._taps, length)
         for name, tensor in ours.items():
             if name not in theirs:

@@ -35,7 +35,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who runs, and with how much room; is_cached: the first one's prefix is."""
+    """The requests that run together, and their room; `is_cached`: a prefix is cached before."""
 
     texts: tuple[Text, ...]
     tokens_per_step: int
@@ -51,7 +51,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class Seen:
-    """What became of a request.
+    """The record of one request's run.
 
     states  by position, each time it was computed: what left the model.
     logits  by new token: what the sampler was given for it.
@@ -70,7 +70,7 @@ Outcome = dict[str, Seen]
 
 
 def draw_texts(rng: random.Random, prompt: Sequence[int], max_model_len: int) -> tuple[Text, ...]:
-    """The prompt, and others that share parts of it, so that they hit and fill the prefix cache."""
+    """Return the prompt, and texts that share parts of it: they hit and fill the prefix cache."""
     most = max(1, max_model_len - NUM_NEW)
     texts = [Text("the prompt", tuple(prompt))]
     for number in range(1, _NUM_MATES + 1):
@@ -82,7 +82,7 @@ def draw_texts(rng: random.Random, prompt: Sequence[int], max_model_len: int) ->
 
 
 def draw_schedule(rng: random.Random, texts: Sequence[Text], num_groups: int) -> Schedule:
-    """The first text in random company."""
+    """Draw a schedule of the first text in random company."""
     subject, *others = texts
     chosen = [subject, *rng.sample(others, rng.randint(0, len(others)))]
     rng.shuffle(chosen)
@@ -97,7 +97,7 @@ def draw_schedule(rng: random.Random, texts: Sequence[Text], num_groups: int) ->
 
 
 def run_alone(options: EngineOptions, texts: Sequence[Text]) -> Outcome:
-    """Each text by itself, its prompt in one chunk, nothing cached."""
+    """Run each text by itself, its prompt in one chunk, nothing cached."""
     longest = max(len(text.token_ids) for text in texts)
     engine = _build(options, longest, None, prefix_cache=False)
     outcome: Outcome = {}
@@ -107,7 +107,7 @@ def run_alone(options: EngineOptions, texts: Sequence[Text]) -> Outcome:
 
 
 def run_together(options: EngineOptions, schedule: Schedule) -> Outcome:
-    """All of a schedule's texts at once."""
+    """Run all of a schedule's texts at once."""
     engine = _build(options, schedule.tokens_per_step, schedule.num_blocks, prefix_cache=True)
     if schedule.is_cached:
         subject = next(text for text in schedule.texts if not text.is_drawn)
@@ -153,7 +153,7 @@ def _request(text: Text) -> Request:
 
 
 class _Watcher:
-    """Follows a run from outside: which rows are whose is told by the plan, not by who runs it."""
+    """A watcher that learns from the plan, not from the executor, which rows are whose."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -165,7 +165,7 @@ class _Watcher:
         self._num_steps += 1
 
     def see_states(self, rows_N: Tensor | None, hidden: Tensor) -> None:
-        """What leaves the model has a row for each token of each chunk, or for those in rows_N."""
+        """Keep the model's output rows: one for each token of each chunk, or those in rows_N."""
         states = iter(hidden.detach().to("cpu", copy=True))
         wanted = None if rows_N is None else set(rows_N.tolist())
         row = 0
@@ -177,7 +177,7 @@ class _Watcher:
                 row += 1
 
     def see_sampling(self, logits: Tensor) -> None:
-        """The sampler is given a row for each chunk that ends in a new token."""
+        """Keep the sampler's logits, one row for each chunk that ends in a new token."""
         closing = [chunk for chunk in self._chunks if chunk.wants_token]
         for chunk, logits_V in zip(closing, logits.detach().float().cpu().clone(), strict=True):
             seen = self._outcome[chunk.request_id]

@@ -25,7 +25,7 @@ _LOGITS_ROWS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One watched run.
+    """A watched run of the engine.
 
     token_ids   every token whose layers were computed: the prompt, and new ones but the last.
     new_ids     the tokens that the engine's sampler chose, greedily.
@@ -85,7 +85,7 @@ def observe(
 
 
 def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
-    """One request at a time, every op of it run from Python: a replayed step calls none."""
+    """Return options for one request at a time, run eagerly: a replayed step calls no op."""
     return replace(
         options, max_num_seqs=1, max_num_batched_tokens=chunk, step_target_ms=0, eager=True
     )
@@ -94,7 +94,7 @@ def _watchable(options: EngineOptions, chunk: int) -> EngineOptions:
 def _complete(
     engine: Engine, prompt: Sequence[int], num_new: int
 ) -> tuple[tuple[int, ...], str | None]:
-    """The new tokens, and what went wrong after them."""
+    """Return the new tokens, and what went wrong after them."""
     params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
     engine.add_request(Request(request_id="verify", prompt_token_ids=tuple(prompt), params=params))
     new_ids: list[int] = []
@@ -108,7 +108,7 @@ def _complete(
 
 @torch.inference_mode()
 def _with_logits(taps: Taps, model: CausalLM) -> Taps:
-    """The model's own head over every position, not only where a token was drawn."""
+    """Add the logits of every position, by the model's own head, to what was kept."""
     device = next(model.parameters()).device
     pieces = torch.split(taps["hidden"], _LOGITS_ROWS)
     try:

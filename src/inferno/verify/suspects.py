@@ -1,4 +1,4 @@
-"""What a mistake is, and the evidence that it is sought in."""
+"""Suspected mistakes, and the evidence in which they are sought."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the engine computed, what the oracle did, and the checkpoint in float32.
+    """The engine's tensors, the oracle's, and the checkpoint in float32, as evidence of a mistake.
 
     layers             whose insides are known.
     num_prompt, chunk  how many tokens were computed in chunks of how many; others one by one.
@@ -38,15 +38,15 @@ class Evidence:
     chunk: int
 
     def layer(self, index: int) -> dict[str, Tensor]:
-        """A layer's weights."""
+        """Return a layer's weights."""
         return self.weights.layer(index)
 
     def tap(self, layer: int, name: str) -> Tensor:
-        """A layer's tensor as the oracle has it."""
+        """Return a layer's tensor as the oracle has it."""
         return self.expected[at(layer, name)].float()
 
     def input_of(self, layer: int) -> Tensor:
-        """The residual stream that a layer begins with."""
+        """Return the residual stream that a layer begins with."""
         name = "embed" if layer == 0 else at(layer - 1, "residual")
         return self.expected[name].float()
 
@@ -58,7 +58,10 @@ EPS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 
 
 def seen_eps(found: Tensor, x: Tensor, weight: Tensor) -> float:
-    """The eps that would give what was found: root² - mean square, of the row of least values."""
+    """Return the eps that a norm's output shows, by its row of least values; 0 if it shows none.
+
+    The eps is root² - mean square of that row, and must lie between 0 and 1.
+    """
     squares = x.double().square().mean(-1)
     scaled = x.double() * weight
     ratios = (found.double() * scaled).sum(-1) / scaled.square().sum(-1)

@@ -18,7 +18,7 @@ _COARSER = (torch.float8_e4m3fn, torch.bfloat16, torch.float16)
 
 
 def any_suspects(name: str, found: Tensor, expected: Tensor, evidence: Evidence) -> Suspects:
-    """Mistakes that need no knowledge of what the tensor is for, the likelier first."""
+    """Yield mistakes that need no knowledge of what the tensor is for, the likelier first."""
     yield Suspect("all values are zero", torch.zeros_like(expected))
     for what, axis in _axes(name):
         ours, theirs = (_with_heads(x, name, evidence) for x in (found, expected))
@@ -32,7 +32,7 @@ def any_suspects(name: str, found: Tensor, expected: Tensor, evidence: Evidence)
 
 
 def _axes(name: str) -> Iterator[tuple[str, int]]:
-    """What lies along the axes of a tensor."""
+    """Yield the name and the index of each axis along which a tensor's values may be mixed up."""
     if name in ("sinks", "scores"):
         yield "head", 0
         return
@@ -44,17 +44,17 @@ def _axes(name: str) -> Iterator[tuple[str, int]]:
 
 
 def _with_heads(x: Tensor, name: str, evidence: Evidence) -> Tensor:
-    """Weighted values are one row per position: cut into heads."""
+    """Cut weighted values, which are one row per position, into heads."""
     return x.view(len(x), evidence.config.num_heads, -1) if name == "mixed" else x
 
 
 def _items(x: Tensor, axis: int) -> Tensor:
-    """[items along the axis, values of one], all of them numbers."""
+    """Flatten a tensor to [items along the axis, values of one], all of them finite."""
     return x.float().movedim(axis, 0).reshape(x.shape[axis], -1).nan_to_num().clamp(-1e30, 1e30)
 
 
 def _owners(found: Tensor, expected: Tensor) -> list[int]:
-    """Whose values each item holds, itself where that is not clear; [] where all hold their own."""
+    """Return the item whose values each one holds, itself if unclear; [] if all hold their own."""
     distances = torch.cdist(found, expected)
     nearest = distances.argmin(1)
     own = torch.arange(len(found))
@@ -70,7 +70,7 @@ def _ownership(what: str, owners: Sequence[int]) -> str:
 
 
 def _listed(items: Sequence[int]) -> str:
-    """Numbers as people write them: 3 to 8 where they follow each other."""
+    """Write numbers as people do: 3 to 8 where they follow each other."""
     first, last = items[0], items[-1]
     if len(items) > 1 and list(items) == list(range(first, last + 1)):
         return f"{first} to {last}"
@@ -79,14 +79,14 @@ def _listed(items: Sequence[int]) -> str:
 
 
 def _is_rounded(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    """Whether all values are some of a coarser type, and near those that are expected."""
+    """Return whether all values fit a coarser type, and are near the expected ones."""
     is_coarse = torch.equal(found.to(dtype).to(found.dtype), found)
     unit = torch.finfo(dtype).eps * largest(expected)
     return is_coarse and max_error(found, expected) <= _FEW_UNITS * unit
 
 
 def _scaled(found: Tensor, expected: Tensor) -> Suspects:
-    """All values times, or plus, a number; what is hidden stays so."""
+    """Suspect that all values are multiplied by a number, or shifted; hidden ones stay so."""
     is_number = found.isfinite() & expected.isfinite()
     a, b = found[is_number].double(), expected[is_number].double()
     if not b.any():

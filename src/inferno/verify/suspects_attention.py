@@ -43,7 +43,7 @@ def _scores(_: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _scales(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Wrong scales by name, and by how much scores are too large with them."""
+    """Yield wrong scales by name, and by how much scores are too large with them."""
     config = evidence.config
     size, width = config.head_dim, config.hidden_size
     due = size**-0.5
@@ -65,7 +65,7 @@ def _scales(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 
 def _other_scale(found: Tensor, right: Tensor, evidence: Evidence) -> Suspect:
-    """A scale of no name, by the ratio of what was found."""
+    """Suspect a scale of no name, by the ratio of what was found."""
     is_number, due = right.isfinite(), evidence.config.head_dim**-0.5
     if found.shape != right.shape:
         return Suspect("", right[:0])
@@ -76,7 +76,7 @@ def _other_scale(found: Tensor, right: Tensor, evidence: Evidence) -> Suspect:
 
 
 def _seen_window(scores: Tensor) -> int | None:
-    """The window that the last position's hidden keys show, if they show one."""
+    """Return the window that the last position's hidden keys show, if they show one."""
     seen = scores[0, -1].isfinite().nonzero().flatten()
     first = int(seen[0]) if len(seen) else 0
     return scores.shape[-1] - first if first else None
@@ -118,7 +118,7 @@ def _mixed(_: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _wrong_heads(layer: int, evidence: Evidence, sinks: Tensor | None) -> Suspects:
-    """Query heads that read other key or value heads than h // (H/K)."""
+    """Suspect that query heads read other key or value heads than h // (H/K)."""
     q, k, v = (evidence.tap(layer, name) for name in ("q_rot", "k_rot", "values"))
     group, scale = q.shape[1] // k.shape[1], evidence.config.head_dim**-0.5
     seen = can_see(len(q), evidence.config.windows[layer])
@@ -146,7 +146,7 @@ def _wrong_heads(layer: int, evidence: Evidence, sinks: Tensor | None) -> Suspec
 
 
 def _masked(layer: int, evidence: Evidence, finish: Callable[[Tensor], Tensor]) -> Suspects:
-    """Other keys hidden than should be."""
+    """Suspect that other keys are hidden than should be, for each mistake of a mask."""
     q, k = evidence.tap(layer, "q_rot"), evidence.tap(layer, "k_rot")
     scale = evidence.config.head_dim**-0.5
     unmasked = attention_scores(q, k, scale=scale, is_visible=None)

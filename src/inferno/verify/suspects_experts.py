@@ -33,7 +33,7 @@ def _router(_: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _choice(_: str, layer: int, evidence: Evidence) -> Suspects:
-    """Mistakes that would show in the weights of the chosen experts."""
+    """Yield mistakes that would show in the weights of the chosen experts."""
     config, logits = evidence.config, evidence.tap(layer, "router")
     count, renormalize = config.experts_per_token, config.renormalize
     right = choose(logits, count, renormalize=renormalize)
@@ -64,7 +64,7 @@ def _choice(_: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _wrong_weights(right: Tensor, count: int) -> Suspects:
-    """Right experts with wrong weights, or right weights at wrong experts; right: [T, X]."""
+    """Suspect wrong weights of right experts, or right weights at wrong experts; right: [T, X]."""
     equal = (right > 0).float()
     yield Suspect("all of a token's experts have the same weight", equal / count)
     yield Suspect("the experts' weights are left out", equal)
@@ -83,7 +83,7 @@ def _wrong_weights(right: Tensor, count: int) -> Suspects:
 
 
 def _output(_: str, layer: int, evidence: Evidence) -> Suspects:
-    """Mistakes that would show in the experts' combined output."""
+    """Yield mistakes that would show in the experts' combined output."""
     weights, config = evidence.layer(layer), evidence.config
     if not has_experts(weights):
         return
@@ -105,13 +105,13 @@ def _output(_: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _halved_rows(weights: Weights) -> dict[str, Tensor]:
-    """gpt-oss's stacked gates and ups, so that each reads what lies in its half."""
+    """Reorder gpt-oss's stacked gates and ups, so that each reads what lies in its half."""
     stacked = {n: w for n, w in weights.items() if n.startswith("mlp.experts.gate_up_proj")}
     return {name: _alternated(w, -1 if name.endswith("proj") else 1) for name, w in stacked.items()}
 
 
 def _alternated(x: Tensor, axis: int) -> Tensor:
-    """Rows 0, F, 1, F + 1, ... of 2F."""
+    """Reorder 2F rows as 0, F, 1, F + 1, ..."""
     order = torch.arange(x.shape[axis]).view(2, -1).T.flatten()
     return x.index_select(axis, order)
 
@@ -121,7 +121,7 @@ def _swapped(blocks: Tensor, scales: Tensor) -> Tensor:
 
 
 def _apart(blocks: Tensor, scales: Tensor) -> Tensor:
-    """All low halves of a block, then all high ones."""
+    """Unpack all low halves of a block, then all high ones."""
     pairs = torch.cat((blocks & 15, blocks >> 4), dim=-1)
     return unpack_nibbles(pairs[..., ::2], pairs[..., 1::2], scales)
 

@@ -135,7 +135,7 @@ def _residual(name: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _weighted(found: Tensor, *parts: Tensor) -> Suspect:
-    """What is handed on as a sum of input, attention's and FFN's output, in other parts than 1."""
+    """Fit the factors by which a layer's input, attention and FFN outputs are summed."""
     columns = torch.stack([part.flatten().double() for part in parts], dim=1)
     factors = torch.linalg.lstsq(columns, found.flatten().double()[:, None]).solution.flatten()
     words = "the input is handed on {:.3g} times, attention's output {:.3g}, the FFN's {:.3g} times"

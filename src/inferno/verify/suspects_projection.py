@@ -42,7 +42,7 @@ def _angles(_: str, __: int, evidence: Evidence) -> Suspects:
 
 
 def _seen_theta(found: Tensor) -> float:
-    """What theta gives the slowest pair's angle at position 1, were it not scaled."""
+    """Return the theta that gives the slowest pair's angle at position 1, were it not scaled."""
     pairs = found.shape[1] // 2
     if len(found) < 2 or pairs < 2:
         return 1.0
@@ -52,7 +52,7 @@ def _seen_theta(found: Tensor) -> float:
 
 
 def _shifted(evidence: Evidence) -> Suspects:
-    """The positions whose angles the engine has, wherever they are."""
+    """Suspect other positions: those whose angles the engine has, wherever they are."""
     found, count = evidence.found["cos_sin"].float(), len(evidence.expected["cos_sin"])
     candidates = torch.arange(-count, 2 * count)
     table = plain_cos_sin(evidence.config, candidates)
@@ -81,7 +81,7 @@ def _shift_words(shift: int, first: int, *, is_even: bool) -> str:
 
 
 def _magnified(right: Tensor, evidence: Evidence) -> Suspect:
-    """YaRN multiplies angles' cosines and sines by a factor, others by none."""
+    """Suspect a wrong factor of cosines and sines: YaRN has one, others none."""
     found = evidence.found["cos_sin"].float()
     if found.shape != right.shape:
         return Suspect("", right[:0])
@@ -93,7 +93,7 @@ def _magnified(right: Tensor, evidence: Evidence) -> Suspect:
 
 
 def _rotation(name: str, layer: int, evidence: Evidence) -> Suspects:
-    """The engine's own q or k, turned in other ways."""
+    """Yield the engine's own q or k, turned in other ways."""
     x = evidence.found[at(layer, name.replace("rot", "in"))].float()
     before_norm = evidence.found[at(layer, name[0])].float()
     angles = evidence.expected["cos_sin"].float()
@@ -116,7 +116,7 @@ def _rotation(name: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def _interleaved(x_THD: Tensor, angles: Tensor) -> Tensor:
-    """Pairs (2i, 2i + 1), as the first Llama's own checkpoints have them."""
+    """Rotate pairs (2i, 2i + 1), as the first Llama's own checkpoints have them."""
     apart = torch.cat((x_THD[..., ::2], x_THD[..., 1::2]), dim=-1)
     turned = rotate(apart, angles)
     half = turned.shape[-1] // 2
@@ -142,14 +142,14 @@ def _projection(name: str, layer: int, evidence: Evidence) -> Suspects:
 
 
 def regrouped(x_THD: Tensor, groups: int) -> Tensor:
-    """Heads by member and group instead of by group and member."""
+    """Order heads by member and group instead of by group and member."""
     if x_THD.shape[1] == groups:
         return x_THD.flip(1)
     return x_THD.view(len(x_THD), groups, -1, x_THD.shape[-1]).transpose(1, 2).flatten(1, 2)
 
 
 def _head_norm(name: str, layer: int, evidence: Evidence) -> Suspects:
-    """q_in or k_in, from the oracle's q or k."""
+    """Yield mistakes of q_in or k_in, from the oracle's q or k."""
     own, other = name[0], "k" if name[0] == "q" else "q"
     weights, x, right = evidence.layer(layer), evidence.tap(layer, own), evidence.config.eps
     yield Suspect(f"the norm of each head of {own} is left out", x)

@@ -37,12 +37,12 @@ Taps = Mapping[str, Tensor]
 
 
 def at(layer: int, name: str) -> str:
-    """The name of a layer's tensor."""
+    """Return the name of a layer's tensor."""
     return f"{layer}.{name}"
 
 
 def first_positions(taps: Taps, length: int) -> Taps:
-    """The first so many positions of every tensor."""
+    """Cut every tensor to its first `length` positions."""
     return {name: _first(name.rpartition(".")[2], x, length) for name, x in taps.items()}
 
 

@@ -1,4 +1,4 @@
-"""What it means that a tensor was not seen, or not at every position, in words."""
+"""Words for why a tensor was not seen at all, or not at every position."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _OPTIONAL = {"sinks", "router", "experts", "ffn_hidden"}
 
 
 def is_due(tap: str, found: Taps, expected: Taps) -> bool:
-    """Whether a tensor is to be compared: an oracle may not give it, a model may not have it."""
+    """Return whether to compare a tensor: an oracle may not give it, a model may not have it."""
     if tap in expected:
         return True
     return tap not in found and tap.rpartition(".")[2] not in _OPTIONAL
 
 
 def unseen(tap: str, words: str, found: Taps, expected: Taps) -> str:
-    """Why there is no tensor, or not a row per position; "" where there is."""
+    """Describe why there is no tensor, or not a row per position; "" where there is."""
     layer, _, name = tap.rpartition(".")
     if tap not in found:
         return _never_called(layer, name, words, found)
@@ -67,7 +67,7 @@ def _call(layer: str, name: str) -> str:
 
 
 def _num_rows(name: str, tensor: Tensor) -> int:
-    """Positions that a tensor has; sinks have none."""
+    """Count the positions that a tensor has; sinks have none."""
     if name == "sinks":
         return 0
     return tensor.shape[1] if name == "scores" else len(tensor)

@@ -29,7 +29,7 @@ from inferno.verify.taps import Taps, first_positions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """Both runs, and how far apart they may be.
+    """The runs of engine and oracle, and how far apart they may be.
 
     layers           whose insides were looked into.
     oracle           who computed what is expected, in words.
@@ -55,7 +55,7 @@ class Watched:
         return len(self.expected["logits"])
 
     def allowed(self, tap: str, depth: int) -> float:
-        """The largest error of one of the model's outcomes."""
+        """Return the largest error that one of the model's outcomes may have."""
         return self.tolerances.of(tap, self.expected[tap], depth)
 
 
@@ -106,7 +106,7 @@ def _products(case: Case, observed: Observed) -> Products:
 
 
 def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
-    """Checkpoints 1 to 12, with tolerances that were looked at twice if one fails."""
+    """Build checkpoints 1 to 12; if one fails, with tolerances that were looked at twice."""
     rows = tuple(_rows(case, watched))
     if all(row.passed for row in rows):
         return watched, rows
@@ -115,7 +115,7 @@ def judge(case: Case, watched: Watched) -> tuple[Watched, tuple[Row, ...]]:
 
 
 def evidence_of(case: Case, watched: Watched) -> Evidence:
-    """What a mistake is sought in."""
+    """Gather the evidence in which a mistake is sought: tensors, weights and tokens of the run."""
     return Evidence(
         found=watched.found,
         expected=watched.expected,
@@ -129,7 +129,7 @@ def evidence_of(case: Case, watched: Watched) -> Evidence:
 
 
 def _rows(case: Case, watched: Watched) -> Iterator[Row]:
-    """Asked layers with their insides, those between them by what leaves them; the outcome."""
+    """Yield asked layers with their insides, those between by their outputs, then the outcome."""
     found, expected, tolerances = watched.found, watched.expected, watched.tolerances
     ledger = watched.observed.ledger
     kv = KVFindings(ledger.num_reads, ledger.changes)
@@ -148,7 +148,7 @@ def _rows(case: Case, watched: Watched) -> Iterator[Row]:
 
 
 def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Leading tokens that two runs have in common; the prompt is, so there are some."""
+    """Count the leading tokens that two runs have in common, the prompt among them."""
     pairs = zip(ours, theirs, strict=False)
     differing = (i for i, (a, b) in enumerate(pairs) if a != b)
     return next(differing, min(len(ours), len(theirs)))

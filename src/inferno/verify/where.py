@@ -17,7 +17,7 @@ _STANDS_OUT = 3  # times the typical error that is allowed
 
 
 def wrong_part(failed: Measure, evidence: Evidence) -> Tensor:
-    """A mask, as the tensor is shaped, of the positions and heads that are off by too much."""
+    """Mask the positions and heads that are off by too much, in the tensor's shape."""
     expected, name = evidence.expected[failed.tap], failed.tap.rpartition(".")[2]
     wrong = _by_position_and_head(_wrong(failed, evidence), name, evidence)
     rows, heads = wrong.any(2).any(1), wrong.any(2).any(0)
@@ -26,7 +26,10 @@ def wrong_part(failed: Measure, evidence: Evidence) -> Tensor:
 
 
 def find_where(failed: Measure, evidence: Evidence) -> str | None:
-    """Positions, then heads, then experts, as far as that says something; None for sinks."""
+    """Describe which positions, heads and experts are wrong, as far as that says something.
+
+    Returns None where no value is off, and for sinks.
+    """
     layer, _, name = failed.tap.rpartition(".")
     everywhere = _wrong(failed, evidence)
     if not everywhere.any() or name == "sinks":
@@ -42,7 +45,7 @@ def find_where(failed: Measure, evidence: Evidence) -> str | None:
 
 
 def _wrong(failed: Measure, evidence: Evidence) -> Tensor:
-    """Values beyond what is allowed; if none is, those that stand out."""
+    """Mark values beyond what is allowed; if none is, those that stand out."""
     found, expected = (taps[failed.tap].double() for taps in (evidence.found, evidence.expected))
     allowed = failed.tolerance
     if not failed.is_far:
@@ -51,7 +54,7 @@ def _wrong(failed: Measure, evidence: Evidence) -> Tensor:
 
 
 def _by_position_and_head(wrong: Tensor, name: str, evidence: Evidence) -> Tensor:
-    """[T, H, values], with one head where a tensor is not made of heads."""
+    """Return [T, H, values], with one head where a tensor is not made of heads."""
     if name == "scores":
         return wrong.transpose(0, 1)
     if name == "mixed":
@@ -81,7 +84,7 @@ def _heads(heads: Tensor) -> str:
 
 
 def _expert(layer: int, rows: Tensor, evidence: Evidence) -> int | None:
-    """The expert whose tokens are those that are wrong."""
+    """Return the expert whose tokens are those that are wrong, or None."""
     chosen = evidence.found.get(at(layer, "experts"))
     if chosen is None or len(chosen) != len(rows) or rows.all():
         return None
@@ -90,7 +93,7 @@ def _expert(layer: int, rows: Tensor, evidence: Evidence) -> int | None:
 
 
 def _listed(items: Sequence[int]) -> str:
-    """Numbers as people write them: 3 to 8 where they follow each other."""
+    """Write numbers as people do: 3 to 8 where they follow each other."""
     first, last = items[0], items[-1]
     if len(items) > 2 and list(items) == list(range(first, last + 1)):
         return f"{first} to {last}"
