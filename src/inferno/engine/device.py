@@ -42,7 +42,7 @@ def find_device(name: str) -> torch.device:
 def choose_kv_dtype(
     options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> torch.dtype:
-    """What keys and values are kept in; `auto` is what is computed with, 16 bits if quantized."""
+    """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
     name = options.kv_dtype
     if name == "auto" and options.quantize == "none":
         return dtype

@@ -24,7 +24,7 @@ _logger = logging.getLogger("inferno")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """Who has what, between two steps.
+    """The places and blocks that are taken, between two steps.
 
     num_running, num_waiting    samples with and without a place; num_preemptions: so far.
     blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found.
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def occupancy(self) -> Occupancy:
-        """Who has what now."""
+        """Return the places and blocks that are taken now."""
         scheduler, pool = self._scheduler, self._scheduler.pool
         return Occupancy(
             num_running=scheduler.num_running,
@@ -140,7 +140,7 @@ class Engine:
         raise problem
 
     def _compute(self, plan: StepPlan) -> tuple[Sequence[StepResult], BaseException | None]:
-        """What came of a plan: its results, or what the device raised."""
+        """Run a plan; return its results, or none and what the device raised."""
         if not plan.chunks:
             return (), None
         self._expected_step_seconds = self._scheduler.costs.expect(plan.work)

@@ -1,4 +1,4 @@
-"""What one device does with a plan: build the batch, run the model, sample."""
+"""Run a plan on one device: build the batch, run the model, sample."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Executor:
 
     @property
     def footprint(self) -> Footprint:
-        """What model and cache take on this device."""
+        """Return the memory that model and cache take on this device."""
         return self._runner.footprint
 
     def release_memory(self) -> None:
@@ -152,7 +152,7 @@ class Executor:
     def _prompt_logprobs(
         self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden
     ) -> tuple[TokenLogprobs | None, ...]:
-        """Of the prompt tokens that this chunk predicts, and None for the first of all."""
+        """Return those of the prompt tokens that this chunk predicts, None for the first of all."""
         num_top = sequence.params.prompt_logprobs
         assert num_top is not None, "the scheduler wants them only where they were asked for"
         stop = min(chunk.start + chunk.num_tokens, sequence.num_prompt_tokens - 1)

@@ -18,7 +18,7 @@ _FAULT = re.compile(r"([a-z.]+):([a-z]+)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Fault(Exception):
-    """What a fault point raises that is told to fail."""
+    """Raised by a fault point that is told to fail."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Order:
 
 
 class Faults:
-    """What is to happen at which visit to which point.
+    """The faults that are to happen, each at some visit to some point.
 
     A fault is POINT:ACTION@TURN, or POINT:ACTION for every visit; faults are parted by semicolons.
     Actions are hang, exit (the process, at once), fail (an exception) and drop (what was to be

@@ -44,7 +44,7 @@ class KVLayout:
 
     @property
     def block_bytes(self) -> int:
-        """What one block costs in all storages together."""
+        """Return the bytes that one block takes in all storages together."""
         heads = 2 * self.block_size * self.num_kv_heads
         scale_bytes = torch.float32.itemsize if self.dtype is torch.int8 else 0
         return heads * (self.head_dim * self.dtype.itemsize + scale_bytes) * self.num_storages

@@ -12,7 +12,7 @@ from inferno.requests import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the scheduler keeps to; InvalidRequest if one is below 1.
+    """The bounds that the scheduler keeps to; InvalidRequest if one is below 1.
 
     max_num_seqs            samples that run at a time.
     max_num_batched_tokens  tokens computed in a step.

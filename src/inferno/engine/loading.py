@@ -111,7 +111,7 @@ class _Layout:
         return {"quantize": str(self._quantize), "dtype": str(self.dtype)}
 
     def begin(self, name: str, unfilled: Tensor) -> Fillable | None:
-        """What the weight of a matrix product or an embedding is to become, to be filled."""
+        """Return memory, to be filled, for the weight of a matrix product or an embedding."""
         if unfilled.ndim != 2 or not name.endswith(".weight"):
             return None
         quantize = choose(name.removesuffix(".weight"), self._quantize)

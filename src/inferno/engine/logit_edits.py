@@ -24,7 +24,7 @@ class WishedRow(NamedTuple):
 
 
 class LogitEdits:
-    """What the wishes of some rows, in ascending order, change whatever has been said."""
+    """The changes to some rows' logits, in ascending order, that don't depend on what was said."""
 
     def __init__(self, rows: Sequence[WishedRow], vocab_size: int) -> None:
         self._bias_places_N = _places([(i, w.bias_ids_N) for i, w, _ in rows], vocab_size)
@@ -63,7 +63,7 @@ def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | No
 
 
 def _ceilings(rows: Sequence[WishedRow]) -> Iterator[tuple[slice, Tensor]]:
-    """What logits may be at most, for rows that follow one another and share it."""
+    """Return bounds of logits, for rows that follow one another and share them."""
     # Of rows that follow one another, number and place in the list differ by the same.
     runs = groupby(enumerate(rows), key=lambda each: (each[1].number - each[0], each[1].wishes))
     for (_, wishes), run in runs:

@@ -1,4 +1,4 @@
-"""What the operating system says of this process, and when it is to end it."""
+"""Ask the operating system about this process, and have it end the process with its parent."""
 
 from __future__ import annotations
 

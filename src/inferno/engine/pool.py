@@ -34,7 +34,7 @@ class BlockPool:
 
     @property
     def num_idle(self) -> int:
-        """Those of them that are cached."""
+        """Return the number of available blocks whose content is still cached."""
         return len(self._idle)
 
     def is_in_use(self, block: int) -> bool:

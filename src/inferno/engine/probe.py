@@ -1,4 +1,4 @@
-"""What PyTorch and the engine find on this machine, as JSON: `python -m inferno.engine.probe`.
+"""Print what PyTorch and the engine find on this machine, as JSON.
 
 `inferno doctor` runs it as a process of its own: a broken PyTorch, or a driver that hangs, ends
 the probe and not the report.

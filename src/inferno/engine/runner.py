@@ -39,7 +39,7 @@ class Runner:
 
     @property
     def footprint(self) -> Footprint:
-        """What model and cache take."""
+        """Return the memory that model and cache take."""
         return measure(self._model, self._kv)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -22,7 +22,7 @@ _SMALLEST_TEMPERATURE = torch.finfo(torch.float32).tiny
 
 
 class Sampled(NamedTuple):
-    """What became of one row: a token, or the reason why there is none (token_id is 0 then)."""
+    """The result of one row: a token, or the reason why there is none (token_id is 0 then)."""
 
     token_id: int
     logprobs: TokenLogprobs | None

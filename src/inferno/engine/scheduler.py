@@ -1,4 +1,4 @@
-"""Who computes in the next step, and for how many tokens; and what becomes of the results.
+"""Decide who computes in the next step, and how many tokens; take in the results.
 
 One rule makes every schedule: a sample has tokens, of which so many are computed, and each step
 closes part of that gap. Prefill, a chunk of it, decode and recomputing after a preemption differ
@@ -249,7 +249,7 @@ class Scheduler:
         self._epoch += 1
 
     def take_events(self) -> list[TokenEvent]:
-        """What happened since it was asked last."""
+        """Return what has happened since the last call."""
         self._told = self._events
         self._events = []
         return self._told
@@ -370,7 +370,7 @@ class Scheduler:
         return first.tables.num_committed >= num_shared
 
     def _find_awaited(self, sample: SampleState, prefix: Prefix) -> tuple[SampleState, int] | None:
-        """Who is about to compute blocks that would make its prefix longer, and up to which."""
+        """Find who is about to compute blocks that would make its prefix longer, and how many."""
         num_cached = self._blocks.num_full_blocks(prefix.num_tokens)
         most = self._blocks.num_full_blocks(self._most_cached(sample))
         if num_cached == most:

@@ -296,7 +296,7 @@ class Service:
 
 
 def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -> EngineFacts:
-    """What a parent must know of an engine that was built with these options.
+    """Return what a parent must know of an engine that was built with these options.
 
     beat    called between pieces of the weights that are read again, for the fingerprint.
     """
@@ -336,7 +336,7 @@ def _check_size(request: Request) -> None:
 
 
 def _allocated(device: torch.device) -> dict[str, int]:
-    """What PyTorch has taken of a device's own memory."""
+    """Return the bytes that PyTorch has taken of a device's own memory."""
     if device.type == "cuda":
         return {"allocated": torch.cuda.memory_allocated(device)}
     if device.type == "mps":

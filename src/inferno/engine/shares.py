@@ -56,7 +56,7 @@ class StepBound:
 
 
 class StepRoom:
-    """What is left of a step: tokens, and seconds if they are bounded.
+    """The room that is left in a step: tokens, and seconds if they are bounded.
 
     work        what the step computes already.
     """
@@ -83,7 +83,7 @@ class StepRoom:
         return max(0.0, self._seconds - self._taken)
 
     def price(self, sample: SampleState, num_tokens: int) -> float:
-        """What so many tokens of a sample would take of it."""
+        """Return how much of the room so many tokens of a sample would take."""
         if self._seconds is None:
             return float(num_tokens)
         more = self._work.with_chunk(sample.num_computed_tokens, num_tokens)

@@ -1,4 +1,4 @@
-"""What the scheduler knows about one sample of a request."""
+"""The state of one sample of a request, as the scheduler keeps it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _RIDGE = 1e-4  # what holds a price where it was, beside what was seen
 
 @dataclass(slots=True)
 class StepWork:
-    """What a step computes, in the figures that have prices.
+    """The work of a step, in the figures that have prices.
 
     window      the longest window of the model's layers; None where one of them sees everything.
     num_pairs   for each token the keys that it sees; num_keys: for each chunk those that it reads.
@@ -75,7 +75,7 @@ class StepWork:
 
     @property
     def figures(self) -> tuple[int, ...]:
-        """What each price is paid for."""
+        """Return the figures, in the order of the prices."""
         tokens = self.num_tokens
         few, some = min(tokens, _FEW), min(max(tokens - _FEW, 0), _SOME - _FEW)
         more = tokens - few - some

@@ -1,4 +1,4 @@
-"""What one step computes and what comes of it: plain data between scheduler and executor.
+"""Plans of steps and their results: plain data between scheduler and executor.
 
 A plan holds nothing that changes after it was made, and shares nothing with its maker. An executor,
 or several of them, each in a process of its own, can run a step from the plans up to that one
@@ -72,7 +72,7 @@ class ScheduledChunk(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """What the next step computes; an empty plan needs no step.
+    """The work of the next step; an empty plan needs no step.
 
     In this order: who knows sequences of another epoch forgets them all; `gone` are forgotten;
     `new` are added; the chunks, one per sequence, extend those that they are of.
@@ -89,7 +89,7 @@ class StepPlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of one chunk.
+    """The result of one chunk.
 
     token_ids       new tokens: at least one if the chunk wanted any, none otherwise.
     logprobs        one entry per new token, if the request asked for them.

@@ -1,4 +1,4 @@
-"""What a request asks of its logits, as tensors that are built once and not in every step."""
+"""A request's wishes about its logits, as tensors that are built once and not in every step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def build_wishes(
     vocab_size: int,
     device: torch.device,
 ) -> Wishes:
-    """Those of a request, on the device of its logits."""
+    """Build the wishes of a request, on the device of its logits."""
     endings = (*eos_token_ids, *params.stop_token_ids) if params.min_tokens else ()
     words = [word for word in bad_words_ids if len(word) > 1]
     bias_ids_N = token_list(params.logit_bias, vocab_size, device)
