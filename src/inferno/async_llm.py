@@ -66,15 +66,15 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         await self._completions.aclose()
 
     def send(self, value: Any) -> Any:
-        """As of any coroutine."""
+        """Resume the coroutine with a value, as Coroutine.send does."""
         return self._all.send(value)
 
     def throw(self, *problem: Any) -> Any:
-        """As of any coroutine."""
+        """Raise an error where the coroutine is suspended, as Coroutine.throw does."""
         return self._all.throw(*problem)
 
     def close(self) -> None:
-        """As of any coroutine."""
+        """End the coroutine, as Coroutine.close does."""
         self._all.close()
 
 
@@ -334,7 +334,7 @@ class AsyncLLM:
         return model
 
     async def _in_thread(self, make: Callable[[LoadedModel], T], model: LoadedModel) -> T:
-        """What takes text apart or renders it: too slow for the loop, and for the engine's."""
+        """Run `make`, which tokenizes or renders, in a thread: it is too slow for event loops."""
         self._check(asyncio.get_running_loop())
         return await asyncio.get_running_loop().run_in_executor(self._threads, make, model)
 

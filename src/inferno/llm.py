@@ -101,7 +101,7 @@ class LLM:
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
     ) -> Generator[Completion, None, None]:
-        """As `generate`, but yields each completion when it is done."""
+        """Yield the completions of `generate`, each when it is done."""
         requests = self._model.requests(prompts, params, dialect)
         return self._loop.iterate(self._model.complete_all(requests, priority))
 

@@ -185,7 +185,7 @@ class LoadedModel:
     def _params(
         self, params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
     ) -> list[SamplingParams]:
-        """Those of each prompt, whether they were given once or for each."""
+        """Return the parameters of each prompt, whether they were given once or for each."""
         if isinstance(params, str) or not isinstance(params, Sequence):
             return [self._checked(params)] * num_prompts
         if len(params) != num_prompts:

@@ -32,7 +32,7 @@ def usual_format() -> LogFormat:
 def make_formatter(
     log_format: LogFormat, *, process: str, with_messages: bool
 ) -> logging.Formatter:
-    """What writes the lines of one process."""
+    """Return the formatter of one process's log lines, which writes text or JSON."""
     kind = TextFormatter if log_format is LogFormat.TEXT else JsonFormatter
     return kind(process=process, with_messages=with_messages)
 

@@ -1,4 +1,4 @@
-"""What the operating system says of this machine and of our share of it: cores and memory.
+"""The cores and memory of this machine, and our share of them, as the operating system says.
 
 Functions take `root`, where proc/ and sys/ are. What can't be found out is None.
 """

@@ -451,7 +451,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """Who a worker is, and whom it tells; a bad value raises InvalidRequest."""
+    """The identity of a worker, and whom it notifies; a bad value raises InvalidRequest."""
 
     worker_id: str = option(
         help="What the fleet calls this worker.",

@@ -1,4 +1,4 @@
-"""What a request asks for and what comes back: plain frozen data, checked when it is built."""
+"""The data of a request, and of the events that answer it: frozen, and checked when built."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class SamplingParams:
         _set(self, "logit_bias", _bias(self.logit_bias))
 
     def __repr__(self) -> str:
-        """What builds it again: the fields that are not as by default."""
+        """Return the expression that builds it again, without fields that have their defaults."""
         given = [(each, getattr(self, each.name)) for each in fields(self)]
         shown = [
             f"{each.name}={dict(value) if isinstance(value, Mapping) else value!r}"
@@ -135,7 +135,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the engine is asked to do: token ids in, token ids out.
+    """A request to the engine: token ids in, token ids out.
 
     eos_token_ids   tokens that end the output unless params.ignore_eos is set.
     bad_words_ids   params.bad_words as token ids: the last token of each is never chosen after the

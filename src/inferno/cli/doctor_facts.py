@@ -63,7 +63,7 @@ def gather_facts(root: Path = machine.ROOT) -> Facts:
 
 
 def probe_torch(command: list[str], seconds: float = _PROBE_SECONDS) -> Facts:
-    """What the probe prints, or {"error": why it printed nothing}."""
+    """Run the probe, and return what it prints, or {"error": why it printed nothing}."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
         found = json.loads(done.stdout.strip().rpartition(b"\n")[2])  # imports may print as well

@@ -1,4 +1,4 @@
-"""What stands in inferno's way on this machine, and the cure of each."""
+"""The problems that inferno has on this machine, and the cure of each."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 def template_args(llm: inferno.LLM, effort: str | None) -> dict[str, Any]:
-    """What tells the model's chat template about --reasoning-effort."""
+    """Return the chat template's argument for --reasoning-effort; InvalidRequest without one."""
     if effort is None:
         return {}
     name, value = ("enable_thinking", False) if effort == "none" else ("reasoning_effort", effort)

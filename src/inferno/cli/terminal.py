@@ -1,4 +1,4 @@
-"""What commands show on a terminal: a loading bar, a table, text that any terminal can take."""
+"""The output of commands on a terminal: a loading bar, a table, text that it can encode."""
 
 from __future__ import annotations
 

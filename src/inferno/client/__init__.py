@@ -36,7 +36,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What is known of an engine once it is loaded, and stays so.
+    """The properties of a loaded engine, none of which changes later.
 
     fingerprint     hex digits that change with the weights, with what they are computed in, and
                     with inferno's version.

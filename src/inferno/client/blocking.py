@@ -62,7 +62,7 @@ class BlockingLoop:
         return result
 
     async def run_from(self, function: Callable[[], Awaitable[T]]) -> T:
-        """As `run`, for a coroutine of another loop, which is not held up."""
+        """Wait for a coroutine's result as `run` does, without blocking the caller's own loop."""
         async with aclosing(self.iterate_from(_only(function))) as results:
             [result] = [each async for each in results]
         return result
@@ -82,7 +82,7 @@ class BlockingLoop:
             self._leave(passage)
 
     async def iterate_from(self, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """As `iterate`, for a coroutine of another loop, which is not held up."""
+        """Yield the items as `iterate` does, without blocking the caller's own loop."""
         news = asyncio.Event()
         passage = _Passage(items, self._loop, reader=(asyncio.get_running_loop(), news))
         try:

@@ -58,7 +58,7 @@ class InlineClient:
         self._wake()
 
     async def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None) -> Tensor:
-        """As Engine.logits, once no request is under way."""
+        """Wait until no request is under way, then return what Engine.logits does."""
         while self._driver is not None and not self._driver.done():
             await asyncio.wait({self._driver})  # which leaves it running when we are cancelled
         if self._death is not None:

@@ -25,7 +25,7 @@ Positive = Annotated[int, Meta(ge=1, le=MAX_TOKEN_ID)]
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of one request.
+    """The scripted answer to one request: its tokens, their delays, and how it fails.
 
     token_ids       its output; None repeats the prompt. The request's own max_tokens, stop tokens
                     and eos tokens end it sooner.

@@ -64,7 +64,7 @@ class EventStream:
                 yield event
 
     def news(self) -> asyncio.Future[None] | None:
-        """What is done once there are events to take; None where none will come any more.
+        """Return a future, done once there are events to take; None where no more will come.
 
         Raises the error that ended the stream when all that was put before has been taken.
         """
@@ -78,7 +78,7 @@ class EventStream:
         return reader
 
     def take(self) -> list[TokenEvent]:
-        """What waits."""
+        """Return the events that wait, at most one for each sample, and keep none of them."""
         events, self._waiting = self._waiting, {}
         return [event.event() if isinstance(event, _Merged) else event for event in events.values()]
 

@@ -308,7 +308,7 @@ class _Watch:
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick
 
     def note_step(self) -> None:
-        """What a step brought."""
+        """Record that the engine made a step, which counts as progress."""
         self._has_stepped = True
         self._num_quiet = 0
 

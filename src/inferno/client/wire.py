@@ -1,4 +1,4 @@
-"""What a client and an engine in another process say to each other, as bytes.
+"""The messages between a client and an engine in another process, and their bytes.
 
 A frame is the body's length and its number, counted from 0 in each direction, both 32 bits,
 little-endian; then the body: one message in MessagePack, decoded by its type and nothing else.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class BrokenWire(Exception):
-    """What came is not what the other side sends: it, or the kernel, has lost its mind."""
+    """Raised when received bytes are no frame or message: the other side is out of order."""
 
 
 class Problem(Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ class Problem(Struct, frozen=True, array_like=True):
     param: str | None
 
     def error(self) -> InfernoError:
-        """As it was raised; EngineDied for a name that errors.py doesn't have."""
+        """Return the error as it was raised; EngineDied for a name that errors.py doesn't have."""
         kind = getattr(errors, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, InfernoError)):
             return EngineDied(f"{self.kind}: {self.message}")
@@ -102,13 +102,13 @@ class Loading(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Loaded(Struct, frozen=True, array_like=True, tag=1):
-    """It takes requests from now on."""
+    """The engine's message that it is loaded and takes requests from now on."""
 
     facts: EngineFacts
 
 
 class NotLoaded(Struct, frozen=True, array_like=True, tag=2):
-    """It can't be loaded; the last message."""
+    """The engine's last message, where the model can't be loaded."""
 
     problem: Problem
 
@@ -121,7 +121,7 @@ class Refused(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Events(Struct, frozen=True, array_like=True, tag=4):
-    """What a step brought."""
+    """The events that an engine step brought, or some of them."""
 
     events: list[TokenEvent]
 
@@ -221,7 +221,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
 
 
 def _to_plain(value: object) -> object:
-    """What MessagePack has no word for: paths, and mappings that are not dicts."""
+    """Turn a path into bytes, or a mapping into a dict: MessagePack has no other types for them."""
     if isinstance(value, Path):
         return os.fsencode(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a line of input means: a message, or a command such as /set."""
+"""The meaning of a line of input: a message for the model, or a command such as /set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTEXT, _TRIM, _KEEP = "context", "trim", "keep"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a line comes to: something to show, a question for the model, or the end."""
+    """The result of a line: something to show, a question for the model, or the end."""
 
     text: str = ""
     question: str | None = None
@@ -101,7 +101,7 @@ class Commands:
         return Outcome(f"{name} = {getattr(session.params, name)}")
 
     def _set_context(self, text: str) -> Outcome:
-        """What becomes of the oldest turns where a message finds the context full."""
+        """Set whether the oldest turns are dropped where a message finds the context full."""
         if text not in (_TRIM, _KEEP, "default"):
             raise InvalidRequest(
                 "context must be trim, which drops the oldest turns by itself, or keep, "

@@ -56,7 +56,7 @@ class Editor:
 
 @contextmanager
 def silent_keyboard() -> Iterator[None]:
-    """What is typed between prompts appears at the next one, not in the middle of an answer."""
+    """Turn off echo in the block: what is typed between prompts appears at the next one."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     silent = termios.tcgetattr(keyboard)

@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Totals:
-    """What all answers together took; of stopped ones it is not known what was cached."""
+    """The counts of all answers together; a stopped answer's cached tokens are not known."""
 
     num_answers: int = 0
     num_stopped: int = 0

@@ -1,4 +1,4 @@
-"""What answers took, in words: the line below each, the table of `/stats`, notices."""
+"""The figures of answers in words: the line below each, the table of `/stats`, notices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trim_notice(session: Session) -> str | None:
 
 
 def describe_stats(session: Session) -> str:
-    """What was spent, grouped by what it counts: an answer, a conversation, or all of them."""
+    """Return the table of `/stats`: the last answer, the conversation, all answers, the model."""
     footprint = session.llm.footprint
     groups = {
         "last answer": _last(session.turns[-1]) if session.turns else {},
