@@ -23,7 +23,7 @@ ARCHITECTURES = {
 
 
 class ModelModule(Protocol):
-    """What a model's file provides."""
+    """The interface of a model's file: it reads the config and builds the model."""
 
     SPLIT_AXES: Mapping[str, int]
 

@@ -111,7 +111,7 @@ class ConfigReader:
         return str(value)
 
     def optional_integer(self, key: str, default: int | None = None) -> int | None:
-        """As `integer`, but null means None even where there is a default."""
+        """Return an integer as `integer` does, but None for null even where there is a default."""
         self._read.add(key)
         if self._values.get(key, default) is None:
             return None

@@ -1,4 +1,4 @@
-"""What models with mixtures of experts share: how many there are, and a layer's modules."""
+"""The common parts of mixture-of-experts models: the numbers of experts, a layer's modules."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Rendering:
     _is_cut: bool
 
     def start(self) -> Future[str]:
-        """What the template writes, once it is there.
+        """Start the rendering, and return a future of the text that the template writes.
 
         Raises Overloaded at once; what the template says against the messages comes of the future.
         """

@@ -1,4 +1,4 @@
-"""What a caller of the library gets: completed texts, or a stream of their pieces."""
+"""The results that a caller of the library gets: completed texts, or a stream of pieces."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Completion:
     error: str | None = None
 
     def __repr__(self) -> str:
-        """What a reader looks for first, however long the prompt was."""
+        """Return the fields that a reader looks for first, shortened, without the prompt."""
         parts = [f"prompt_index={self.prompt_index}", f"sample_index={self.sample_index}"]
         for name in ("reasoning", "text"):
             text = getattr(self, name)
@@ -141,12 +141,12 @@ class Chunk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is new of the answer."""
+        """Return the new text of the answer."""
         return self._of(Part.CONTENT)
 
     @property
     def reasoning(self) -> str:
-        """What is new of the reasoning."""
+        """Return the new text of the reasoning."""
         return self._of(Part.REASONING)
 
     def _of(self, part: Part) -> str:

@@ -50,7 +50,7 @@ class IncrementalDecoder:
         return text
 
     def finish(self) -> str:
-        """What was held back: U+FFFD for bytes that no character came of."""
+        """Return the text held back, with U+FFFD for bytes that made no character."""
         return self._pieces.finish()
 
 
@@ -159,7 +159,7 @@ class _WholeText:
 
 
 def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
-    """What a token adds to a text in mid-sentence; a character may take several tokens' bytes."""
+    """Return the bytes that a token adds in mid-sentence; a character may take several tokens'."""
     token = tokenizer.id_to_token(token_id)
     if token is None or token_id in tokenizer.special_tokens:
         return (token or "").encode()

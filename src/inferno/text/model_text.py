@@ -53,9 +53,9 @@ class ModelText:
         return key in self._names(template).keys
 
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
-        """What ends an output, of the ids that the model has logits for.
+        """Return the ids of the tokens that end an output, those below `vocab_size`.
 
-        A config may declare tokens of its kin.
+        A config may declare tokens of related models, for which this one has no logits.
         """
         return frozenset(i for i in self._eos_token_ids if i < vocab_size)
 
@@ -101,7 +101,7 @@ class ModelText:
         priority: int = 0,
         cache_salt: str = "",
     ) -> Request:
-        """What the engine is asked for these texts."""
+        """Return the engine's request for these texts; InvalidRequest for a bad priority."""
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
             raise InvalidRequest(
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",

@@ -82,7 +82,7 @@ class TemplateRenderer:
         return self.submit(template, variables).result()
 
     def submit(self, template: str, variables: Mapping[str, Any]) -> Future[str]:
-        """As `render`, for callers that wait in another way; raises Overloaded at once."""
+        """Begin a rendering as `render` does, and return its future; raises Overloaded at once."""
         return self.start(self.prepare(template, variables))
 
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
@@ -174,12 +174,12 @@ class _Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Of all children."""
+        """Return the process ids of all children."""
         return self._short.pids + self._long.pids
 
     @property
     def num_waiting(self) -> int:
-        """Of all jobs, those that no child has begun and somebody wants."""
+        """Return how many jobs no child has begun and somebody still wants."""
         return self._short.num_waiting + self._long.num_waiting
 
     def submit(self, job: Job) -> None:
@@ -242,7 +242,7 @@ class _Children:
 
     @property
     def pids(self) -> list[int]:
-        """Of the children that run."""
+        """Return the process ids of the children that run."""
         return [child.pid for child in self._children if child.pid is not None]
 
     @property

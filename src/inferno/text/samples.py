@@ -87,7 +87,7 @@ class SampleTexts:
             )
 
     def _add(self, event: TokenEvent, sample: _Sample) -> Delta:
-        """What the event's tokens add; those after a stop string are dropped, wherever they came.
+        """Return the text that the event's tokens add; tokens after a stop string are dropped.
 
         How many tokens an event holds depends on timing, and nothing that is told may.
         """
@@ -153,7 +153,7 @@ def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
 
 
 class _Sample:
-    """What has come of one sample so far."""
+    """The state of one sample: its pieces, tokens, log-probabilities and timing so far."""
 
     def __init__(self, output: OutputText) -> None:
         self.output = output

@@ -48,7 +48,7 @@ class NamedTokens:
 
 
 def read_named_tokens(folder: Path) -> NamedTokens:
-    """What the files of a model's folder name, as transformers reads them.
+    """Return the tokens that the files of a model's folder name, as transformers reads them.
 
     Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
     special_tokens_map.json has the last word. TokenizerError where a token is no token.

@@ -49,7 +49,7 @@ class StopStrings:
         return seen[:num_safe], None
 
     def finish(self) -> str:
-        """What was held back, as no more text comes."""
+        """Return the text that was held back, as no more text comes."""
         held, self._held = self._held, ""
         self._state = self._root
         return held

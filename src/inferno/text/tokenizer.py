@@ -150,7 +150,7 @@ def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
 
 @contextmanager
 def _refused_as(error: str) -> Iterator[None]:
-    """What goes wrong in the library becomes a TokenizerError that begins with these words."""
+    """Turn the library's errors into a TokenizerError that begins with these words."""
     try:
         yield
     except BaseException as problem:  # its errors are plain Exceptions, its panics not even that

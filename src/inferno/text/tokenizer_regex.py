@@ -51,7 +51,7 @@ _PLACE, _CHARACTER, _SWITCH = Part(), Part(least=1), Part(may_fail=False)
 
 
 def read_pattern(pattern: str) -> Part:
-    """What the whole pattern is; ValueError where it could cost too much, or can't be read."""
+    """Parse a whole pattern; ValueError where it could cost too much, or can't be read."""
     whole = _Reader(pattern).whole()
     if whole.cost > MAX_WAYS:
         raise ValueError(f"its pattern {pattern!r:.80} could try a text in too many ways")

@@ -42,7 +42,7 @@ def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
 
 
 def kept_dtype(parameter: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """What a parameter is kept in: floats in `dtype`, packed bits as they are."""
+    """Return the type that a parameter is kept in: `dtype` for floats, packed bits as they are."""
     return dtype if parameter.is_floating_point() else parameter.dtype
 
 

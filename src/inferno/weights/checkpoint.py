@@ -86,7 +86,7 @@ class Checkpoint:
         self._read(info, out)
 
     def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
-        """As `read_into`, but only the stored rows from `first` on, as many as `out` has."""
+        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on."""
         info = self.tensors[name]
         assert tuple(out.shape[1:]) == info.shape[1:]
         assert first + out.shape[0] <= info.shape[0]
@@ -112,11 +112,11 @@ class Checkpoint:
         file.check_unchanged()
 
     def signatures(self) -> dict[Path, tuple[int, int]]:
-        """Of each file its size, and when it was last changed, in nanoseconds."""
+        """Return each file's size, and when it was last changed, in nanoseconds."""
         return {path: (file.size, file.mtime_ns) for path, file in self._files.items()}
 
     def identities(self) -> dict[Path, FileIdentity]:
-        """Of each file what told it from all others when it was opened."""
+        """Return the identity that each file had when it was opened."""
         return {path: file.identity for path, file in self._files.items()}
 
     def is_as_opened(self) -> bool:
@@ -124,7 +124,7 @@ class Checkpoint:
         return all(file.is_as_opened() for file in self._files.values())
 
     def headers(self) -> dict[Path, bytes]:
-        """Of each file the bytes before its tensors."""
+        """Return the bytes of each file that stand before its tensors."""
         starts = {info.file: info.start for info in reversed(self._by_place())}
         return {
             path: file.read(0, starts.get(path, file.size)) for path, file in self._files.items()

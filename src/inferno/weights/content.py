@@ -1,4 +1,4 @@
-"""What names the content of weights: hashed while they are read, without slowing that down.
+"""The names of weights' content: hashes, made while they are read, without slowing that down.
 
 Whoever publishes a model must not be able to make it pass for another one, or its packed weights
 would be used for the other. A cryptographic hash would prevent that, and take half as long as

@@ -27,7 +27,7 @@ _SETTLED = 2 * _SECOND
 
 
 class FileIdentity(NamedTuple):
-    """What tells a file from all others, and from itself after a change; times in nanoseconds."""
+    """The numbers that tell a file from all others and change with it; times in nanoseconds."""
 
     device: int
     inode: int

@@ -89,7 +89,7 @@ class _Source:
 
 @dataclass(slots=True)
 class _Differences:
-    """What keeps the checkpoint from filling the model, one line each."""
+    """The reasons why the checkpoint can't fill the model, one line each."""
 
     missing: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)

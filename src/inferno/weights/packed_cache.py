@@ -60,7 +60,7 @@ def folder() -> Path:
 
 
 class PackedCache:
-    """What was packed of a checkpoint before, found by its content and by how it is packed.
+    """The packed weights of a checkpoint, found by its content and by how it is packed.
 
     The content is known of files that have not changed since they were last read; of others it is
     hashed while they are read to be packed, or first, where packed weights may be those of a copy.
@@ -68,7 +68,7 @@ class PackedCache:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, model: nn.Module, **choices: str) -> PackedCache | None:
-        """That of an open checkpoint and a model on the meta device; None where nothing is kept."""
+        """Return the cache of a checkpoint and a model on the meta device; None if none is kept."""
         try:
             home = folder().parent / "known_weights"
             key = HashKey.of_user(home / "key")

@@ -15,7 +15,7 @@ _NEVER = ("router",)  # a wrong choice of experts costs far more than these few 
 
 
 def choose(name: str, quantize: str | None) -> str | None:
-    """What the weight of the module of that name becomes: int8, int4 or None."""
+    """Return the type that a module's weight becomes by the module's name: int8, int4 or None."""
     leaf = name.rpartition(".")[2]
     if leaf in _NEVER:
         return None

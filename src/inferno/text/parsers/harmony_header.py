@@ -30,7 +30,7 @@ _NO_TOOLS = ("assistant", "user", "all")
 
 
 class Header:
-    """What stands before a message, as it grows.
+    """The header of a message, as it grows.
 
     first       the mark that it begins with, or the one that ended the message before, if any.
     num_tokens  how long it is, marks included.
@@ -41,7 +41,7 @@ class Header:
         self.num_tokens = 0
 
     def begin(self, mark: Mark) -> None:
-        """What comes next follows this mark."""
+        """Begin the part of the header that follows this mark."""
         self._texts.append((mark, ""))
 
     def add(self, text: str) -> None:

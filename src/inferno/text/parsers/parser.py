@@ -1,4 +1,4 @@
-"""What a parser is, and the pieces that it makes of an output."""
+"""The interface of a parser, and the pieces that it makes of an output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class Part(StrEnum):
-    """What a text is within an answer."""
+    """The part of an answer to which a text belongs."""
 
     REASONING = "reasoning"  # what the model thinks before it answers
     CONTENT = "content"  # the answer
@@ -44,9 +44,9 @@ class Parser(Protocol):
     num_reasoning_tokens: int
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """What these ids make certain."""
+        """Take more token ids, and return the pieces of text that they make certain."""
         ...
 
     def finish(self) -> list[Piece]:
-        """What was held back, as no more ids come."""
+        """Return the pieces that were held back, as no more ids come."""
         ...

@@ -20,7 +20,7 @@ class PlainParser:
         return _content(self._decoder.feed(token_ids))
 
     def finish(self) -> list[Piece]:
-        """What was held back."""
+        """Return the text that was held back, as content."""
         return _content(self._decoder.finish())
 
 

@@ -48,11 +48,11 @@ class ThinkParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """What these ids make certain."""
+        """Return the pieces of text that these ids make certain."""
         return [piece for token_id in token_ids for piece in self._token(token_id)]
 
     def finish(self) -> list[Piece]:
-        """What was held back, as no more ids come."""
+        """Return the pieces that were held back, as no more ids come."""
         pieces = list(self._text(self._decoder.finish()))
         part = Part.CONTENT if self._state is _State.BEFORE else Part.REASONING
         return pieces + _pieces(part, self._take_held())
