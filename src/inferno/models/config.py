@@ -64,11 +64,11 @@ class ConfigReader:
         self._read: set[str] = set()
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """Return whether the key is there and not null."""
         return self._values.get(key) is not None
 
     def has_read(self, key: str) -> bool:
-        """Whether somebody asked for the key's value."""
+        """Return whether somebody asked for the key's value."""
         return key in self._read
 
     def integer(
@@ -87,7 +87,7 @@ class ConfigReader:
         low: float = 0.0,
         may_be_low: bool = False,
     ) -> float:
-        """A finite number above `low`, or equal to it where it may be."""
+        """Return a finite number above `low`, or equal to it where it may be."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(key, value, "a number")
@@ -118,7 +118,7 @@ class ConfigReader:
         return self.integer(key, REQUIRED if default is None else default)
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """A list of texts, or None where the key is missing or null."""
+        """Return a list of texts, or None where the key is missing or null."""
         value = self._get(key, None)
         if value is None:
             return None
@@ -127,14 +127,14 @@ class ConfigReader:
         return tuple(value)
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """A list of integers, empty where the key is missing or null."""
+        """Return a list of integers, empty where the key is missing or null."""
         value = self._get(key, [])
         if not isinstance(value, list) or not all(type(item) is int for item in value):
             raise self._refuse(key, value, "a list of integers")
         return tuple(value)
 
     def section(self, *keys: str) -> ConfigReader | None:
-        """The first of these keys that holds a non-empty object, as a reader of its own."""
+        """Return the first of these keys that holds a non-empty object, as a reader of its own."""
         found = [key for key in keys if self._get(key, None)]
         if not found:
             return None
@@ -278,7 +278,7 @@ def read_decoder(
     output_bias: bool = False,
     mlp_bias: bool = False,
 ) -> DecoderConfig:
-    """The keys that every decoder has; what differs by family is given by its file.
+    """Read the keys that every decoder has; what differs by family is given by its file.
 
     num_kv_heads to rms_norm_eps  what a config without the key means; None: as many as queries
                                   have, and the width shared among them.

@@ -35,7 +35,7 @@ _NEVER_PACKED = re.compile(
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A GptOssForCausalLM config.json; without layer_types every other layer has a window."""
+    """Read a GptOssForCausalLM config.json; without layer_types every other layer has a window."""
     count = num_layers(config)
     window = config.optional_integer("sliding_window", 128)
     kinds = config.texts("layer_types")
@@ -91,7 +91,7 @@ def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig
 
 
 def _read_is_packed(config: ConfigReader) -> bool:
-    """Whether the experts, and nothing else, are MXFP4."""
+    """Return whether the experts, and nothing else, are MXFP4."""
     section = config.section("quantization_config")
     if section is None:
         return False
@@ -128,7 +128,7 @@ class Attention(nn.Module):
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, Attention, feed_forward)
 
 

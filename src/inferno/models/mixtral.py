@@ -16,7 +16,7 @@ from inferno.weights.pieces import FusedSpec, side_by_side, stacked
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A MixtralForCausalLM config.json; a sliding_window holds in all layers."""
+    """Read a MixtralForCausalLM config.json; a sliding_window holds in all layers."""
     config.must_be("attention_bias", False)
     count = num_layers(config)
     decoder = read_decoder(
@@ -39,7 +39,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, llama.Attention, feed_forward)
 
 

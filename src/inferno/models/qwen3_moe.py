@@ -16,7 +16,7 @@ from inferno.weights.pieces import FusedSpec, side_by_side, stacked
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen3MoeForCausalLM config.json; windows, which no published model has, are refused."""
+    """Read a Qwen3MoeForCausalLM config.json; windows, which no model has, are refused."""
     refuse_windows(config)
     has_bias = config.boolean("attention_bias", False)
     decoder = read_decoder(
@@ -45,7 +45,7 @@ def _read_mixture(config: ConfigReader) -> MixtureConfig:
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, qwen3.Attention, feed_forward)
 
 

@@ -7,7 +7,7 @@ from inferno.models.config import ConfigReader
 
 
 def num_layers(config: ConfigReader) -> int:
-    """The number of layers; more than a few hundred is a damaged file, not a model."""
+    """Read the number of layers; more than a few hundred is a damaged file, not a model."""
     return config.integer("num_hidden_layers", high=1024)
 
 

@@ -41,6 +41,6 @@ def _with_ids(backend: Tokenizer, by_id: Mapping[int, AddedToken]) -> Iterator[A
 
 
 def _next_id(backend: Tokenizer) -> int:
-    """The id that the library gives to the next new token."""
+    """Return the id that the library gives to the next new token."""
     num_in_model = backend.get_vocab_size(with_added_tokens=False)
     return max(num_in_model, 1 + max(backend.get_added_tokens_decoder(), default=-1))

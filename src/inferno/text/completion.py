@@ -154,6 +154,6 @@ class Chunk(NamedTuple):
 
 
 def _shortened(text: str) -> str:
-    """A text in quotes, its middle left out where it is long."""
+    """Return a text in quotes, its middle left out where it is long."""
     half = _SHOWN // 2
     return repr(text if len(text) <= _SHOWN else f"{text[:half]} ... {text[-half:]}")

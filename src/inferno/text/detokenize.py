@@ -41,7 +41,7 @@ class IncrementalDecoder:
         self._pieces.finish()
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """The text that these ids complete."""
+        """Return the text that these ids complete."""
         text = ""
         for token_id in token_ids:
             token = self._tokenizer.id_to_token(token_id)
@@ -175,7 +175,7 @@ def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
 
 
 def is_byte_token(tokenizer: Tokenizer, token_id: int) -> bool:
-    """Whether the token is one of SentencePiece's bytes, runs of which are decoded as a whole."""
+    """Return whether the token is one of SentencePiece's bytes, whose runs are decoded whole."""
     match tokenizer.decoder:
         case {"type": "Sequence", "decoders": [*stages]} if _sentence_piece(stages) is not None:
             return _BYTE_TOKEN.fullmatch(tokenizer.id_to_token(token_id) or "") is not None

@@ -41,15 +41,15 @@ class ModelText:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `encode_chat` works with this model."""
+        """Return whether `encode_chat` works with this model."""
         return self._chat_template is not None
 
     def takes_template_arg(self, name: str, template: str | None = None) -> bool:
-        """Whether the chat template, or another in its place, looks at a value of that name."""
+        """Return whether the chat template, or another in its place, reads a value of that name."""
         return name in self._names(template).variables
 
     def reads_message_key(self, key: str, template: str | None = None) -> bool:
-        """Whether the chat template, or another in its place, looks at such a key of a message."""
+        """Return whether the chat template, or another in its place, reads such a message key."""
         return key in self._names(template).keys
 
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
@@ -140,7 +140,7 @@ async def chunks_of(
     events: AsyncGenerator[TokenEvent, None],
     abort: Callable[[str, int], None],
 ) -> AsyncGenerator[Chunk, None]:
-    """A request's events as text, the rest of a sample aborted where a stop string ended it.
+    """Yield a request's events as text, and abort the rest of a sample that a stop string ended.
 
     Leaving it closes the events' generator, which aborts the request.
     """

@@ -21,7 +21,7 @@ class Delta(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The new content."""
+        """Return the new content."""
         return "".join(piece.text for piece in self.pieces if piece.part is Part.CONTENT)
 
 
@@ -59,11 +59,11 @@ class OutputText:
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """How many of the tokens so far were reasoning."""
+        """Return how many of the tokens so far were reasoning."""
         return self._parser.num_reasoning_tokens
 
     def feed(self, event: TokenEvent) -> Delta:
-        """The text that this event makes certain; with the last event, all that is left.
+        """Return the text that this event makes certain; with the last event, all that is left.
 
         A stop token contributes text only if `include_stop_in_output` is set, and special tokens
         only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped.

@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _run_worker(prctl: Callable[..., int] | None) -> int:
-    """How a worker ended: 0 where nothing more came in, a signal's number below 0."""
+    """Return how a worker ended: 0 where nothing more came in, a signal's number below 0."""
     mother = os.getpid()
     if worker := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])

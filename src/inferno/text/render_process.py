@@ -49,12 +49,12 @@ class RenderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's, while it runs."""
+        """Return the process id of the child, while it runs."""
         process = self._process
         return None if process is None else process.pid
 
     def ask(self, request: bytes, *, seconds: float, max_bytes: int) -> dict[str, Any]:
-        """The answer to a line; TookTooMuch, also after these seconds, or Vanished.
+        """Return the answer to a line; TookTooMuch, also after these seconds, or Vanished.
 
         TemplateError where no child can be started, Overloaded where the system has no room.
         """
@@ -157,7 +157,7 @@ class RenderProcess:
 def _exchange(
     process: subprocess.Popen[bytes], request: bytes, seconds: float, max_bytes: int
 ) -> bytes:
-    """The line that the child says to this line."""
+    """Send a line to the child, and return the line that it answers."""
     assert process.stdin is not None
     assert process.stdout is not None
     to_child, from_child = process.stdin.fileno(), process.stdout.fileno()

@@ -65,7 +65,7 @@ class TemplateRenderer:
 
     @property
     def pids(self) -> list[int]:
-        """The children's, for who watches them."""
+        """Return the process ids of the children that render."""
         return [] if self._pool is None else self._pool.pids
 
     @property
@@ -74,7 +74,7 @@ class TemplateRenderer:
         return 0 if self._pool is None else self._pool.num_waiting
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
-        """The template's text; TemplateError if it fails or takes too much.
+        """Return the template's text; TemplateError if it fails or takes too much.
 
         InvalidRequest if the template itself refuses the messages, by raise_exception. Overloaded
         where too many wait already.
@@ -86,7 +86,7 @@ class TemplateRenderer:
         return self.start(self.prepare(template, variables))
 
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
-        """A rendering to be started: this half takes as long as the variables are large."""
+        """Return a rendering to be started: this half takes as long as the variables are large."""
         is_known = template in self._known
         body = {
             "template": template,
@@ -137,7 +137,7 @@ class Job:
 
     @property
     def line(self) -> bytes:
-        """The request, as a child reads it."""
+        """Return the request, as a child reads it."""
         return b'{"cpu_seconds": %a, ' % self.cpu_seconds + self.body[1:] + b"\n"
 
     def settle(self, outcome: str | InfernoError) -> None:
@@ -169,7 +169,7 @@ class _Pool:
 
     @property
     def is_of_another_process(self) -> bool:
-        """Whether this is a copy that a fork has made: the children are its parent's."""
+        """Return whether this is a copy that a fork has made: the children are its parent's."""
         return self._process != os.getpid()
 
     @property
@@ -297,7 +297,7 @@ class _Children:
         child.close()
 
     def _take(self) -> Job | None:
-        """The next job, once there is one; None at the end."""
+        """Return the next job, once there is one; None at the end."""
         with self._changed:
             self._num_idle += 1
             self._changed.wait_for(lambda: self._is_closed or self._has_next())
@@ -327,7 +327,7 @@ class _Children:
             job.settle(TemplateError(f"the chat template's process could not be asked: {problem}"))
 
     def _ask(self, job: Job, child: RenderProcess) -> str:
-        """The text; a second time where the child ended for no fault of the job's."""
+        """Return the text; a second time where the child ended for no fault of the job's."""
         try:
             answer = self._ask_once(job, child)
         except Vanished:

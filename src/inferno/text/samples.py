@@ -55,7 +55,7 @@ class SampleTexts:
         ]
 
     def feed(self, event: TokenEvent) -> Iterator[Chunk]:
-        """The text that the event adds, if any; the sample's last chunk carries its completion."""
+        """Yield the text that an event adds, if any; a sample's last chunk has its completion."""
         if event.token_ids:
             self._samples[event.sample_index].rate.note(len(event.token_ids), time.perf_counter())
         if self._is_by_token and len(event.token_ids) > 1:
@@ -140,7 +140,7 @@ class SampleTexts:
 
 
 def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
-    """The same news, token by token."""
+    """Yield an event's news token by token."""
     last = len(event.token_ids) - 1
     for i in range(last):
         yield event._replace(
@@ -182,7 +182,7 @@ class _Sample:
         return delta
 
     def take_untold(self) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
-        """The tokens since the last chunk: those whose text was held back come with later ones."""
+        """Return the tokens since the last chunk, those of text held back then among them."""
         first = len(self.token_ids) - self.num_untold
         self.num_untold = 0
         return tuple(self.token_ids[first:]), tuple(self.logprobs[first:])

@@ -42,7 +42,7 @@ class NamedTokens:
     by_id: dict[int, AddedToken]
 
     def text(self, name: str) -> str | None:
-        """The text of the token of that name; None where there is none."""
+        """Return the text of the token of that name; None where there is none."""
         token = self.named.get(name)
         return None if token is None else str(token.content)
 
@@ -86,7 +86,7 @@ def _named(config: dict[str, Any], path: Path) -> Iterator[tuple[str, AddedToken
 
 
 def _is_own(name: str, value: object) -> bool:
-    """Whether it is one of a model's own special tokens, and no switch such as add_bos_token."""
+    """Return whether it is a special token of the model's, and no switch such as add_bos_token."""
     is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value)
     return name.endswith("_token") and is_token
 
@@ -118,7 +118,7 @@ def _id(text: str, where: str) -> int:
 
 
 def _token(value: object, where: str, *, special: bool = True) -> AddedToken:
-    """The token that a text or an object is; `special` is what an object means that doesn't say."""
+    """Return a text or an object as a token; `special` is the default for an object."""
     entry = value if isinstance(value, dict) else {"content": value, "special": True}
     text: Any = entry.get("content")
     flags = {"special": special} | {flag: entry[flag] for flag in _FLAGS if flag in entry}

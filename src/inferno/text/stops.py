@@ -27,11 +27,11 @@ class StopStrings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to stop at, so that all text passes at once."""
+        """Return whether there is nothing to stop at, so that all text passes at once."""
         return not self._root.children
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """The text that is safe to show, and the stop string that has just been completed.
+        """Return the text that is safe to show, and the stop string that has just been completed.
 
         After a stop string nothing passes any more.
         """

@@ -49,7 +49,7 @@ def check_limits(
 
 
 def spec_of(part: Any) -> dict[str, Any]:
-    """A part of a tokenizer in the words of tokenizer.json; empty where there is no such part."""
+    """Return a part of a tokenizer in the words of tokenizer.json; empty without such a part."""
     state = b"{}" if part is None else part.__getstate__()
     if len(state) > MAX_PART_BYTES:
         raise ValueError(f"a part of it, {state[:30]!r}..., is longer than {MAX_PART_BYTES} bytes")
@@ -72,7 +72,7 @@ def _check_words(model: Any) -> None:
 
 
 def _stages(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of nested sequences, in order."""
+    """Yield the parts of nested sequences, in order."""
     parts = [spec[key] for key in _STAGES if key in spec]
     if parts:
         for part in parts[0]:
@@ -82,7 +82,7 @@ def _stages(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _growth(stage: dict[str, Any]) -> int:
-    """How many characters may come of one, at most."""
+    """Return how many characters may come of one, at most."""
     match stage:
         case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": str(content)}:
             return max(1, -(-len(content) // len(pattern))) if pattern else 1 + len(content)

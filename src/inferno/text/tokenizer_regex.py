@@ -84,7 +84,7 @@ class _Reader:
         return _in_turn(parts)
 
     def _single(self) -> Part:
-        """A group, a class, an escape, or a character."""
+        """Read a group, a class, an escape, or a character."""
         match self._pattern[self._at]:
             case "(":
                 return self._group()

@@ -17,7 +17,7 @@ def check_fits(needed: int, device: torch.device, dtype: torch.dtype) -> None:
 
 
 def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """The bytes that the parameters take, floats in `dtype`."""
+    """Return the number of bytes that the parameters take, floats in `dtype`."""
     return sum(
         parameter.numel() * kept_dtype(parameter, dtype).itemsize
         for parameter in model.parameters()

@@ -79,7 +79,7 @@ class TensorInfo:
 
 
 def parse_length(first_bytes: bytes, file_size: int) -> int:
-    """The header's length in bytes, from the file's first eight. Raises Malformed."""
+    """Return the header's length in bytes, from the file's first eight. Raises Malformed."""
     if len(first_bytes) < LENGTH_BYTES:
         raise Malformed(f"it has {file_size} bytes, too few for a safetensors header")
     length = int.from_bytes(first_bytes, "little")
@@ -91,7 +91,7 @@ def parse_length(first_bytes: bytes, file_size: int) -> int:
 
 
 def parse_header(header: bytes, file: Path, file_size: int) -> dict[str, TensorInfo]:
-    """The tensors that `header` declares, checked to tile the data section exactly.
+    """Return the tensors that `header` declares, checked to tile the data section exactly.
 
     Raises Malformed.
     """

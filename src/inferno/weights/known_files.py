@@ -46,7 +46,7 @@ class FileIdentity(NamedTuple):
         )
 
     def is_settled(self, now: int) -> bool:
-        """Whether any change after `now` would show, as far as this file system tells.
+        """Return whether any change after `now` would show, as far as this file system tells.
 
         One that counts whole seconds may not keep the time of the change at all.
         """
@@ -65,7 +65,7 @@ class KnownFiles:
         self._key_name = key_name
 
     def find(self, identity: FileIdentity) -> str | None:
-        """The content of a file, if it is known."""
+        """Return the content of a file, or None if it is not known."""
         content = self._read().get(_name(identity))
         return content if isinstance(content, str) else None
 

@@ -192,7 +192,7 @@ def _report(differences: _Differences) -> str:
 
 
 def _in_rows(parameter: Tensor, sources: Sequence[_Source]) -> bool:
-    """Whether each source is whole rows of the parameter that begin and end where it may be cut."""
+    """Return whether each source is whole rows of the parameter, cut where it may be."""
     for source in sources:
         part = source.part(parameter)
         first = _first_row(parameter, source)
@@ -230,7 +230,7 @@ class _Reader:
     count: _Count
 
     def fill_rows(self, weight: Fillable, row: int, source: _Source, dtype: torch.dtype) -> None:
-        """The weight's rows from `row` on, some at a time."""
+        """Fill the weight's rows from `row` on, some at a time."""
         num_rows, width = source.shape
         step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
         for first in range(0, num_rows, step):

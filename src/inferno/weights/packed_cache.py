@@ -155,7 +155,7 @@ class PackedCache:
                 _logger.info("the content of weights was not noted: %s", problem)
 
     def _name(self) -> str:
-        """The content, and all that shapes what is packed of it."""
+        """Return the content, and all that shapes what is packed of it."""
         assert self._digests is not None
         shaping = [_VERSION, sorted(self._digests.values()), self._shapes, self._choices]
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()
@@ -258,7 +258,7 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
 
 
 def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
-    """The file's weights, in memory of our own, each checked against its sum."""
+    """Yield the file's weights, in memory of our own, each checked against its sum."""
     with open(path, "rb", opener=_open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

@@ -23,7 +23,7 @@ class Piece:
     joined: tuple[int, int] | None = None
 
     def stored_shape(self, parameter: Tensor) -> tuple[int, ...]:
-        """The tensor's shape in the checkpoint; the parameter is on the meta device."""
+        """Return the tensor's shape in the checkpoint; the parameter is on the meta device."""
         assert parameter.is_meta, "flatten would copy"
         view = self.part(parameter)
         return tuple(view.shape if self.joined is None else view.flatten(*self.joined).shape)
@@ -59,7 +59,7 @@ def stacked(count: int, *names_and_rows: tuple[str, int]) -> tuple[Piece, ...]:
 
 
 def find_pieces(name: str, fused: FusedSpec) -> tuple[Piece, ...]:
-    """The pieces of the parameter of that name, under the whole names that they have."""
+    """Return the pieces of the parameter of that name, under the whole names that they have."""
     for segments, pieces in fused.items():
         before, found, after = f".{name}.".partition(f".{segments}.")
         if found:

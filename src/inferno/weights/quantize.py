@@ -23,7 +23,7 @@ def choose(name: str, quantize: str | None) -> str | None:
 
 
 def num_bytes(model: nn.Module, dtype: torch.dtype, quantize: str | None) -> float:
-    """The bytes that the parameters take: weights quantized, other floats in `dtype`."""
+    """Return the bytes that the parameters take: weights quantized, other floats in `dtype`."""
     return sum(
         parameter.numel() * _bits(name, parameter, dtype, quantize) / 8
         for name, parameter in model.named_parameters()

@@ -23,7 +23,7 @@ class Dialect(StrEnum):
 
 
 def choose_dialect(template: str | None, tokenizer: Tokenizer) -> Dialect:
-    """The dialect whose marks the chat template knows and the tokenizer has as single tokens.
+    """Return the dialect whose marks the chat template and, as single tokens, the tokenizer know.
 
     Harmony's marks must be special tokens. Where there is no template, or one without marks, the
     dialect is plain.
@@ -42,7 +42,7 @@ def make_parser(
     decoder: IncrementalDecoder,
     prompt_token_ids: Sequence[int] = (),
 ) -> Parser:
-    """A parser for one output, which continues this prompt; the decoder becomes the parser's."""
+    """Return a parser for one output, which continues this prompt and takes over the decoder."""
     match dialect:
         case Dialect.HARMONY:
             return HarmonyParser(tokenizer, decoder, prompt_token_ids)

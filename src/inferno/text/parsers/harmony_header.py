@@ -45,26 +45,26 @@ class Header:
         self._texts.append((mark, ""))
 
     def add(self, text: str) -> None:
-        """The text of one more token, or what was held back at a mark."""
+        """Add the text of one more token, or the text held back at a mark."""
         mark, before = self._texts[-1]
         self._texts[-1] = (mark, before + text)
         self.num_tokens += 1
 
     @property
     def is_by_another(self) -> bool:
-        """Whether it is in the name of a user or tool: models go on without them at times."""
+        """Return whether it is in a user's or tool's name: models go on without them at times."""
         role = _beginning(_ROLE.match, self._after(Mark.START))
         return role not in ("", "assistant") or self._recipient == "assistant"
 
     @property
     def channel(self) -> str | None:
-        """The last channel named; "" for a name that is none, None where nothing is named."""
+        """Return the last channel named; "" for a name that is none, None where none is named."""
         name = self._after(Mark.CHANNEL)
         return None if name is None else _beginning(_CHANNEL.match, name).strip()
 
     @property
     def tool(self) -> str | None:
-        """The tool that it is for, such as `functions.f` or `python`; None where for none."""
+        """Return the tool that it is for, such as `functions.f` or `python`, or None."""
         return None if self._recipient in _NO_TOOLS else self._recipient
 
     @property

@@ -16,7 +16,7 @@ class PlainParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """The text that these ids complete."""
+        """Return the text that these ids complete."""
         return _content(self._decoder.feed(token_ids))
 
     def finish(self) -> list[Piece]:

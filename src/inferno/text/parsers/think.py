@@ -71,7 +71,7 @@ class ThinkParser:
         yield from self._text(self._decoder.feed((token_id,)))
 
     def _moves(self, token_id: int) -> bool:
-        """Whether the token is a mark where it stands; then it takes what was held back with it."""
+        """Return whether the token is a mark where it stands, and drop what was held back if so."""
         match self._state:
             case _State.BEFORE | _State.OPENED:
                 self._state = _State.OPENED if token_id == self._opens else _State.CLOSED
@@ -121,7 +121,7 @@ class ThinkParser:
 def _from_last_mark(
     tokenizer: Tokenizer, prompt_token_ids: Sequence[int], marks: set[int | None]
 ) -> Sequence[int]:
-    """The end of the prompt's last turn, from its last mark on; empty where that turn has none."""
+    """Return the end of the prompt's last turn, from its last mark on; empty without a mark."""
     for index in reversed(range(len(prompt_token_ids))):
         token_id = prompt_token_ids[index]
         if token_id in marks:
