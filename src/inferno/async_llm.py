@@ -115,7 +115,7 @@ class AsyncLLM:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        """The model, and what its arguments were resolved to once it is loaded."""
+        """Return the model, and its arguments as they were resolved once it is loaded."""
         if self._is_closed:
             return f"AsyncLLM({self._name!r}, closed)"
         if (loading := self._loading) is None or not loading.done() or loading.exception():
@@ -129,7 +129,7 @@ class AsyncLLM:
 
     @property
     def max_model_len(self) -> int:
-        """The context: prompt and new tokens together."""
+        """Return the context: prompt and new tokens together."""
         return self._loaded.client.max_model_len
 
     @property
@@ -139,26 +139,26 @@ class AsyncLLM:
 
     @property
     def default_params(self) -> SamplingParams:
-        """The model's own sampling parameters."""
+        """Return the model's own sampling parameters."""
         return self._loaded.default_params
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Return the model's tokenizer."""
         return self._loaded.text.tokenizer
 
     @property
     def dialect(self) -> Dialect:
-        """How the model sets its reasoning apart from its answer."""
+        """Return how the model sets its reasoning apart from its answer."""
         return self._loaded.text.dialect
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat` and `encode_chat` work with this model."""
+        """Return whether `chat` and `encode_chat` work with this model."""
         return self._loaded.text.has_chat_template
 
     def takes_template_arg(self, name: str) -> bool:
-        """Whether the model's chat template looks at a value of that name in `template_args`."""
+        """Return whether the model's chat template reads a value of that name in template_args."""
         return self._loaded.text.takes_template_arg(name)
 
     async def start(self) -> None:
@@ -195,7 +195,7 @@ class AsyncLLM:
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
     ) -> AsyncGenerator[Chunk, None]:
-        """The completion of one prompt piece by piece; leaving the iterator aborts it."""
+        """Yield the completion of one prompt piece by piece; leaving the iterator aborts it."""
         make = partial(LoadedModel.request, prompt=prompt, params=params, dialect=dialect)
         return self._stream(make, priority)
 
@@ -209,7 +209,7 @@ class AsyncLLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> PendingCompletions:
-        """The answer to a conversation, or to each of several; awaited or iterated over."""
+        """Answer a conversation, or each of several: await all in order, or iterate over each."""
         options: dict[str, Any] = {"tools": tools, "template_args": template_args}
         make = partial(LoadedModel.chat_requests, messages=messages, params=params, **options)
         return PendingCompletions(self._complete(make, priority))
@@ -224,7 +224,7 @@ class AsyncLLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> AsyncGenerator[Chunk, None]:
-        """The answer to one conversation piece by piece; leaving the iterator aborts it."""
+        """Yield the answer to one conversation piece by piece; leaving the iterator aborts it."""
         options: dict[str, Any] = {"tools": tools, "template_args": template_args}
         make = partial(LoadedModel.chat_request, messages=messages, params=params, **options)
         return self._stream(make, priority)
@@ -239,7 +239,7 @@ class AsyncLLM:
         continue_final_message: bool = False,
         template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """A conversation as token ids, by the model's chat template."""
+        """Return a conversation as token ids, by the model's chat template."""
         encode = partial(
             LoadedModel.encode_chat,
             messages=messages,
@@ -290,7 +290,7 @@ class AsyncLLM:
 
     @property
     def _loaded(self) -> LoadedModel:
-        """The model; EngineDied until it is loaded."""
+        """Return the model; EngineDied until it is loaded."""
         if self._loading is None or not self._loading.done():
             raise EngineDied(
                 "the model is not loaded yet; use `async with`, or await `start` before"
@@ -298,7 +298,7 @@ class AsyncLLM:
         return self._loading.result()
 
     async def _load(self) -> LoadedModel:
-        """The model, once it is loaded: the first call begins that, in a thread."""
+        """Return the model once it is loaded: the first call begins that, in a thread."""
         loop = asyncio.get_running_loop()
         self._check(loop)
         if self._loading is None:

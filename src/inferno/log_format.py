@@ -87,7 +87,7 @@ class TextFormatter(JsonFormatter):
 
 
 def shorten(text: str) -> str:
-    """The first bytes of a text, as many as a log line takes."""
+    """Return the first bytes of a text, as many as a log line takes."""
     raw = text[:MAX_BYTES].encode("utf-8", errors="replace")
     if len(text) <= MAX_BYTES and len(raw) <= MAX_BYTES:
         return text
@@ -108,7 +108,7 @@ def _safe(value: object) -> object:
 
 
 def _plain(value: object) -> str:
-    """A value without quotes, where it needs none to be told from what follows."""
+    """Return a value without quotes, where it needs none to be told from what follows."""
     if isinstance(value, list):
         return ",".join(map(_plain, value))
     if isinstance(value, str) and _WORD.fullmatch(value):

@@ -26,7 +26,7 @@ class Cpu:
 
 
 def parse_cpuinfo(text: str) -> Cpu:
-    """The first processor of /proc/cpuinfo, whose keys differ between x86 and Arm."""
+    """Return the first processor of /proc/cpuinfo, whose keys differ between x86 and Arm."""
     first: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")

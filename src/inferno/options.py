@@ -105,7 +105,7 @@ class OptionRow:
 
     @property
     def flag(self) -> str:
-        """The option as the command line spells it."""
+        """Return the option as the command line spells it."""
         return self.facts.flags[0] if self.facts.flags else "--" + self.name.replace("_", "-")
 
 

@@ -129,7 +129,7 @@ class SamplingParams:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stop strings, however `stop` was given."""
+        """Return the stop strings, however `stop` was given."""
         return tuple(self.stop)
 
 

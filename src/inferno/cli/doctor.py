@@ -41,7 +41,7 @@ def doctor(
 
 
 def describe(facts: Facts, problems: list[Problem]) -> Iterator[str]:
-    """The report's lines: a heading of ten letters, then what was found."""
+    """Yield the report's lines: a heading of ten letters, then what was found."""
     sections = {
         "versions": _versions(facts["versions"]),
         "system": _system(facts["system"]),
@@ -135,7 +135,7 @@ def _kernels(kernels: Facts) -> str:
 
 
 def _ops(ops: dict[str, dict[str, str]]) -> list[str]:
-    """A row per op, a column per kind of device."""
+    """Return a row per op, a column per kind of device."""
     names = dict.fromkeys(op for backends in ops.values() for op in backends)
     rows = [[op, *(backends.get(op, "-") for backends in ops.values())] for op in names]
     return [

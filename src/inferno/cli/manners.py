@@ -74,7 +74,7 @@ _WARNINGS = _Warnings(logging.WARNING)
 
 
 def describe(problem: Exception) -> str:
-    """An error that a person can act on, in a line; the system's errors with their file."""
+    """Return an error as a line that a person can act on; the system's errors name their file."""
     if isinstance(problem, ModuleNotFoundError):
         return f"{problem.name} is not installed: {install_command('serve')}"
     if isinstance(problem, OSError):
@@ -83,14 +83,14 @@ def describe(problem: Exception) -> str:
 
 
 def _is_wrong_option(problem: Exception) -> TypeGuard[InvalidRequest]:
-    """Whether an option is to be mended; a prompt too long for a model is none."""
+    """Return whether an option is to be mended; a prompt too long for a model is none."""
     if not isinstance(problem, InvalidRequest) or isinstance(problem, NeverFits):
         return False
     return problem.param is not None
 
 
 def _with_option(problem: InvalidRequest) -> str:
-    """The message, with the parameter that it begins with written as it is on a command line."""
+    """Return the message with the parameter at its start spelled as on a command line."""
     name, message = problem.param or "", str(problem)
     if not message.startswith(
         tuple(f"{name}{after}" for after in ("=", " must be ", " goes with "))

@@ -53,7 +53,7 @@ def _can_redraw(console: Console) -> bool:
 
 
 def safe_text(text: str, encoding: str | None) -> str:
-    """The text with what the terminal's encoding lacks replaced, so that printing can't fail."""
+    """Replace what the terminal's encoding lacks, so that printing the text can't fail."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)
 
@@ -68,12 +68,12 @@ def terminal_size() -> os.terminal_size:
 
 
 def is_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """Return whether a person reads standard output."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def has_colours() -> bool:
-    """Whether the terminal that standard output is knows styles, and none has forbidden them."""
+    """Return whether the terminal of standard output has styles, which nobody has forbidden."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 

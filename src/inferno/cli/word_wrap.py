@@ -15,7 +15,7 @@ _TAB = 8
 
 
 def printable(text: str) -> str:
-    """The text without what would steer the terminal."""
+    """Return the text without what would steer the terminal."""
     return _CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 

@@ -99,7 +99,7 @@ class EngineClient(Protocol):
 
     @property
     def max_model_len(self) -> int:
-        """The context: prompt and new tokens together."""
+        """Return the context: prompt and new tokens together."""
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         """Events of a request until each of its samples has ended.
@@ -123,15 +123,15 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def state(self) -> EngineState:
-        """Whether it takes requests, and if not, why."""
+        """Return the state of the engine: whether it takes requests, and if not, why."""
 
     @property
     def problem(self) -> str | None:
-        """Why it failed or restarts, in a sentence; None while nothing is wrong."""
+        """Return why it failed or restarts, in a sentence; None while nothing is wrong."""
 
     @property
     def recovery(self) -> Recovery | None:
-        """How it is being replaced, while the state is RESTARTING; None in any other."""
+        """Return how it is being replaced, while the state is RESTARTING; None in any other."""
 
     @property
     def facts(self) -> EngineFacts | None:
@@ -139,10 +139,10 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def progress(self) -> float:
-        """How much of the weights is loaded, from 0 to 1."""
+        """Return how much of the weights is loaded, from 0 to 1."""
 
     def stats(self) -> EngineStats:
-        """The newest snapshot; it costs nothing."""
+        """Return the newest snapshot; it costs nothing."""
 
     async def start(self) -> None:
         """Begin to load, and return at once; call it from the event loop that will use it."""

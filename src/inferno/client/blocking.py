@@ -38,12 +38,12 @@ class BlockingLoop:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._is_closed
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its thread is in another process, which was forked to make this one."""
+        """Return whether its thread is in another process, which was forked to make this one."""
         return os.getpid() != self._pid
 
     def check_open(self) -> None:
@@ -68,7 +68,7 @@ class BlockingLoop:
         return result
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """The items as they come; leaving the iteration closes their generator."""
+        """Yield the items as they come; leaving the iteration closes their generator."""
         passage = _Passage(items, self._loop)
         try:
             self._hand_over(passage)

@@ -62,7 +62,7 @@ class Child:
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether it ended for want of memory, before it could say so."""
+        """Return whether it ended for want of memory, before it could say so."""
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:

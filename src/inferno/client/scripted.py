@@ -66,7 +66,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_script(path: Path) -> Script:
-    """A script from a JSON file, whose keys are the fields; ModelError says what is wrong in it."""
+    """Read a script from a JSON file, whose keys are the fields; ModelError for a bad one."""
     try:
         return msgspec.convert(read_json(path, error=ModelError), Script)
     except msgspec.ValidationError as problem:
@@ -146,7 +146,7 @@ class ScriptedClient:
         self._check_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """The next answer's events."""
+        """Yield the next answer's events."""
         self._check_ready()
         answer = next(self._answers)
         self._refuse(request, answer)
@@ -224,7 +224,7 @@ class ScriptedClient:
             stream.put(event)
 
     def _stop(self, request_id: str, index: int) -> bool:
-        """Whether that sample was playing still."""
+        """Return whether that sample was still playing."""
         player = self._players.pop((request_id, index), None)
         return player is not None and player.cancel()
 

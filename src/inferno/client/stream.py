@@ -25,7 +25,7 @@ class EventStream:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing can follow what was put."""
+        """Return whether nothing can follow what was put."""
         return not self._open or self._problem is not None
 
     def put(self, event: TokenEvent) -> None:
@@ -57,7 +57,7 @@ class EventStream:
             self._wake()
 
     async def read(self) -> AsyncGenerator[TokenEvent, None]:
-        """The events; there is one reader."""
+        """Yield the events; there is one reader."""
         while (news := self.news()) is not None:
             await news
             for event in self.take():

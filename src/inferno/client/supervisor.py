@@ -76,7 +76,7 @@ class Patience:
         return cls(heartbeat=heartbeat, load=engine_timeout, step=engine_timeout, times=0.0)
 
     def of_step(self, expected_seconds: float | None, weight_bytes: int) -> float:
-        """How long a step may take."""
+        """Return how long a step may take."""
         if not self.times:
             return self.step
         if expected_seconds is None:
@@ -128,7 +128,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The process of the engine that runs now."""
+        """Return the process id of the engine that runs now."""
         return None if self._child is None else self._child.pid
 
     @property
@@ -138,7 +138,7 @@ class Supervisor:
 
     @property
     def recovery(self) -> Recovery | None:
-        """How the engine is being replaced; None unless it is."""
+        """Return how the engine is being replaced; None unless it is."""
         if self.state is not EngineState.RESTARTING:
             return None
         left = 0.0 if self._starts_at is None else self._starts_at - time.monotonic()
@@ -302,7 +302,7 @@ class _Watch:
 
     @property
     def was_quick(self) -> bool:
-        """Whether it died without having been of use."""
+        """Return whether it died without having been of use."""
         if self._facts is None:
             return True
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick

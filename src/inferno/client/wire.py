@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True, array_like=True):
 
 
 def problem_of(error: Exception) -> Problem:
-    """An error, ready to be sent."""
+    """Return an error as a message, ready to be sent."""
     message = str(error)[:MAX_MESSAGE_LENGTH].encode(errors="replace").decode()
     return Problem(type(error).__name__, message, getattr(error, "param", None))
 
@@ -181,7 +181,7 @@ class FrameReader:
         self._serial = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now; BrokenWire for one that is too long or out of turn."""
+        """Return the frames that are whole now; BrokenWire for a frame too long or out of turn."""
         self._buffer += data
         bodies, start = [], 0
         while (body := start + _HEADER.size) <= len(self._buffer):
@@ -204,12 +204,12 @@ class FrameReader:
 
 
 def decode_to_engine(body: bytes) -> ToEngine:
-    """A message to the engine; BrokenWire if it is none."""
+    """Decode a message to the engine; BrokenWire if it is none."""
     return _decode(_TO_ENGINE, body)
 
 
 def decode_from_engine(body: bytes) -> FromEngine:
-    """A message from the engine; BrokenWire if it is none."""
+    """Decode a message from the engine; BrokenWire if it is none."""
     return _decode(_FROM_ENGINE, body)
 
 

@@ -44,7 +44,7 @@ def _cached() -> Iterator[tuple[str, Path]]:
 
 
 def _read(name: str, folder: Path) -> LocalModel | None:
-    """The model in a folder; None where a file is missing or damaged."""
+    """Return the model in a folder; None where a file is missing or damaged."""
     try:
         weights = _weights(folder)
         config = read_json(folder / "config.json", error=ModelError)

@@ -22,7 +22,7 @@ class Preparable(Protocol):
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
-    """An unfilled, frozen parameter on the default device: `meta` while a model is built.
+    """Return an unfilled, frozen parameter on the default device: `meta` while a model is built.
 
     A dtype that is no float is kept; floats are loaded as what is computed with. Raises ConfigError
     for a size beyond all memory, which only a damaged config can ask for.

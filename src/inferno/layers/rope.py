@@ -99,7 +99,7 @@ def _yarn(plain: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
     head_dim = 2 * len(plain)
 
     def dimension_of(num_turns: float) -> float:
-        """The pair, counted as a real number, that turns so often over the original context."""
+        """Return the pair, as a real number, that turns so often over the original context."""
         turns = scaling.original_max_positions / (num_turns * 2 * math.pi)
         return head_dim * math.log(turns) / (2 * math.log(theta))
 

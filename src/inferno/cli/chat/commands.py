@@ -60,7 +60,7 @@ class Commands:
 
     @property
     def names(self) -> list[str]:
-        """The commands as they are typed."""
+        """Return the commands as they are typed."""
         return [f"/{name}" for name in self._table]
 
     def run(self, line: str) -> Outcome:
@@ -154,6 +154,6 @@ class Commands:
 
 
 def _split(text: str, *, between: re.Pattern[str] | None = None) -> tuple[str, str]:
-    """The first word, and what comes after it."""
+    """Return the first word, and what comes after it."""
     first, *rest = (between or _SPACES).split(text.strip(), maxsplit=1)
     return first, "".join(rest)

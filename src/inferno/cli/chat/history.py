@@ -16,7 +16,7 @@ _LONGEST = 50_000  # characters
 
 
 def history_path() -> Path | None:
-    """The history's file: in INFERNO_HOME, or where the system keeps such things; None: nowhere."""
+    """Return the history's path, in INFERNO_HOME or the system's data folder; None for no file."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:  # no home
@@ -45,7 +45,7 @@ class FileHistory(History):
             self._write("a", [string])
 
     def _read(self) -> tuple[list[str], bool]:
-        """The last entries, oldest first, and whether the file holds more than it should."""
+        """Return the last entries, oldest first, and whether the file holds more than it should."""
         if self._path is None:
             return [], False
         try:

@@ -34,7 +34,7 @@ EMPTY = Line("", 0)
 
 
 def rendered_lines(source: str, width: int) -> list[Line]:
-    """The source as lines of at most `width` columns, with an empty one between blocks."""
+    """Return the source as lines of at most `width` columns, with an empty one between blocks."""
     blocks = [_block_lines(tokens, width) for tokens in _blocks(_PARSER.parse(source))]
     parted = [[EMPTY, *lines] for lines in blocks if lines]
     return [line for lines in parted for line in lines][1:]

@@ -54,6 +54,6 @@ class MarkdownStream:
         self._live.draw(final, self._block(self._text, width))
 
     def _block(self, text: str, width: int) -> list[Line]:
-        """The text's lines, and an empty one between them and what was printed."""
+        """Return the text's lines, and an empty one between them and what was printed."""
         lines = rendered_lines(text, width)
         return [EMPTY, *lines] if lines and self._has_printed else lines

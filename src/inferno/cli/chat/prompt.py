@@ -45,12 +45,12 @@ class Editor:
         )
 
     def read(self) -> str:
-        """The next message. KeyboardInterrupt on Ctrl+C, EOFError on Ctrl+D at an empty line."""
+        """Return the next message; KeyboardInterrupt on Ctrl+C, EOFError on Ctrl+D without text."""
         return _without_fences(self._session.prompt())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was typed when the last message was given up."""
+        """Return whether nothing was typed when the last message was given up."""
         return not self._session.default_buffer.text
 
 

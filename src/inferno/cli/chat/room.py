@@ -16,7 +16,7 @@ def no_room(
     num_turns: int,
     num_tokens: Callable[[int], int],
 ) -> NeverFits:
-    """The engine's refusal of a message, in a chat's words.
+    """Return the engine's refusal of a message, in a chat's words.
 
     context     tokens that the model can attend to; the KV cache may hold fewer.
     num_tokens  of the conversation with the message, without that many of its oldest turns.

@@ -57,7 +57,7 @@ class Totals:
 
 
 def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
-    """Whether an answer ended where the context, or the KV cache, was full."""
+    """Return whether an answer ended where the context, or the KV cache, was full."""
     done, most = turn.completion, params.max_tokens
     if done is None or done.finish_reason is not FinishReason.LENGTH:
         return False
@@ -94,7 +94,7 @@ class Session:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation as a chat template takes it."""
+        """Return the conversation as a chat template takes it."""
         return self._messages(self.turns)
 
     @property
@@ -104,11 +104,11 @@ class Session:
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether the last question got no answer, not even the beginning of one."""
+        """Return whether the last question got no answer, not even the beginning of one."""
         return self._unanswered is not None
 
     def ask(self, question: str) -> Generator[Chunk, None, None]:
-        """The answer, chunk by chunk; who leaves early stops it, and what came of it stays.
+        """Yield the answer, chunk by chunk; leaving early stops it, and what came of it stays.
 
         Raises InvalidRequest, NeverFits, TemplateError and EngineError; a question without an
         answer is no part of the conversation.
@@ -118,7 +118,7 @@ class Session:
         return self._answer(question)
 
     def retry(self) -> str:
-        """The last question, to be asked again; its answer is dropped."""
+        """Return the last question, to be asked again; its answer is dropped."""
         if self._unanswered is None and not self.turns:
             raise InvalidRequest("there is no message yet that could be sent again")
         return self._unanswered or self.turns.pop().question
@@ -189,7 +189,7 @@ class Session:
             self.num_trimmed += num_dropped
 
     def _encode(self, question: str, num_dropped: int = 0) -> list[int]:
-        """The next prompt, as it is without that many of the oldest turns."""
+        """Return the next prompt, as it is without that many of the oldest turns."""
         messages = self._messages(self.turns[num_dropped:])
         rendered = self._render([*messages, _message("user", question)])
         return with_known_tokens(rendered, self._known, self.llm.tokenizer)

@@ -35,7 +35,7 @@ def describe_settings(params: SamplingParams) -> str:
 def change_setting(
     params: SamplingParams, defaults: SamplingParams, name: str, text: str
 ) -> SamplingParams:
-    """The parameters with one of them set; InvalidRequest says what was expected instead.
+    """Return the parameters with one of them set; InvalidRequest says what was expected instead.
 
     `default` restores what the conversation began with, `none` switches an optional one off.
     """
@@ -71,7 +71,7 @@ def _hint(name: str) -> str:
 
 
 def _number(text: str) -> int | float | str:
-    """The number that a text spells; a text that spells none, for SamplingParams to refuse."""
+    """Return the number that a text spells, or the text, for SamplingParams to refuse."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -13,7 +13,7 @@ def summary(session: Session, turn: Turn) -> str:
 
 
 def notice(session: Session, turn: Turn) -> str | None:
-    """Why an answer ended before its end, and what to do; None where it didn't."""
+    """Return why an answer ended before its end, and what to do; None where it didn't."""
     if turn.completion is None:
         return "stopped; /retry asks again"
     if turn.completion.finish_reason is not FinishReason.LENGTH:

@@ -18,7 +18,7 @@ class StopKey:
         self._was_pressed = False
 
     def until_pressed(self, pieces: Iterator[T]) -> Iterator[T]:
-        """The pieces as they come."""
+        """Yield the pieces as they come."""
         self._was_pressed = False
         while not self._was_pressed:
             self._is_waiting = True

@@ -49,7 +49,7 @@ def as_json(session: Session) -> str:
 
 
 def as_markdown(session: Session) -> str:
-    """The messages under headings."""
+    """Return the messages under headings."""
     parts = [f"# Conversation with {session.name}"]
     if session.system:
         parts.append(f"## System\n\n{session.system}")

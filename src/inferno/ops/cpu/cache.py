@@ -59,7 +59,7 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
 
 
 def view(kv: LayerKV) -> _native.Cache:
-    """A layer's cache for the kernels."""
+    """Describe a layer's cache to the kernels."""
     blocks, slots, heads, size = kv.keys_NSKD.shape
     return _native.cache(
         kv.keys_NSKD.data_ptr(),

@@ -72,7 +72,7 @@ class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _borrowed(result: Tensor) -> Tensor:
-    """The same values in the same place, which is somebody else's."""
+    """Return a tensor of the same values in the same memory, which somebody else owns."""
     assert result.is_contiguous(), "hidden states lie without gaps"
     memory = (ctypes.c_char * result.nbytes).from_address(result.data_ptr())
     return torch.frombuffer(memory, dtype=result.dtype).view(result.shape)

@@ -88,7 +88,7 @@ def flash_attention(
 def visible_tiles(
     queries: range, keys: range, window: int | None, config: FlashAttentionConfig
 ) -> Iterator[range]:
-    """The positions of keys that some query sees, cut at multiples of block_size_kv."""
+    """Yield the positions of keys that some query sees, cut at multiples of block_size_kv."""
     first = keys.start if window is None else max(keys.start, queries.start - window + 1)
     last = min(keys.stop, queries.stop) if config.causal else keys.stop
     size = config.block_size_kv
@@ -123,5 +123,5 @@ class _OnlineSoftmax:
         self.sum_KMD.mul_(shrink_KM1).baddbmm_(weights_KML, v_KLD)
 
     def result(self) -> Tensor:
-        """The weighted mean of the values: [K, M, D]."""
+        """Return the weighted mean of the values: [K, M, D]."""
         return self.sum_KMD / self.total_KM1

@@ -75,7 +75,7 @@ def multiply(
 
 
 def combine(outputs_TAE: Tensor, weights_TA: Tensor) -> Tensor:
-    """The weighted sum of each token's experts in float32, from rank 0 on."""
+    """Return the weighted sum of each token's experts in float32, from rank 0 on."""
     sum_TE = torch.zeros_like(outputs_TAE[:, 0], dtype=torch.float32)
     for rank in range(weights_TA.shape[1]):
         sum_TE += outputs_TAE[:, rank].float() * weights_TA[:, rank, None]

@@ -74,7 +74,7 @@ def ungroup_heads(x_KMD: Tensor, like_THD: Tensor) -> Tensor:
 
 
 def expand_sinks(sinks_H: Tensor, rows_KMX: Tensor) -> Tensor:
-    """The sink of each row's head, in float32: [H] -> [K, G * T, 1]."""
+    """Return the sink of each row's head, in float32: [H] -> [K, G * T, 1]."""
     num_kv_heads, num_rows, _ = rows_KMX.shape
     num_tokens = num_kv_heads * num_rows // len(sinks_H)
     return sinks_H.float().repeat_interleave(num_tokens).view(num_kv_heads, num_rows, 1)

@@ -83,7 +83,7 @@ def _join(pieces: Iterable[Tensor]) -> Tensor:
 
 
 def _visible_positions(batch: Batch, request: int, window: int | None) -> range:
-    """The positions that the request's tokens see in this step."""
+    """Return the positions that the request's tokens see in this step."""
     context_len = batch.context_lens[request]
     return range(first_visible(context_len - batch.query_lens[request], window), context_len)
 
