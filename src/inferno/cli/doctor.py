@@ -174,7 +174,7 @@ def _or_unknown(value: object) -> str:
 
 
 def _short(path: str) -> str:
-    """With ~ for the home folder, whose name is nobody's business in a bug report."""
+    """Write ~ for the home folder, whose name is nobody's business in a bug report."""
     home = os.path.expanduser("~")
     is_inside = len(home) > 1 and path.startswith(home + os.sep)
     return "~" + path.removeprefix(home) if is_inside else path

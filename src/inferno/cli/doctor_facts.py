@@ -36,7 +36,7 @@ _PROBE_SECONDS = 120
 
 
 def gather_facts(root: Path = machine.ROOT) -> Facts:
-    """All that can be found out; `root` is where proc/ and sys/ are."""
+    """Gather all that can be found out; `root` is where proc/ and sys/ are."""
     probed = probe_torch([sys.executable, "-P", "-m", "inferno.engine.probe"])
     return {
         "versions": _versions(probed),

@@ -27,7 +27,7 @@ _RESERVE_BYTES = 4 << 20
 
 @contextlib.contextmanager
 def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
-    """Errors become one line on standard error; with `debug`, tracebacks stay.
+    """Turn errors into one line on standard error; with `debug`, tracebacks stay.
 
     The exit code is 2 where the value of an option is refused, whoever refuses it, else 1.
 
@@ -60,7 +60,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
-    """Says warnings in a line, unless --verbose shows them; errors are said where they are met.
+    """A handler that says each warning in a line; errors are said where they are met.
 
     Without it the engine's log of a step that failed, a traceback, would go to standard error.
     """
@@ -110,7 +110,7 @@ def _internal(problem: Exception) -> str:
 
 
 def say(line: str) -> None:
-    """One line on standard error, in its encoding; a terminal breaks it between words."""
+    """Print one line on standard error, in its encoding; a terminal breaks it between words."""
     printable = "".join(c if c.isprintable() else " " for c in " ".join(line.split()))
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns - 1

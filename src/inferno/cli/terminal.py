@@ -22,7 +22,7 @@ _USUAL_SIZE = os.terminal_size((80, 24))
 
 @contextlib.contextmanager
 def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, gone when done; `progress(done, total)`, in bytes, moves it."""
+    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes."""
     console = Console(stderr=True)
     columns = (
         TextColumn("loading"),
@@ -39,7 +39,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def telling() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done, gone when done; none when piped."""
+    """Show on standard error what is being done, until the block ends; nothing when piped."""
     console = Console(stderr=True)
     if not _can_redraw(console):
         yield lambda _: None
@@ -59,7 +59,7 @@ def safe_text(text: str, encoding: str | None) -> str:
 
 
 def terminal_size() -> os.terminal_size:
-    """Columns and rows of the terminal that standard output is, now."""
+    """Return the columns and rows that the terminal of standard output has now."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def print_text(text: str) -> None:
 
 
 def summary_table(completions: Sequence[Completion]) -> str:
-    """Tokens, time to first token and speed of each completion."""
+    """Return tokens, time to first token and speed of each completion as a table."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("#", "prompt tokens", "new tokens", "finished", "first token", "tokens/s"):
         table.add_column(heading, justify="left" if heading == "finished" else "right")

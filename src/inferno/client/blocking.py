@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BlockingLoop:
-    """Runs coroutines for threads that wait: works inside notebooks and from several threads.
+    """An event loop for threads that wait: works inside notebooks and from several threads.
 
     After a fork the child has no such thread. There every call raises EngineDied at once, and
     touches no lock of the parent's, for another thread may have held it.
@@ -162,7 +162,7 @@ class _Ended:
 
 
 class _Passage(Generic[T]):
-    """Items on their way from the loop that makes them to one reader in another thread.
+    """The items on their way from the loop that makes them to one reader in another thread.
 
     items   what the reader has yet to take: MOST_WAITING at most, and the end.
     reader  the reader's own event loop and what is set there when there are new items, if it has

@@ -17,7 +17,7 @@ _logger = logging.getLogger("inferno")
 
 
 class InlineClient:
-    """Runs the engine's steps as a task of the current event loop: use it from one loop only."""
+    """An engine stepped by a task of the current event loop: use it from one loop only."""
 
     def __init__(self, engine: Engine) -> None:
         self.vocab_size = engine.vocab_size
@@ -30,7 +30,7 @@ class InlineClient:
         self._has_failed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Events of a request until each of its samples has ended; a slow reader gets them merged.
+        """Yield a request's events until each sample has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """

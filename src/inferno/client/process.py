@@ -91,7 +91,7 @@ class ProcessClient:
         await self._supervisor.wait_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Events of a request until each of its samples has ended; a slow reader gets them merged.
+        """Yield a request's events until each sample has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """

@@ -120,7 +120,7 @@ class ScriptedClient:
         return self._known().max_model_len
 
     def stats(self) -> EngineStats:
-        """Counted from the players; one block per sample."""
+        """Return counts made from the players; each sample counts as one block."""
         running = len(self._players)
         return EngineStats(
             steps=self._num_tokens,
@@ -269,7 +269,7 @@ def _facts(script: Script) -> EngineFacts:
 
 
 def _events(request: Request, index: int, answer: Answer, room: int) -> Iterator[TokenEvent]:
-    """One event per token, up to what ends the sample; `room` tokens at most."""
+    """Yield one event per token, up to what ends the sample; `room` tokens at most."""
     params = request.params
     token_ids = request.prompt_token_ids if answer.token_ids is None else answer.token_ids
     stops = set(params.stop_token_ids) | (set() if params.ignore_eos else request.eos_token_ids)

@@ -11,7 +11,7 @@ from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 
 
 class EventStream:
-    """Takes events at any time and keeps at most one per sample: what waits is merged.
+    """The events of one request, at most one kept per sample: what waits is merged.
 
     So what an absent reader costs is bounded by its own tokens. Use it from one event loop.
     """
@@ -89,7 +89,7 @@ class EventStream:
 
 @dataclass(slots=True)
 class _Merged:
-    """Several events of one sample, as one that says the same."""
+    """The merged events of one sample, as one event that says the same."""
 
     last: TokenEvent
     token_ids: list[int] = field(init=False)

@@ -61,7 +61,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 class Start(Struct, frozen=True, array_like=True, tag=0):
-    """Load a model: the first message, once.
+    """The first message, sent once: load a model.
 
     num_starts      engines that this one's parent started before.
     """
@@ -71,31 +71,31 @@ class Start(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Add(Struct, frozen=True, array_like=True, tag=1):
-    """Begin a request; its events or a Refused answer it."""
+    """The message to begin a request; its events or a Refused answer it."""
 
     request: Request
 
 
 class Abort(Struct, frozen=True, array_like=True, tag=2):
-    """End a request, or one of its samples."""
+    """The message to end a request, or one of its samples."""
 
     request_id: str
     sample_index: int | None
 
 
 class Ping(Struct, frozen=True, array_like=True, tag=3):
-    """Say where you are: a Pong answers it."""
+    """The question where the engine is; a Pong answers it."""
 
 
 class Shutdown(Struct, frozen=True, array_like=True, tag=4):
-    """End all requests as aborted, tell, and exit."""
+    """The message to end all requests as aborted, tell, and exit."""
 
 
 # From the engine
 
 
 class Loading(Struct, frozen=True, array_like=True, tag=0):
-    """Bytes of weights that are loaded, and that there are."""
+    """The bytes of weights that are loaded so far, and that there are."""
 
     done: int
     total: int
@@ -127,13 +127,13 @@ class Events(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Stats(Struct, frozen=True, array_like=True, tag=5):
-    """A snapshot."""
+    """A snapshot of the engine's counters."""
 
     stats: EngineStats
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=6):
-    """Where the engine is: turns of its loop, or pieces of its loading, and whether it waits.
+    """The engine's place: turns of its loop, or pieces of its loading, and whether it waits.
 
     expected_seconds    what the step under way is expected to take; None while nobody knows.
     """
@@ -144,7 +144,7 @@ class Pong(Struct, frozen=True, array_like=True, tag=6):
 
 
 class Dying(Struct, frozen=True, array_like=True, tag=7):
-    """Why it ends on its own; the last message."""
+    """The engine's last message: why it ends on its own."""
 
     reason: str
 
@@ -154,14 +154,14 @@ FromEngine = Loading | Loaded | NotLoaded | Refused | Events | Stats | Pong | Dy
 
 
 class FrameWriter:
-    """Messages become frames, in the order in which they are to be sent."""
+    """A writer of frames: messages become frames in the order in which they are to be sent."""
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
         self._serial = 0
 
     def frame(self, message: ToEngine | FromEngine) -> bytes:
-        """The message's frame; ValueError where MessagePack can't say it or it is too large."""
+        """Return the message's frame; ValueError if it is too large or MessagePack can't say it."""
         try:
             body = self._encode(message)
         except OverflowError as problem:
@@ -174,7 +174,7 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Bytes, in whatever pieces they come, become the bodies of frames."""
+    """A reader of frames: bytes, in whatever pieces they come, become frames' bodies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a command is written, what it does in a few words, and what runs it."""
+    """A command: how it is written, what it does in a few words, and what runs it."""
 
     usage: str
     about: str

@@ -16,7 +16,7 @@ _LONGEST = 50_000  # characters
 
 
 def history_path() -> Path | None:
-    """Return the history's path, in INFERNO_HOME or the system's data folder; None for no file."""
+    """Return the history's path, in INFERNO_HOME or the user's state folder; None without home."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:  # no home
@@ -33,7 +33,7 @@ class FileHistory(History):
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """Newest first, as prompt_toolkit wants them."""
+        """Return the messages, the newest first, as prompt_toolkit wants them."""
         entries, is_long = self._read()
         if is_long:
             self._write("w", entries)

@@ -25,7 +25,7 @@ _FENCE = '"""'
 
 
 class Editor:
-    """Reads messages: Enter sends; Alt+Enter, or Enter after a backslash, begins a new line.
+    """The line editor: Enter sends; Alt+Enter, or Enter after a backslash, begins a new line.
 
     A message that begins with three quotes goes on until the next three.
     words   are what Tab completes.
@@ -69,7 +69,7 @@ def silent_keyboard() -> Iterator[None]:
 
 
 def _output() -> Vt100_Output:
-    """Minds NO_COLOR, and doesn't ask where the cursor is: not every terminal answers in time."""
+    """Return an output that minds NO_COLOR and never asks for the cursor's place."""
 
     def size() -> Size:
         columns, rows = terminal_size()

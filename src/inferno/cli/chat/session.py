@@ -65,7 +65,7 @@ def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
 
 
 class Session:
-    """Turns, system prompt and sampling parameters of one conversation.
+    """The turns, system prompt and sampling parameters of one conversation.
 
     name            the model's, for people.
     template_args   further values for the model's chat template.
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def num_context_tokens(self) -> int:
-        """Tokens of the conversation so far."""
+        """Return the number of tokens in the conversation so far."""
         return len(self._known)
 
     @property

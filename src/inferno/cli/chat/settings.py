@@ -28,7 +28,7 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 
 
 def describe_settings(params: SamplingParams) -> str:
-    """One line per setting."""
+    """Return one line per setting."""
     return "\n".join(f"{name} {_shown(getattr(params, name))}" for name in SETTINGS)
 
 
@@ -81,7 +81,7 @@ def _number(text: str) -> int | float | str:
 
 
 def _texts(words: str) -> tuple[str, ...]:
-    """Texts between spaces, or between quotes as JSON writes them."""
+    """Split words at spaces, or between quotes as JSON writes them."""
     try:
         return tuple(
             str(json.loads(word)) if word.startswith('"') else word for word in _WORD.findall(words)

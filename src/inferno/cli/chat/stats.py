@@ -7,7 +7,7 @@ from inferno.requests import FinishReason
 
 
 def summary(session: Session, turn: Turn) -> str:
-    """One line about an answer: tokens, speed, context."""
+    """Return one line about an answer: tokens, speed, context."""
     parts = [f"{len(turn.token_ids)} tokens", *_speeds(turn)]
     return " · ".join([*parts, f"context {_context(session)}"])
 
@@ -60,7 +60,7 @@ def describe_stats(session: Session) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes as people read it."""
     value, unit = float(num_bytes), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":

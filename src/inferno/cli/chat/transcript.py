@@ -36,7 +36,7 @@ def save(session: Session, path: Path, *, force: bool) -> None:
 
 
 def as_json(session: Session) -> str:
-    """Model, settings and messages; an answer that was stopped is marked."""
+    """Return model, settings and messages as JSON; an answer that was stopped is marked."""
     content = {
         "model": session.name,
         "settings": {name: getattr(session.params, name) for name in SETTINGS},
