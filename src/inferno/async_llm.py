@@ -52,11 +52,11 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         self._all = _all_in_order(completions)
 
     def __await__(self) -> Generator[Any, Any, list[Completion]]:
-        """All of them, by prompt and then by sample."""
+        """Return all completions, by prompt and then by sample."""
         return self._all.__await__()
 
     def __aiter__(self) -> AsyncIterator[Completion]:
-        """Each of them, when it is done."""
+        """Yield each completion when it is done."""
         self._all.close()
         return self._completions
 
@@ -124,7 +124,7 @@ class AsyncLLM:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the model's logits."""
+        """Return the number of values in a row of the model's logits."""
         return self._loaded.client.vocab_size
 
     @property
@@ -134,7 +134,7 @@ class AsyncLLM:
 
     @property
     def footprint(self) -> Footprint:
-        """Device and dtype, and the memory that weights and KV cache take."""
+        """Return device and dtype, and the memory that weights and KV cache take."""
         return self._loaded.client.footprint
 
     @property
@@ -253,7 +253,7 @@ class AsyncLLM:
     async def logits(
         self, token_ids: Sequence[int], positions: Sequence[int] | None = None
     ) -> Tensor:
-        """Float32 logits [positions, V] after each of these positions (all by default)."""
+        """Return float32 logits [positions, V] after each of these positions (all by default)."""
         ids = checked_ids(token_ids, positions)
         model = await self._load()
         return await model.loop.run_from(lambda: model.client.logits(ids, positions))

@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes; `authority` is what its Host header says."""
+    """The place where a request goes; `authority` is what its Host header says."""
 
     host: str
     port: int

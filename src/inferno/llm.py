@@ -53,7 +53,7 @@ class LLM:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the model's logits."""
+        """Return the number of values in a row of the model's logits."""
         return self._client.vocab_size
 
     @property
@@ -63,7 +63,7 @@ class LLM:
 
     @property
     def footprint(self) -> Footprint:
-        """Device and dtype, and the memory that weights and KV cache take."""
+        """Return device and dtype, and the memory that weights and KV cache take."""
         return self._client.footprint
 
     @property
@@ -133,7 +133,7 @@ class LLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> list[Completion]:
-        """Return the assistant's answer to a conversation, or to each of several, n times.
+        """Answer a conversation, or each of several, n times.
 
         Raises TemplateError as well.
 
@@ -190,7 +190,7 @@ class LLM:
         return self._text.takes_template_arg(name)
 
     def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None = None) -> Tensor:
-        """Float32 logits [positions, V] after each of these positions (all by default).
+        """Return float32 logits [positions, V] after each of these positions (all by default).
 
         Computed through the engine's paged path, without the prefix cache.
         """

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 class LoadedModel:
-    """Makes requests of what callers give, and runs them in the thread of `loop`.
+    """A loaded model that makes requests of what callers give, and runs them in `loop`'s thread.
 
     name        the model as its user calls it; its folder takes the place of options.model.
 
@@ -206,7 +206,7 @@ class LoadedModel:
 
 
 def in_order(completions: Iterable[Completion]) -> list[Completion]:
-    """All of them, by prompt and then by sample."""
+    """Return all completions, by prompt and then by sample."""
     return sorted(completions, key=lambda done: (done.prompt_index, done.sample_index))
 
 

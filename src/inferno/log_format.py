@@ -17,14 +17,14 @@ _WORD = re.compile(r"[\w./:@%+\[\]-]+")
 
 
 class LogFormat(StrEnum):
-    """How lines are written: for programs, or for people."""
+    """The format in which lines are written: for programs, or for people."""
 
     JSON = "json"
     TEXT = "text"
 
 
 def usual_format() -> LogFormat:
-    """Text where a person reads standard error, on a terminal; else JSON."""
+    """Return text where a person reads standard error, on a terminal, else JSON."""
     is_read = sys.stderr is not None and sys.stderr.isatty()
     return LogFormat.TEXT if is_read else LogFormat.JSON
 
@@ -38,7 +38,7 @@ def make_formatter(
 
 
 class JsonFormatter(logging.Formatter):
-    """`fields` of a record, given as `extra`, become keys of the line; `process` says whose it is.
+    """A formatter of JSON lines, with keys for `extra`'s `fields` and the `process` it is of.
 
     An exception is told by its kind and where it was raised; what it says may quote a prompt, so
     that comes only where `with_messages` is set.
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """The same for a person: local time, level, message, and the fields after it."""
+    """A formatter for people: local time, level, message, and the fields after it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = json.loads(super().format(record))

@@ -26,7 +26,7 @@ MAX_LOGIT_BIAS = 100.0
 
 
 class FinishReason(StrEnum):
-    """Why a request ended."""
+    """The reason why a request ended."""
 
     STOP = "stop"  # an end-of-sequence token, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the end of the context
@@ -37,7 +37,7 @@ class FinishReason(StrEnum):
 @names_fields
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SamplingParams:
-    """How tokens are chosen and when to stop; a bad value raises InvalidRequest.
+    """The rules for choosing tokens and for stopping; a bad value raises InvalidRequest.
 
     temperature     0 is greedy; otherwise logits are divided by it.
     top_k           keep the k likeliest tokens; 0 keeps all.
@@ -169,7 +169,7 @@ class TokenLogprobs:
 
 
 class TokenEvent(NamedTuple):
-    """News of one sample of a request: tokens, an ending, or both.
+    """The news of one sample of a request: tokens, an ending, or both.
 
     token_ids       new tokens since the last event; a stop token that ended it is the last of them.
     logprobs        one entry per token, when asked for.

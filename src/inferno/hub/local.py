@@ -25,14 +25,14 @@ class LocalModel:
 
 
 def local_models() -> list[LocalModel]:
-    """All complete models, the embedded ones first; whether they can be run is not looked at."""
+    """Return all complete models, the embedded ones first, though some may not run here."""
     folders = [*MODEL_FOLDERS.items(), *sorted(_cached())]
     models = [_read(name, folder) for name, folder in folders]
     return [model for model in models if model is not None]
 
 
 def _cached() -> Iterator[tuple[str, Path]]:
-    """Name and folder of each model in the cache, as of its last revision."""
+    """Yield name and folder of each model in the cache, as of its last revision."""
     try:
         repos = scan_cache_dir().repos
     except (CacheNotFound, OSError):

@@ -73,7 +73,7 @@ class RotaryEmbedding(nn.Module):
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
-    """[head_dim / 2] float32: radians per position of each pair, from fast to slow."""
+    """Return [head_dim / 2] float32: radians per position of each pair, from fast to slow."""
     # The device is named because models are built under torch.device("meta").
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
     plain = 1.0 / config.theta**exponents

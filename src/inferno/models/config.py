@@ -49,7 +49,7 @@ REQUIRED = _Required()
 
 
 class ConfigReader:
-    """Typed reads of a config's keys that remember which were read.
+    """A reader of a config's keys, by type, that remembers which were read.
 
     A missing or null key takes its default; without one, and for values of the wrong type or range,
     ConfigError names the key.
@@ -180,7 +180,7 @@ class ConfigReader:
 
 
 def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
-    """Rotary parameters of both generations: rope_theta + rope_scaling, or rope_parameters."""
+    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters."""
     outer_theta = config.number("rope_theta", theta, low=1.0)
     config.must_be("partial_rotary_factor", 1.0, 1)
     outer_original = config.optional_integer("original_max_position_embeddings")
@@ -246,7 +246,7 @@ def _yarn_temperature(factor: float, mscale: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
+    """The sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
 
     vocab_size: int
     hidden_size: int
@@ -317,7 +317,7 @@ def read_decoder(
 
 
 def _context(rope: RopeConfig, max_positions: int) -> int:
-    """Tokens that positions reach: YaRN's stretch counts, whether max_positions has it or not."""
+    """Return the tokens that positions reach, YaRN's stretch included in any case."""
     if not isinstance(rope.scaling, YarnScaling):
         return max_positions
     return max(max_positions, int(rope.scaling.factor * rope.scaling.original_max_positions))

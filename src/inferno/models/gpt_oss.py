@@ -56,7 +56,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:
-    """The model was trained with YaRN: a config without its numbers can't be meant."""
+    """Check YaRN's numbers: the model was trained with it, so they can't be missing."""
     initial, scaling = config.optional_integer("initial_context_length"), decoder.rope.scaling
     if config.section("rope_scaling", "rope_parameters") is None:
         raise ConfigError("config.json lacks rope_scaling, which this model needs")
@@ -133,7 +133,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we.
+    """Return where the checkpoint has other tensors than we.
 
     Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
     they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].

@@ -60,7 +60,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
-    """The same in every layer."""
+    """Build the feed-forward network, which is the same in every layer."""
     return SwiGLU(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
 
 

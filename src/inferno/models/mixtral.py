@@ -44,7 +44,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we; w1, w3 and w2 are gate, up and down."""
+    """Return where the checkpoint has other tensors than we; w1, w3, w2 are gate, up, down."""
     assert config.mixture is not None
     count, ffn_rows, block = config.mixture.num_experts, config.mixture.size, "block_sparse_moe"
     return {

@@ -30,7 +30,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def _read_mixture(config: ConfigReader) -> MixtureConfig:
-    """Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers."""
+    """Read the mixtures: every decoder_sparse_step-th layer has one, but for mlp_only_layers."""
     count = num_layers(config)
     step, dense = config.integer("decoder_sparse_step", 1), config.integers("mlp_only_layers")
     num_experts = read_num_experts(config, count)
@@ -50,7 +50,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we: each expert's products are its own there."""
+    """Return where the checkpoint has other tensors than we: its experts' products are apart."""
     assert config.mixture is not None
     count, ffn_rows = config.mixture.num_experts, config.mixture.size
     return {
