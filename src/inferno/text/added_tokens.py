@@ -30,7 +30,7 @@ def add_named(backend: Tokenizer, tokens: NamedTokens) -> None:
 
 
 def _with_ids(backend: Tokenizer, by_id: Mapping[int, AddedToken]) -> Iterator[AddedToken]:
-    """Tokens of the vocabulary, and those after its end that get the very id that they name."""
+    """Yield tokens of the vocabulary, and those after its end that get the id they name."""
     next_id = _next_id(backend)
     for token_id, token in sorted(by_id.items()):
         if backend.token_to_id(token.content) is not None:

@@ -35,7 +35,7 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A conversation on its way through a template: what `start` comes to is given to `finish`."""
+    """A conversation on its way through a template: `finish` gets what `start` comes to."""
 
     _renderer: TemplateRenderer
     _job: Job
@@ -85,7 +85,7 @@ class ChatTemplate:
         kwargs: Mapping[str, object] | None = None,
         template: str | None = None,
     ) -> Rendering:
-        """Return the prompt that these messages make, to be started and finished.
+        """Begin the prompt that these messages make, to be started and finished.
 
         add_generation_prompt   end where the assistant's answer begins.
         continue_final_message  end in the middle of the last message, for the model to go on.

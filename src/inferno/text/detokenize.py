@@ -21,7 +21,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class IncrementalDecoder:
-    """Text of token ids as they come: feed() what is certain so far, finish() the rest.
+    """A decoder of ids as they come: feed() returns what is certain so far, finish() the rest.
 
     prompt_token_ids    what the ids continue. The text then begins in mid-sentence, and keeps the
                         leading space that SentencePiece drops at a beginning.
@@ -55,7 +55,7 @@ class IncrementalDecoder:
 
 
 class _Pieces(Protocol):
-    """Tokens in the vocabulary's spelling become text."""
+    """The interface of decoders: tokens in the vocabulary's spelling become text."""
 
     def feed(self, token: str) -> str: ...
 
@@ -72,7 +72,7 @@ def _pieces(tokenizer: Tokenizer) -> _Pieces:
 
 
 class _ByteLevel:
-    """Each character of a token stands for a byte: GPT-2, Llama 3, Qwen, gpt-oss."""
+    """A decoder where each character of a token is a byte: GPT-2, Llama 3, Qwen, gpt-oss."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,7 +87,7 @@ class _ByteLevel:
 
 
 class _SentencePiece:
-    """Whole characters and, for those that the vocabulary lacks, bytes: Llama 2, Mistral, Gemma.
+    """A decoder of characters and, where there are none, of bytes: Llama 2, Mistral, Gemma.
 
     space       what stands for a space, and num_stripped how many spaces the beginning loses.
     """

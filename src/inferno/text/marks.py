@@ -32,7 +32,7 @@ class RenderedChat:
 
 
 class SpecialTokenMarks:
-    """Marks for one tokenizer's special tokens."""
+    """The marks for one tokenizer's special tokens."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         tokens = {token for token in special_tokens if token}

@@ -62,7 +62,7 @@ class ModelText:
     def encode(
         self, prompt: str, *, max_model_len: int, add_special_tokens: bool = True
     ) -> list[int]:
-        """Token ids of a raw prompt; one that is far too long is refused before the work."""
+        """Return the token ids of a raw prompt; one that is far too long is refused at once."""
         if not self.tokenizer.vocab_size:
             raise TokenizerError(
                 "the model's folder has no tokenizer.json: give prompts as lists of token ids"
@@ -73,12 +73,12 @@ class ModelText:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
     ) -> list[int]:
-        """Token ids of a conversation; options are those of ChatTemplate.begin."""
+        """Return the token ids of a conversation; options are those of ChatTemplate.begin."""
         rendering = self.begin_chat(messages, **options)
         return self.finish_chat(rendering, rendering.start().result(), max_model_len=max_model_len)
 
     def begin_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendering:
-        """The first half of `encode_chat`: who goes on with `finish_chat` may wait in between."""
+        """Begin `encode_chat`, to be ended by `finish_chat`; a caller may wait in between."""
         if self._chat_template is None:
             raise TemplateError(
                 "this model has no chat template; give a plain prompt, or add a "
@@ -87,7 +87,7 @@ class ModelText:
         return self._chat_template.begin(messages, **options)
 
     def finish_chat(self, rendering: Rendering, written: str, *, max_model_len: int) -> list[int]:
-        """Token ids of what a template has written."""
+        """Return the token ids of what a template has written."""
         rendered = rendering.finish(written)
         _check_length(rendered.text, max_model_len, param="messages")
         return self.tokenizer.encode_rendered(rendered)
@@ -126,7 +126,7 @@ class ModelText:
         return template_names(self._template_source if template is None else template)
 
     def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Each word as it is tokenized at the start of a text and after a space."""
+        """Tokenize each word as it is at the start of a text and after a space."""
         found = {
             tuple(self.tokenizer.encode(prefix + word, add_special_tokens=False)): None
             for word in words

@@ -14,7 +14,7 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Delta(NamedTuple):
-    """New text, and the stop string that ends it, if one does: the request should be aborted."""
+    """The new text, and the stop string that ends it, if one does: abort the request then."""
 
     pieces: tuple[Piece, ...]
     stop: str | None = None
@@ -26,7 +26,7 @@ class Delta(NamedTuple):
 
 
 class OutputText:
-    """Feed it a sample's events in order; the deltas put together are the sample's text.
+    """The text of a sample: feed it the events in order; the deltas put together are the text.
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.

@@ -25,15 +25,15 @@ _LIMIT_STATUSES = (-signal.SIGPROF, 1)
 
 
 class TookTooMuch(Exception):
-    """A rendering was ended at its limit of time or memory."""
+    """Raised when a rendering was ended at its limit of time or memory."""
 
 
 class Vanished(Exception):
-    """The child ended, and not because of what it rendered, or it was ended by `kill`."""
+    """Raised when the child ended, not because of what it rendered, or was ended by `kill`."""
 
 
 class RenderProcess:
-    """Started when it is first asked, and again after it has ended; asked by one thread.
+    """A child process, started when first asked and again once it has ended; for one thread.
 
     niceness        how much the child leaves the processor to others.
     templates       what it compiles when it starts, for which it has compile_seconds.
@@ -210,6 +210,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _module_folders() -> list[str]:
-    """Where Jinja is, for the child to look when it finds none by itself."""
+    """Return where Jinja is, for the child to look when it finds none by itself."""
     specs = [find_spec(name) for name in ("jinja2", "markupsafe")]
     return [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]

@@ -40,7 +40,7 @@ _FRAME_BYTES = 8192
 
 
 class TemplateRenderer:
-    """Children that render templates, started when first needed and again when one ends.
+    """The children that render templates, started when first needed and again when one ends.
 
     known           the model's own templates: children have them compiled before they are asked.
     cpu_seconds     what one rendering may take; it may make max_chars characters.
@@ -70,7 +70,7 @@ class TemplateRenderer:
 
     @property
     def num_waiting(self) -> int:
-        """Renderings that no child has begun."""
+        """Return how many renderings no child has begun."""
         return 0 if self._pool is None else self._pool.num_waiting
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
@@ -86,7 +86,7 @@ class TemplateRenderer:
         return self.start(self.prepare(template, variables))
 
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
-        """Return a rendering to be started: this half takes as long as the variables are large."""
+        """Prepare a rendering to be started, which takes as long as the variables are large."""
         is_known = template in self._known
         body = {
             "template": template,
@@ -102,7 +102,7 @@ class TemplateRenderer:
         )
 
     def start(self, job: Job) -> Future[str]:
-        """Have it rendered; raises Overloaded at once.
+        """Have a job rendered, and return its future; raises Overloaded at once.
 
         Cancelling it takes it off the queue; one that is under way goes on to its end.
         """
@@ -247,7 +247,7 @@ class _Children:
 
     @property
     def num_waiting(self) -> int:
-        """Jobs in the queue that somebody wants."""
+        """Return how many jobs in the queue somebody wants."""
         with self._changed:
             return sum(not job.future.cancelled() for job in self._jobs)
 

@@ -168,7 +168,7 @@ class _Sample:
         self.is_done = False
 
     def feed(self, event: TokenEvent, now: float) -> Delta:
-        """New text, and the stop string that it ran into."""
+        """Take an event, and return the new text, and the stop string that it ran into."""
         if event.token_ids and self.first_token_at is None:
             self.first_token_at = now
         self.token_ids += event.token_ids

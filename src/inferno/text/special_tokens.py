@@ -30,7 +30,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, slots=True)
 class NamedTokens:
-    """Tokens that tokenizer_config.json, or an older special_tokens_map.json, names.
+    """The tokens that tokenizer_config.json, or an older special_tokens_map.json, names.
 
     named   name -> token: bos_token and the like, and a model's own, such as image_token.
     extra   more special tokens, which have no name.
@@ -70,7 +70,7 @@ def read_named_tokens(folder: Path) -> NamedTokens:
 
 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, or nothing where the folder has none."""
+    """Read tokenizer_config.json; empty where the folder has none."""
     path = folder / "tokenizer_config.json"
     return read_json(path, error=TokenizerError) if path.exists() else {}
 

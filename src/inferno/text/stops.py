@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 class StopStrings:
-    """Text passes until a stop string is complete: the first one to be, of several the longest.
+    """A filter of text up to a stop string: the first to be complete, of several the longest.
 
     Which one that is depends on the text alone, not on how it is cut. The strings are sought
     together (Aho & Corasick, 1975), so the cost per character does not grow with their number or

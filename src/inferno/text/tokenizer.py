@@ -53,7 +53,7 @@ def load_tokenizer(folder: Path, *, is_optional: bool = False) -> Tokenizer:
 
 
 class Tokenizer:
-    """Text to token ids and back, for one model.
+    """A model's tokenizer: text to token ids and back.
 
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.

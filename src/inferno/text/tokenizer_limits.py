@@ -27,7 +27,7 @@ _ADD_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 def check_limits(
     backend: tokenizers.Tokenizer, vocab: Mapping[str, int], special_tokens: Mapping[int, str]
 ) -> None:
-    """ValueError where a text, or a token, could become too much of anything."""
+    """Raise ValueError where a text, or a token, could become too much of anything."""
     _check_vocabulary(vocab)
     for token_id, text in special_tokens.items():
         if len(text) > MAX_SPECIAL_LENGTH:
@@ -100,7 +100,7 @@ def _growth(stage: dict[str, Any]) -> int:
 
 
 def _check_added(stages: list[dict[str, Any]]) -> None:
-    """Few tokens are added to a text, which stands there once; the library can do worse."""
+    """Refuse stages that may add many tokens, or have the text more than once."""
     adding = [stage for stage in stages if stage["type"] in _ADD_TOKENS]
     if len(adding) > 1:
         raise ValueError("its post_processor adds special tokens in more than one stage")

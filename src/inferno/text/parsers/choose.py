@@ -15,7 +15,7 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Dialect(StrEnum):
-    """How a model sets its reasoning apart from its answer."""
+    """The way in which a model sets its reasoning apart from its answer."""
 
     HARMONY = "harmony"  # in channels: gpt-oss
     THINK = "think"  # between <think> and </think>: Qwen3, DeepSeek-R1
@@ -53,7 +53,7 @@ def make_parser(
 
 
 def ending_ids(dialect: Dialect, tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens that end an answer beside those that the model's files declare.
+    """Return the tokens that end an answer beside those that the model's files declare.
 
     Harmony's `<|call|>` hands over to a tool; gpt-oss's first files don't declare it.
     """

@@ -15,7 +15,7 @@ _CONTENT_CHANNELS = (None, "final", "commentary")
 
 
 class HarmonyParser:
-    """Messages `<|start|>role<|channel|>name<|message|>text<|end|>`; any mark may be missing.
+    """A parser of `<|start|>role<|channel|>name<|message|>text<|end|>`; any mark may be missing.
 
     What is for a tool is a call, whatever its channel. Otherwise `final`, `commentary` (plans that
     the user may read) and messages without a channel are content; `analysis`, channels that don't

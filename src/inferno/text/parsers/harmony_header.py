@@ -69,7 +69,7 @@ class Header:
 
     @property
     def rest(self) -> str:
-        """All beside the names of role and channel."""
+        """Return all beside the names of role and channel."""
         return "".join(text for _, text in self._unnamed())
 
     @property
@@ -86,7 +86,7 @@ class Header:
         return next((text for found, text in reversed(self._texts) if found is mark), None)
 
     def _unnamed(self) -> Iterator[tuple[Mark | None, str]]:
-        """Each mark with what follows it, but for the name of a role or channel."""
+        """Yield each mark with what follows it, but for the name of a role or channel."""
         for mark, text in self._texts:
             name = _NAMES.get(mark)
             yield mark, text.removeprefix(_beginning(name, text)) if name else text

@@ -18,14 +18,14 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which call of an answer, counted from 0, and the function's name."""
+    """The number of a call within an answer, counted from 0, and the function's name."""
 
     index: int
     name: str
 
 
 class Piece(NamedTuple):
-    """New text of one part; for a tool call also which one: its first piece announces it."""
+    """The new text of a part; for a tool call also which one: its first piece announces it."""
 
     part: Part
     text: str
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Parser(Protocol):
-    """Token ids of one output become pieces of its parts.
+    """The interface of parsers: an output's token ids become pieces of its parts.
 
     The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
     character is cut in half, and no sequence of ids is an error.

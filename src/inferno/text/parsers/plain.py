@@ -9,7 +9,7 @@ from inferno.text.parsers.parser import Part, Piece
 
 
 class PlainParser:
-    """All text is content."""
+    """A parser to which all text is content."""
 
     def __init__(self, decoder: IncrementalDecoder) -> None:
         self._decoder = decoder

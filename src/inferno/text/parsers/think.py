@@ -25,7 +25,7 @@ class _State(Enum):
 
 
 class ThinkParser:
-    """Reasoning, if there is any, comes first; all that follows is content.
+    """A parser of outputs that begin with reasoning, if there is any; all that follows is content.
 
     Only the tokens `<think>` and `</think>` count as marks, not the same letters in other tokens,
     and only where reasoning can begin or end: elsewhere they are text. Newlines next to a mark, and
