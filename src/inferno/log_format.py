@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """A formatter for people: local time, level, message, and the fields after it."""
+    """A formatter for people: time, level, message, and the fields after it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = json.loads(super().format(record))

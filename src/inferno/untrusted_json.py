@@ -25,15 +25,15 @@ MAX_SEPARATORS = 300_000
 
 
 class Malformed(Exception):
-    """The bytes are not what the format says; whoever knows the file's name adds it."""
+    """Raised when bytes are not what the format says; whoever knows the file's name adds it."""
 
 
 class BadNumber(Malformed):
-    """The JSON holds a number that JSON doesn't have, or one of thousands of digits."""
+    """Raised when the JSON holds a number that JSON doesn't have, or one of thousands of digits."""
 
 
 class TooWide(Malformed):
-    """The bytes may be JSON, but too many for the characters that are among them."""
+    """Raised when bytes may be JSON, but too many for the characters that are among them."""
 
 
 def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def field_of_bad_number(raw: bytes) -> str | None:
 
 
 def quoted(text: str, limit: int = 100) -> str:
-    """`text` as a printable, shortened literal, safe to put into a message."""
+    """Return `text` as a printable, shortened literal, safe to put into a message."""
     if len(text) <= limit:
         return repr(text)
     return f"{text[:limit]!r}... ({len(text)} characters)"

@@ -212,7 +212,7 @@ class Supervisor:
         self._starts_at = None
 
     def _delay(self) -> float:
-        """Seconds to the next start, so that many servers don't start theirs together."""
+        """Return the seconds to the next start, drawn so that servers don't start together."""
         doubled = self._patience.first_delay * 2.0 ** min(max(0, self._num_failures - 1), 30)
         return min(doubled, self._patience.most_delay) * random.uniform(0.5, 1.0)
 

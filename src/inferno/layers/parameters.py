@@ -45,7 +45,7 @@ def prepare_weight(module: nn.Module, quantize: str | None) -> None:
 
 
 def prepared_weights(model: nn.Module) -> Iterator[tuple[str, Prepared | PreparedExperts]]:
-    """Return weights that are no parameters any more, by the names that those had."""
+    """Yield weights that are no parameters any more, by the names that those had."""
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
         if weight is not None and not isinstance(weight, Tensor | MXFP4Weight):

@@ -153,17 +153,17 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
 
 
 def _alternating_rows(gate_up: Tensor) -> Tensor:
-    """[X, 2F, ...] -> [X, F, 2, ...]."""
+    """View all gates, then all ups, as pairs: [X, 2F, ...] -> [X, F, 2, ...]."""
     return gate_up.view(len(gate_up), 2, -1, *gate_up.shape[2:]).transpose(1, 2)
 
 
 def _alternating_columns(gate_up_XFE: Tensor) -> Tensor:
-    """[X, 2F, E] -> [X, E, F, 2]."""
+    """View gates and ups as pairs in columns: [X, 2F, E] -> [X, E, F, 2]."""
     return _alternating_rows(gate_up_XFE).permute(0, 3, 1, 2)
 
 
 def _transposed(down_XEF: Tensor) -> Tensor:
-    """[X, E, F] -> [X, F, E]."""
+    """View weights as the checkpoint has them, transposed: [X, E, F] -> [X, F, E]."""
     return down_XEF.transpose(1, 2)
 
 

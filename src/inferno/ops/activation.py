@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class PlainSwiGLU:
-    """silu(gate) * up (arXiv:2002.05202)."""
+    """The activation silu(gate) * up (arXiv:2002.05202)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class Fillable(Prepared, Protocol):
 
 
 class PreparedExperts(Protocol):
-    """Weights [X, O, I] of a mixture's experts, likewise."""
+    """The weights [X, O, I] of a mixture's experts, as a backend laid them out."""
 
     @property
     def shape(self) -> torch.Size: ...

@@ -33,7 +33,7 @@ def replace(model: nn.Module, name: str, weight: object) -> None:
 
 
 def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
-    """Modules that have parameters of their own, in the model's order, with those's full names."""
+    """Return modules with parameters of their own, in order, with the parameters' full names."""
     return [
         (module, [f"{name}.{leaf}".lstrip(".") for leaf, _ in parameters])
         for name, module in model.named_modules()

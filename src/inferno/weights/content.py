@@ -63,7 +63,7 @@ class HashKey:
         return cls(secret)
 
     def digest(self) -> hashlib._Hash:
-        """SHA-256 that begins with the secret."""
+        """Return a SHA-256 that begins with the secret."""
         return hashlib.sha256(self._secret)
 
 

@@ -65,7 +65,7 @@ _IMPOSTORS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where one tensor lies: bytes `start` to `stop` of `file`, row-major and little-endian.
+    """The place of one tensor: bytes `start` to `stop` of `file`, row-major, little-endian.
 
     `dtype` is the format's own name (such as "F8_E4M3") where inferno can't read the type.
     """
@@ -188,7 +188,7 @@ def _num_elements(name: str, shape: tuple[int, ...]) -> int:
 
 
 def _check_tiling(tensors: Mapping[str, TensorInfo], data_start: int, file_size: int) -> None:
-    """Every byte of data belongs to exactly one tensor: no hole, no overlap, nothing after."""
+    """Check that every byte of data belongs to exactly one tensor: no hole, no overlap."""
     position = data_start
     for info in sorted(tensors.values(), key=lambda info: (info.start, info.stop)):
         if info.start != position:

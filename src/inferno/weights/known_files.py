@@ -55,7 +55,7 @@ class FileIdentity(NamedTuple):
 
 
 class KnownFiles:
-    """The table, in a file of our own; what is wrong with that file is as if it were not there.
+    """The table of known contents, in a file of our own, which counts as empty if damaged.
 
     key_name  under which the contents were hashed: those of another key are worth nothing.
     """

@@ -20,7 +20,7 @@ def is_ours(x: Tensor) -> bool:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Unfilled memory for a result, from an arena: nothing is asked of the system in a step."""
+    """Return unfilled memory for a result, from an arena: a step asks the system for nothing."""
     return _native.empty(list(shape), TYPES[dtype])
 
 

@@ -32,7 +32,7 @@ class Packing(IntEnum):
 
     @property
     def has_groups(self) -> bool:
-        """True where groups of 32 inputs share a scale."""
+        """Return whether groups of 32 inputs share a scale."""
         return self >= Packing.INT8
 
 
@@ -100,7 +100,7 @@ class PanelExperts:
 
     @property
     def shape(self) -> torch.Size:
-        """[X, O, I]."""
+        """Return the shape [X, O, I]."""
         return torch.Size((len(self.experts), *self.experts[0].shape))
 
     @property
@@ -119,7 +119,7 @@ def empty_panels(packing: Packing, shape: torch.Size, dtype: torch.dtype) -> Pan
 
 
 def _sizes(packing: Packing, shape: torch.Size) -> tuple[int, int]:
-    """Bytes of codes and of scales."""
+    """Return the bytes of codes and of scales."""
     num_outputs, num_inputs = shape
     filled = -(-num_outputs // PANEL) * PANEL
     unit = _UNIT.get(packing, GROUP)
@@ -173,7 +173,7 @@ def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | PanelWei
 
 
 def prepare_experts(values: MXFP4Weight) -> PanelExperts:
-    """Experts in panels, in MXFP4 as they were."""
+    """Lay experts out in panels, in MXFP4 as they were."""
     return _stack([_pack_mxfp4(values[x]) for x in range(values.shape[0])])
 
 

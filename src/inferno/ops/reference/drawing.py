@@ -121,7 +121,7 @@ def _tabulate(
 
 
 def _index(rows: Sequence[int], num_rows: int, device: torch.device) -> Tensor | slice:
-    """Ascending row numbers as an index: a slice for all rows, which copies nothing."""
+    """Return ascending row numbers as an index: a slice for all rows, which copies nothing."""
     return slice(None) if len(rows) == num_rows else torch.tensor(rows, device=device)
 
 

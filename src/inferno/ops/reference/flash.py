@@ -97,7 +97,7 @@ def visible_tiles(
 
 
 class _OnlineSoftmax:
-    """Sums of values weighted by 2^score, rescaled whenever a tile of scores raises the maximum.
+    """The sums of values weighted by 2^score, rescaled when a tile of scores raises the maximum.
 
     In base 2 as in GPU kernels; and on a CPU torch.exp takes 40 times as long where it underflows.
     """

@@ -29,7 +29,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """One request after the other: nothing is padded, and no result depends on who else is there.
+    """Attend for one request after the other: no padding, and no result depends on others.
 
     Only slots that were written are read, so what lies in the others, be it NaN, can't leak.
     """

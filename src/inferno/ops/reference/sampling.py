@@ -195,7 +195,7 @@ def _invert(end_RC: Tensor, target_R1: Tensor) -> Tensor:
 
 
 def _clip(place_R1: Tensor, end_RC: Tensor) -> Tensor:
-    """Places inside the candidates: NaN points outside, as do sums that the candidates miss."""
+    """Move places inside the candidates: NaN points outside, as do sums that they miss."""
     return place_R1.clamp_(max=end_RC.shape[1] - 1)
 
 
@@ -232,7 +232,7 @@ def _rank(logits_RV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:
 
 
 def _ordinal(values: Tensor) -> Tensor:
-    """Whole numbers, int64, in the order of float32 values: their bits, those below 0 reversed."""
+    """Return int64 numbers in the order of float32 values: their bits, reversed below 0."""
     bits = (values + 0.0).view(torch.int32)  # adding zero makes -0.0 equal to 0.0
     return (bits ^ ((bits >> 31) & _MASK31)).long()
 
