@@ -38,7 +38,7 @@ class DecoderLayer(nn.Module):
         kv: LayerKV,
         rows_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """x is the last block's output, not yet added to the residual; so is what comes back.
+        """Return the output, to be added to the residual as x still is, and the residual.
 
         rows_N  the tokens that go on after attention, where not all do.
         """

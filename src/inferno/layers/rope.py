@@ -13,14 +13,14 @@ from inferno import ops
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
-    """Positions divided by a factor (kaiokendev, 2023)."""
+    """The division of positions by a factor (kaiokendev, 2023)."""
 
     factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Long wavelengths stretched, short ones kept, a ramp between (Llama 3.1's published code)."""
+    """The stretching of long wavelengths; short ones stay, with a ramp (Llama 3.1's code)."""
 
     factor: float
     low_freq_factor: float
@@ -56,7 +56,7 @@ class RopeConfig:
 
 
 class RotaryEmbedding(nn.Module):
-    """positions_T int64 -> cos_sin_TD float32: head_dim/2 cosines, then head_dim/2 sines."""
+    """A map of positions_T int64 to float32 cos_sin_TD: head_dim/2 cosines, then as many sines."""
 
     frequencies: Tensor
 
