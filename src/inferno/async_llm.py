@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
-    """Completions under way, or about to be: await them all in order, or iterate as they are done.
+    """The completions of a call: await them all in order, or iterate as they are done.
 
     A coroutine, too, so that it can become a task. Cancelling it, or leaving the iteration, aborts
     the requests.

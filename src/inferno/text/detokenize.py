@@ -87,7 +87,7 @@ class _ByteLevel:
 
 
 class _SentencePiece:
-    """A decoder of characters and, where there are none, of bytes: Llama 2, Mistral, Gemma.
+    """A decoder of characters, and of bytes for those it lacks: Llama 2, Mistral, Gemma.
 
     space       what stands for a space, and num_stripped how many spaces the beginning loses.
     """

@@ -70,7 +70,7 @@ def no_threads_needed() -> Iterator[None]:
 
 
 def is_panic(problem: BaseException) -> bool:
-    """Return whether the library panicked, which is no Exception, but no order to stop either."""
+    """Return whether the library panicked: such an error is no Exception, and no order to stop."""
     return type(problem).__name__ == "PanicException"
 
 

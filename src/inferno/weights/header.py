@@ -188,7 +188,7 @@ def _num_elements(name: str, shape: tuple[int, ...]) -> int:
 
 
 def _check_tiling(tensors: Mapping[str, TensorInfo], data_start: int, file_size: int) -> None:
-    """Check that every byte of data belongs to exactly one tensor: no hole, no overlap."""
+    """Check that each byte of data is in exactly one tensor: no hole, no overlap, nothing after."""
     position = data_start
     for info in sorted(tensors.values(), key=lambda info: (info.start, info.stop)):
         if info.start != position:
