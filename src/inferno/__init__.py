@@ -24,7 +24,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first used: LLM brings torch, and `--help` needs none."""
+    """Import a public name when it is first used: LLM brings torch, and `--help` needs none."""
     if name in _HOMES:
         from importlib import import_module  # noqa: PLC0415
 

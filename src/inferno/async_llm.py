@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
-    """Completions under way, or about to be: await them all in order, or iterate as they are done.
+    """The completions of a call: await them all in order, or iterate as they are done.
 
     A coroutine, too, so that it can become a task. Cancelling it, or leaving the iteration, aborts
     the requests.
@@ -52,11 +52,11 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         self._all = _all_in_order(completions)
 
     def __await__(self) -> Generator[Any, Any, list[Completion]]:
-        """All of them, by prompt and then by sample."""
+        """Return all completions, by prompt and then by sample."""
         return self._all.__await__()
 
     def __aiter__(self) -> AsyncIterator[Completion]:
-        """Each of them, when it is done."""
+        """Yield each completion when it is done."""
         self._all.close()
         return self._completions
 
@@ -66,15 +66,15 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         await self._completions.aclose()
 
     def send(self, value: Any) -> Any:
-        """As of any coroutine."""
+        """Resume the coroutine with a value, as Coroutine.send does."""
         return self._all.send(value)
 
     def throw(self, *problem: Any) -> Any:
-        """As of any coroutine."""
+        """Raise an error where the coroutine is suspended, as Coroutine.throw does."""
         return self._all.throw(*problem)
 
     def close(self) -> None:
-        """As of any coroutine."""
+        """End the coroutine, as Coroutine.close does."""
         self._all.close()
 
 
@@ -115,7 +115,7 @@ class AsyncLLM:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        """The model, and what its arguments were resolved to once it is loaded."""
+        """Return the model, and its arguments as they were resolved once it is loaded."""
         if self._is_closed:
             return f"AsyncLLM({self._name!r}, closed)"
         if (loading := self._loading) is None or not loading.done() or loading.exception():
@@ -124,41 +124,41 @@ class AsyncLLM:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the model's logits."""
+        """Return the number of values in a row of the model's logits."""
         return self._loaded.client.vocab_size
 
     @property
     def max_model_len(self) -> int:
-        """The context: prompt and new tokens together."""
+        """Return the context: prompt and new tokens together."""
         return self._loaded.client.max_model_len
 
     @property
     def footprint(self) -> Footprint:
-        """Device and dtype, and the memory that weights and KV cache take."""
+        """Return device and dtype, and the memory that weights and KV cache take."""
         return self._loaded.client.footprint
 
     @property
     def default_params(self) -> SamplingParams:
-        """The model's own sampling parameters."""
+        """Return the model's own sampling parameters."""
         return self._loaded.default_params
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Return the model's tokenizer."""
         return self._loaded.text.tokenizer
 
     @property
     def dialect(self) -> Dialect:
-        """How the model sets its reasoning apart from its answer."""
+        """Return how the model sets its reasoning apart from its answer."""
         return self._loaded.text.dialect
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat` and `encode_chat` work with this model."""
+        """Return whether `chat` and `encode_chat` work with this model."""
         return self._loaded.text.has_chat_template
 
     def takes_template_arg(self, name: str) -> bool:
-        """Whether the model's chat template looks at a value of that name in `template_args`."""
+        """Return whether the model's chat template reads a value of that name in template_args."""
         return self._loaded.text.takes_template_arg(name)
 
     async def start(self) -> None:
@@ -195,7 +195,7 @@ class AsyncLLM:
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
     ) -> AsyncGenerator[Chunk, None]:
-        """The completion of one prompt piece by piece; leaving the iterator aborts it."""
+        """Yield the completion of one prompt piece by piece; leaving the iterator aborts it."""
         make = partial(LoadedModel.request, prompt=prompt, params=params, dialect=dialect)
         return self._stream(make, priority)
 
@@ -209,7 +209,7 @@ class AsyncLLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> PendingCompletions:
-        """The answer to a conversation, or to each of several; awaited or iterated over."""
+        """Answer a conversation, or each of several: await all in order, or iterate over each."""
         options: dict[str, Any] = {"tools": tools, "template_args": template_args}
         make = partial(LoadedModel.chat_requests, messages=messages, params=params, **options)
         return PendingCompletions(self._complete(make, priority))
@@ -224,7 +224,7 @@ class AsyncLLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> AsyncGenerator[Chunk, None]:
-        """The answer to one conversation piece by piece; leaving the iterator aborts it."""
+        """Yield the answer to one conversation piece by piece; leaving the iterator aborts it."""
         options: dict[str, Any] = {"tools": tools, "template_args": template_args}
         make = partial(LoadedModel.chat_request, messages=messages, params=params, **options)
         return self._stream(make, priority)
@@ -239,7 +239,7 @@ class AsyncLLM:
         continue_final_message: bool = False,
         template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """A conversation as token ids, by the model's chat template."""
+        """Return a conversation as token ids, by the model's chat template."""
         encode = partial(
             LoadedModel.encode_chat,
             messages=messages,
@@ -253,7 +253,7 @@ class AsyncLLM:
     async def logits(
         self, token_ids: Sequence[int], positions: Sequence[int] | None = None
     ) -> Tensor:
-        """Float32 logits [positions, V] after each of these positions (all by default)."""
+        """Return float32 logits [positions, V] after each of these positions (all by default)."""
         ids = checked_ids(token_ids, positions)
         model = await self._load()
         return await model.loop.run_from(lambda: model.client.logits(ids, positions))
@@ -290,7 +290,7 @@ class AsyncLLM:
 
     @property
     def _loaded(self) -> LoadedModel:
-        """The model; EngineDied until it is loaded."""
+        """Return the model; EngineDied until it is loaded."""
         if self._loading is None or not self._loading.done():
             raise EngineDied(
                 "the model is not loaded yet; use `async with`, or await `start` before"
@@ -298,7 +298,7 @@ class AsyncLLM:
         return self._loading.result()
 
     async def _load(self) -> LoadedModel:
-        """The model, once it is loaded: the first call begins that, in a thread."""
+        """Return the model once it is loaded: the first call begins that, in a thread."""
         loop = asyncio.get_running_loop()
         self._check(loop)
         if self._loading is None:
@@ -334,7 +334,7 @@ class AsyncLLM:
         return model
 
     async def _in_thread(self, make: Callable[[LoadedModel], T], model: LoadedModel) -> T:
-        """What takes text apart or renders it: too slow for the loop, and for the engine's."""
+        """Run `make`, which tokenizes or renders, in a thread: it is too slow for event loops."""
         self._check(asyncio.get_running_loop())
         return await asyncio.get_running_loop().run_in_executor(self._threads, make, model)
 

@@ -22,11 +22,11 @@ Each message says what was given, what was expected and what to do.
 
 
 class InfernoError(Exception):
-    """The root: catching it catches everything that inferno raises on purpose."""
+    """The root of all errors: catching it catches all that inferno raises on purpose."""
 
 
 class InvalidRequest(InfernoError):
-    """A value that the caller gave is refused.
+    """Raised when a value that the caller gave is refused.
 
     `param` is the name of the offending parameter, for error objects and command-line options.
     """
@@ -37,56 +37,56 @@ class InvalidRequest(InfernoError):
 
 
 class NeverFits(InvalidRequest):
-    """The request is larger than the model's context or than the whole block pool."""
+    """Raised when a request is larger than the model's context or than the whole block pool."""
 
 
 class ModelError(InfernoError):
-    """The model can't be used."""
+    """Raised when the model can't be used."""
 
 
 class ModelNotFound(ModelError):
-    """No such folder, or no model in it."""
+    """Raised when there is no such folder, or no model in it."""
 
 
 class UnknownArchitecture(ModelError):
-    """config.json asks for a model that inferno doesn't have."""
+    """Raised when config.json asks for a model that inferno doesn't have."""
 
 
 class ConfigError(ModelError):
-    """config.json is damaged, contradictory, or has keys whose meaning inferno doesn't know."""
+    """Raised when config.json is damaged, contradictory, or has keys that inferno doesn't know."""
 
 
 class CheckpointError(ModelError):
-    """A weights file is damaged, hostile or missing; the message names the file."""
+    """Raised when a weights file is damaged, hostile or missing; the message names the file."""
 
 
 class WeightsMismatch(ModelError):
-    """The checkpoint's tensors are not the model's; the message lists them."""
+    """Raised when the checkpoint's tensors are not the model's; the message lists them."""
 
 
 class TokenizerError(ModelError):
-    """tokenizer.json is missing or damaged."""
+    """Raised when tokenizer.json is missing or damaged."""
 
 
 class TemplateError(ModelError):
-    """The chat template is missing, refused by the sandbox, or failed."""
+    """Raised when the chat template is missing, refused by the sandbox, or failed."""
 
 
 class DeviceUnavailable(InfernoError):
-    """A device was asked for that is not there."""
+    """Raised when a device was asked for that is not there."""
 
 
 class NotEnoughMemory(InfernoError):
-    """Weights or cache don't fit into the device's memory."""
+    """Raised when weights or cache don't fit into the device's memory."""
 
 
 class Overloaded(InfernoError):
-    """Too much waits already, or the system has no room; the same can succeed later."""
+    """Raised when too much waits, or the system has no room; the same can succeed later."""
 
 
 class EngineError(InfernoError):
-    """A step of the engine failed; the request ended with finish reason `error`."""
+    """Raised when a step of the engine failed; the request ended with finish reason `error`."""
 
 
 class EngineDied(EngineError):
-    """The engine is gone; its open requests can be tried again on a new one."""
+    """Raised when the engine is gone; its open requests can be tried again on a new one."""

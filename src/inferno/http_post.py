@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes; `authority` is what its Host header says."""
+    """The place where a request goes; `authority` is what its Host header says."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class Target:
 
 
 def parse_target(url: str, *, option: str) -> Target:
-    """The target that a person named by this option; raises InvalidRequest."""
+    """Return the target that a person named by this option; raises InvalidRequest."""
     parts = _split(url)
     if parts is None or not parts.hostname or "#" in url:
         raise InvalidRequest(
@@ -58,7 +58,7 @@ def parse_target(url: str, *, option: str) -> Target:
 
 @asynccontextmanager
 async def post(target: Target, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
-    """The answer to a body, on a connection of its own that is closed when this is left.
+    """Yield the answer to a body, on a connection of its own that is closed when this is left.
 
     Raises OSError where no answer comes. It waits for ever: asyncio.timeout bounds all of it.
     """
@@ -83,7 +83,7 @@ class Answer:
         self._reader = reader
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The body, piece by piece; raises ConnectionError where it breaks off."""
+        """Yield the body, piece by piece; raises ConnectionError where it breaks off."""
         length = self.headers.get("content-length")
         if self.status == 204:
             return
@@ -102,7 +102,7 @@ class Answer:
             raise ConnectionError("the answer has a length that is no number")
 
     async def read(self, at_most: int) -> bytes:
-        """The body's first bytes."""
+        """Return the body's first bytes."""
         body = b""
         async with aclosing(self.pieces()) as pieces:
             async for piece in pieces:
@@ -127,7 +127,7 @@ class Answer:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The URL's parts, unless somebody could take its authority for another."""
+    """Return the URL's parts, unless somebody could take its authority for another."""
     if not _URL.fullmatch(url):
         return None
     try:
@@ -138,7 +138,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _is_authority(text: str) -> bool:
-    """Whether it is `name`, `1.2.3.4` or `[::1]`, and perhaps a port: no user, escape or zone."""
+    """Return whether it is a name or IP address, and perhaps a port: no user, escape or zone."""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")
         is_host = bool(bracket) and "%" not in address and _is_address(IPv6Address, address)

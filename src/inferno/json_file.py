@@ -16,7 +16,7 @@ MAX_JSON_BYTES = 8 * 2**20
 def read_json(
     path: Path, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES
 ) -> dict[str, Any]:
-    """The JSON object in a file: UTF-8, at most `max_bytes` long, no key with two meanings.
+    """Return the JSON object in a file: UTF-8, at most `max_bytes` long, no key with two meanings.
 
     Anything else raises `error`, whose message names the file.
     """
@@ -28,7 +28,7 @@ def read_json(
 
 
 def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
-    """The bytes of a regular file; one that is missing, special or too large raises `error`."""
+    """Return the bytes of a regular file; a missing, special or too large one raises `error`."""
     try:
         # A FIFO would otherwise wait for a writer.
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -48,27 +48,27 @@ class LLM:
         self.default_params = self._model.default_params
 
     def __repr__(self) -> str:
-        """The model, and what its arguments were resolved to."""
+        """Return the model, and its arguments as they were resolved."""
         return f"LLM{self._model!r}"
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the model's logits."""
+        """Return the number of values in a row of the model's logits."""
         return self._client.vocab_size
 
     @property
     def max_model_len(self) -> int:
-        """The context: prompt and new tokens together."""
+        """Return the context: prompt and new tokens together."""
         return self._client.max_model_len
 
     @property
     def footprint(self) -> Footprint:
-        """Device and dtype, and the memory that weights and KV cache take."""
+        """Return device and dtype, and the memory that weights and KV cache take."""
         return self._client.footprint
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `chat` and `encode_chat` work with this model."""
+        """Return whether `chat` and `encode_chat` work with this model."""
         return self._text.has_chat_template
 
     @names_parameters
@@ -101,7 +101,7 @@ class LLM:
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
     ) -> Generator[Completion, None, None]:
-        """As `generate`, but yields each completion when it is done."""
+        """Yield the completions of `generate`, each when it is done."""
         requests = self._model.requests(prompts, params, dialect)
         return self._loop.iterate(self._model.complete_all(requests, priority))
 
@@ -114,7 +114,7 @@ class LLM:
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
     ) -> Generator[Chunk, None, None]:
-        """The completion of one prompt piece by piece; leaving the iterator aborts it.
+        """Yield the completion of one prompt piece by piece; leaving the iterator aborts it.
 
         >>> chunks = list(llm.stream("Once upon a time", SamplingParams(max_tokens=8)))
         >>> "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
@@ -133,7 +133,7 @@ class LLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> list[Completion]:
-        """The assistant's answer to a conversation, or to each of several, n times.
+        """Answer a conversation, or each of several, n times.
 
         Raises TemplateError as well.
 
@@ -158,7 +158,7 @@ class LLM:
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> Generator[Chunk, None, None]:
-        """The answer to one conversation piece by piece; leaving the iterator aborts it.
+        """Yield the answer to one conversation piece by piece; leaving the iterator aborts it.
 
         >>> hello = [{"role": "user", "content": "Hello!"}]
         >>> answer = [chunk.text for chunk in llm.stream_chat(hello)]
@@ -176,7 +176,7 @@ class LLM:
         continue_final_message: bool = False,
         template_args: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """A conversation as token ids, by the model's chat template."""
+        """Return a conversation as token ids, by the model's chat template."""
         return self._model.encode_chat(
             messages,
             tools=tools,
@@ -186,11 +186,11 @@ class LLM:
         )
 
     def takes_template_arg(self, name: str) -> bool:
-        """Whether the model's chat template looks at a value of that name in `template_args`."""
+        """Return whether the model's chat template reads a value of that name in template_args."""
         return self._text.takes_template_arg(name)
 
     def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None = None) -> Tensor:
-        """Float32 logits [positions, V] after each of these positions (all by default).
+        """Return float32 logits [positions, V] after each of these positions (all by default).
 
         Computed through the engine's paged path, without the prefix cache.
         """

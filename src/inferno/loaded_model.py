@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 class LoadedModel:
-    """Makes requests of what callers give, and runs them in the thread of `loop`.
+    """A loaded model that makes requests of what callers give, and runs them in `loop`'s thread.
 
     name        the model as its user calls it; its folder takes the place of options.model.
 
@@ -53,7 +53,7 @@ class LoadedModel:
         weakref.finalize(self.client, self.loop.close)
 
     def __repr__(self) -> str:
-        """The arguments that matter, as they were resolved."""
+        """Return the arguments that matter, as they were resolved."""
         if self.loop.is_closed:
             return f"({self.name!r}, closed)"
         where = self.client.footprint
@@ -68,7 +68,7 @@ class LoadedModel:
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
     ) -> list[SampleTexts]:
-        """A request for each prompt; InvalidRequest where one can't be."""
+        """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
@@ -81,7 +81,7 @@ class LoadedModel:
     def request(
         self, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
     ) -> SampleTexts:
-        """The request of one prompt."""
+        """Return the request of one prompt."""
         self.loop.check_open()
         return self._request(0, _as_prompt(prompt), self._checked(params), dialect)
 
@@ -91,7 +91,7 @@ class LoadedModel:
         params: SamplingParams | Sequence[SamplingParams] | None,
         **options: Any,
     ) -> list[SampleTexts]:
-        """A request for a conversation, or for each of several; options as of `encode_chat`."""
+        """Return a request for each of one or more conversations; options as of `encode_chat`."""
         self.loop.check_open()
         if not _are_conversations(messages):
             return self.requests([self.encode_chat(messages, **options)], params, self.text.dialect)
@@ -107,19 +107,19 @@ class LoadedModel:
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SampleTexts:
-        """The request of one conversation."""
+        """Return the request of one conversation."""
         ids = self.encode_chat(messages, **options)
         return self.request(ids, params, self.text.dialect)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
-        """A conversation as token ids; options are those of ModelText.encode_chat."""
+        """Return a conversation as token ids; options are those of ModelText.encode_chat."""
         self.loop.check_open()
         options["kwargs"] = options.pop("template_args", None) or {}
         max_model_len = self.client.max_model_len
         return self.text.encode_chat(messages, max_model_len=max_model_len, **options)  # type: ignore[arg-type]  # checked there
 
     def chunks(self, texts: SampleTexts, priority: int) -> AsyncGenerator[Chunk, None]:
-        """A request piece by piece; leaving the generator aborts it."""
+        """Yield the text of a request piece by piece; leaving the generator aborts it."""
         request = self.text.request(
             texts,
             request_id=f"{next(self._numbers)}-{secrets.token_hex(4)}",
@@ -131,7 +131,7 @@ class LoadedModel:
     async def complete_all(
         self, requests: Sequence[SampleTexts], priority: int
     ) -> AsyncGenerator[Completion, None]:
-        """The completions of all requests, each when it is done; leaving it aborts the rest."""
+        """Yield the completions of all requests, each when it is done; leaving aborts the rest."""
         tasks = [
             asyncio.create_task(self._complete(texts, priority, f"prompt {i} of {len(requests)}: "))
             for i, texts in enumerate(requests, start=1)
@@ -185,7 +185,7 @@ class LoadedModel:
     def _params(
         self, params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int
     ) -> list[SamplingParams]:
-        """Those of each prompt, whether they were given once or for each."""
+        """Return the parameters of each prompt, whether they were given once or for each."""
         if isinstance(params, str) or not isinstance(params, Sequence):
             return [self._checked(params)] * num_prompts
         if len(params) != num_prompts:
@@ -206,12 +206,12 @@ class LoadedModel:
 
 
 def in_order(completions: Iterable[Completion]) -> list[Completion]:
-    """All of them, by prompt and then by sample."""
+    """Return all completions, by prompt and then by sample."""
     return sorted(completions, key=lambda done: (done.prompt_index, done.sample_index))
 
 
 def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Sequence[int]:
-    """The arguments of `logits`, whose values the engine checks."""
+    """Return the arguments of `logits`, whose values the engine checks."""
     ids = _as_prompt(token_ids)
     if isinstance(ids, str):
         raise InvalidRequest("token_ids must be token ids, not a text", param="token_ids")
@@ -221,7 +221,7 @@ def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Se
 
 
 def _are_conversations(messages: object) -> TypeGuard[Sequence[Conversation]]:
-    """Whether it is a list of lists of messages."""
+    """Return whether it is a list of lists of messages."""
     return _is_list(messages) and bool(messages) and all(map(_is_list, messages))
 
 
@@ -230,7 +230,7 @@ def _is_list(value: object) -> TypeGuard[Sequence[object]]:
 
 
 def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """A list of prompts, whether one was given or several."""
+    """Return a list of prompts, whether one was given or several."""
     if isinstance(prompts, str) or not isinstance(prompts, Sequence):
         return [_as_prompt(prompts)]
     if prompts and all(isinstance(item, int) for item in prompts):
@@ -239,7 +239,7 @@ def _as_prompts(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 
 def _as_prompt(prompt: object) -> Prompt:
-    """A text or a list of ids, whose values the engine checks."""
+    """Return a text or a list of ids, whose values the engine checks."""
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray | memoryview):

@@ -17,14 +17,14 @@ _WORD = re.compile(r"[\w./:@%+\[\]-]+")
 
 
 class LogFormat(StrEnum):
-    """How lines are written: for programs, or for people."""
+    """The format in which lines are written: for programs, or for people."""
 
     JSON = "json"
     TEXT = "text"
 
 
 def usual_format() -> LogFormat:
-    """Text where a person reads standard error, on a terminal; else JSON."""
+    """Return text where a person reads standard error, on a terminal, else JSON."""
     is_read = sys.stderr is not None and sys.stderr.isatty()
     return LogFormat.TEXT if is_read else LogFormat.JSON
 
@@ -32,13 +32,13 @@ def usual_format() -> LogFormat:
 def make_formatter(
     log_format: LogFormat, *, process: str, with_messages: bool
 ) -> logging.Formatter:
-    """What writes the lines of one process."""
+    """Return the formatter of one process's log lines, which writes text or JSON."""
     kind = TextFormatter if log_format is LogFormat.TEXT else JsonFormatter
     return kind(process=process, with_messages=with_messages)
 
 
 class JsonFormatter(logging.Formatter):
-    """`fields` of a record, given as `extra`, become keys of the line; `process` says whose it is.
+    """A formatter of JSON lines, with keys for `extra`'s `fields` and the `process` it is of.
 
     An exception is told by its kind and where it was raised; what it says may quote a prompt, so
     that comes only where `with_messages` is set.
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(JsonFormatter):
-    """The same for a person: local time, level, message, and the fields after it."""
+    """A formatter for people: time, level, message, and the fields after it."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = json.loads(super().format(record))
@@ -87,7 +87,7 @@ class TextFormatter(JsonFormatter):
 
 
 def shorten(text: str) -> str:
-    """The first bytes of a text, as many as a log line takes."""
+    """Return the first bytes of a text, as many as a log line takes."""
     raw = text[:MAX_BYTES].encode("utf-8", errors="replace")
     if len(text) <= MAX_BYTES and len(raw) <= MAX_BYTES:
         return text
@@ -108,7 +108,7 @@ def _safe(value: object) -> object:
 
 
 def _plain(value: object) -> str:
-    """A value without quotes, where it needs none to be told from what follows."""
+    """Return a value without quotes, where it needs none to be told from what follows."""
     if isinstance(value, list):
         return ",".join(map(_plain, value))
     if isinstance(value, str) and _WORD.fullmatch(value):

@@ -1,4 +1,4 @@
-"""What the operating system says of this machine and of our share of it: cores and memory.
+"""The cores and memory of this machine, and our share of them, as the operating system says.
 
 Functions take `root`, where proc/ and sys/ are. What can't be found out is None.
 """
@@ -26,7 +26,7 @@ class Cpu:
 
 
 def parse_cpuinfo(text: str) -> Cpu:
-    """The first processor of /proc/cpuinfo, whose keys differ between x86 and Arm."""
+    """Return the first processor of /proc/cpuinfo, whose keys differ between x86 and Arm."""
     first: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -40,32 +40,32 @@ def parse_cpuinfo(text: str) -> Cpu:
 
 
 def read_cpu(root: Path = ROOT) -> Cpu:
-    """This machine's processor; without a name or features where there is no /proc/cpuinfo."""
+    """Read this machine's processor; no name or features where there is no /proc/cpuinfo."""
     return parse_cpuinfo(_read(root / "proc/cpuinfo"))
 
 
 def allowed_cpus() -> frozenset[int]:
-    """Hardware threads that this process may run on."""
+    """Return the hardware threads that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def count_cores(cpus: frozenset[int], root: Path = ROOT) -> int | None:
-    """Physical cores behind these hardware threads."""
+    """Return how many physical cores these hardware threads belong to."""
     # Hardware threads of one core have the same list of siblings.
     siblings = {_read(_topology(root, cpu)) for cpu in cpus}
     return None if "" in siblings else len(siblings)
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """CPUs' worth of time that the control groups grant, or None without a limit."""
+    """Return the CPUs' worth of time that the control groups grant, or None without a limit."""
     granted = [_granted(folder) for folder in _cgroup_folders("cpu", root)]
     return min((quota for quota in granted if quota is not None), default=None)
 
 
 def num_usable_cores(root: Path = ROOT) -> int:
-    """Physical cores that this process may keep busy, by affinity and by quota."""
+    """Return how many physical cores this process may keep busy, by affinity and by quota."""
     allowed = allowed_cpus()
     cores = count_cores(allowed, root) or len(allowed)
     quota = cpu_quota(root)
@@ -73,24 +73,24 @@ def num_usable_cores(root: Path = ROOT) -> int:
 
 
 def total_memory(root: Path = ROOT) -> int | None:
-    """Bytes of memory in the machine."""
+    """Return the bytes of memory in the machine."""
     return _meminfo(root, "MemTotal")
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Bytes that the control groups grant, or None without a limit."""
+    """Return the bytes that the control groups grant, or None without a limit."""
     limits = [limit for limit, _ in _memory_of_groups(root)]
     return min(limits, default=None)
 
 
 def address_space_limit() -> int | None:
-    """Bytes that this process may map, as `ulimit -v` sets it, or None without a limit."""
+    """Return the bytes that this process may map (`ulimit -v`), or None without a limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def available_memory(root: Path = ROOT) -> int | None:
-    """Bytes that can be allocated now: the least of what the kernel and each group leave."""
+    """Return the bytes that can be allocated now: the least of what kernel and groups leave."""
     known = [_meminfo(root, "MemAvailable"), *(left for _, left in _memory_of_groups(root))]
     return min((left for left in known if left is not None), default=None)
 
@@ -108,7 +108,7 @@ def _granted(folder: Path) -> float | None:
 
 
 def _memory_of_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """(limit, what is left of it) of each group that has a limit.
+    """Yield (limit, what is left of it) of each group that has a limit.
 
     Cached files count as free: they make way.
     """
@@ -126,7 +126,7 @@ def _memory_of_groups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _cgroup_folders(controller: str, root: Path) -> Iterator[Path]:
-    """Folders of our control group and of all around it; in a container only the top may exist."""
+    """Yield our control group's folder and all around it; containers may have only the top."""
     top = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]

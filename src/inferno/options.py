@@ -105,7 +105,7 @@ class OptionRow:
 
     @property
     def flag(self) -> str:
-        """The option as the command line spells it."""
+        """Return the option as the command line spells it."""
         return self.facts.flags[0] if self.facts.flags else "--" + self.name.replace("_", "-")
 
 
@@ -134,7 +134,7 @@ def check_options(options: Any, *, by_flag: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How an engine is built; a bad value raises InvalidRequest. The model is a folder."""
+    """The options of an engine; a bad value raises InvalidRequest. The model is a folder."""
 
     model: Path
     device: str = option(
@@ -297,7 +297,7 @@ def _seconds(default: float, help: str, group: Group = Group.SERVER) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server behaves, but for its keys; a bad value raises InvalidRequest."""
+    """The options of a server, but for its keys; a bad value raises InvalidRequest."""
 
     host: str = option(
         "127.0.0.1",
@@ -451,7 +451,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """Who a worker is, and whom it tells; a bad value raises InvalidRequest."""
+    """The identity of a worker, and whom it notifies; a bad value raises InvalidRequest."""
 
     worker_id: str = option(
         help="What the fleet calls this worker.",

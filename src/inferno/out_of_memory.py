@@ -25,7 +25,7 @@ _MOST_WORDS = 200
 
 
 def is_out_of_memory(problem: BaseException | None) -> bool:
-    """Whether memory ran out, here or in what led to this."""
+    """Return whether memory ran out, here or in what led to this."""
     while problem is not None:
         if isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM:
             return True
@@ -36,7 +36,7 @@ def is_out_of_memory(problem: BaseException | None) -> bool:
 
 
 def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
-    """An error that says how much there is, and what to do."""
+    """Return an error that says how much there is, and what to do."""
     words = " ".join(str(problem or "").split())[:_MOST_WORDS].rstrip(".")
     detail = f" ({words})" if words else ""
     return NotEnoughMemory(

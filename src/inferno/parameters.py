@@ -150,7 +150,7 @@ def names_parameters(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def names_fields(kind: C) -> C:
-    """As `names_parameters`, for what a class is built with; others then point to the class."""
+    """Apply `names_parameters` to a class's constructor; other errors then name the class."""
     init: Callable[..., None] = kind.__init__  # type: ignore[misc]
     kind.__init__ = names_parameters(init)  # type: ignore[misc]
     for name in _keywords(init):

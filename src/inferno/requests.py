@@ -1,4 +1,4 @@
-"""What a request asks for and what comes back: plain frozen data, checked when it is built."""
+"""The data of a request, and of the events that answer it: frozen, and checked when built."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_LOGIT_BIAS = 100.0
 
 
 class FinishReason(StrEnum):
-    """Why a request ended."""
+    """The reason why a request ended."""
 
     STOP = "stop"  # an end-of-sequence token, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the end of the context
@@ -37,7 +37,7 @@ class FinishReason(StrEnum):
 @names_fields
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SamplingParams:
-    """How tokens are chosen and when to stop; a bad value raises InvalidRequest.
+    """The rules for choosing tokens and for stopping; a bad value raises InvalidRequest.
 
     temperature     0 is greedy; otherwise logits are divided by it.
     top_k           keep the k likeliest tokens; 0 keeps all.
@@ -118,7 +118,7 @@ class SamplingParams:
         _set(self, "logit_bias", _bias(self.logit_bias))
 
     def __repr__(self) -> str:
-        """What builds it again: the fields that are not as by default."""
+        """Return the expression that builds it again, without fields that have their defaults."""
         given = [(each, getattr(self, each.name)) for each in fields(self)]
         shown = [
             f"{each.name}={dict(value) if isinstance(value, Mapping) else value!r}"
@@ -129,13 +129,13 @@ class SamplingParams:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """The stop strings, however `stop` was given."""
+        """Return the stop strings, however `stop` was given."""
         return tuple(self.stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the engine is asked to do: token ids in, token ids out.
+    """A request to the engine: token ids in, token ids out.
 
     eos_token_ids   tokens that end the output unless params.ignore_eos is set.
     bad_words_ids   params.bad_words as token ids: the last token of each is never chosen after the
@@ -169,7 +169,7 @@ class TokenLogprobs:
 
 
 class TokenEvent(NamedTuple):
-    """News of one sample of a request: tokens, an ending, or both.
+    """The news of one sample of a request: tokens, an ending, or both.
 
     token_ids       new tokens since the last event; a stop token that ended it is the last of them.
     logprobs        one entry per token, when asked for.

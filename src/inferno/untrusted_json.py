@@ -25,19 +25,19 @@ MAX_SEPARATORS = 300_000
 
 
 class Malformed(Exception):
-    """The bytes are not what the format says; whoever knows the file's name adds it."""
+    """Raised when bytes are not what the format says; whoever knows the file's name adds it."""
 
 
 class BadNumber(Malformed):
-    """The JSON holds a number that JSON doesn't have, or one of thousands of digits."""
+    """Raised when the JSON holds a number that JSON doesn't have, or one of thousands of digits."""
 
 
 class TooWide(Malformed):
-    """The bytes may be JSON, but too many for the characters that are among them."""
+    """Raised when bytes may be JSON, but too many for the characters that are among them."""
 
 
 def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
-    """The JSON object in `raw`, where duplicate keys, NaN, Infinity and deep nesting are refused.
+    """Parse the JSON object in `raw`; refuse duplicate keys, NaN, Infinity and deep nesting.
 
     may_repeat  a key may come twice with the same value, as in files that people edit.
 
@@ -62,7 +62,7 @@ def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
 
 
 def field_of_bad_number(raw: bytes) -> str | None:
-    """The object's key whose value holds the number that made parse_object raise BadNumber."""
+    """Return the key whose value holds the number that made parse_object raise BadNumber."""
     bad = object()
     try:
         value = json.loads(
@@ -78,7 +78,7 @@ def field_of_bad_number(raw: bytes) -> str | None:
 
 
 def quoted(text: str, limit: int = 100) -> str:
-    """`text` as a printable, shortened literal, safe to put into a message."""
+    """Return `text` as a printable, shortened literal, safe to put into a message."""
     if len(text) <= limit:
         return repr(text)
     return f"{text[:limit]!r}... ({len(text)} characters)"
@@ -96,7 +96,7 @@ def _check_cost(raw: bytes) -> None:
 
 
 def _width(raw: bytes) -> int:
-    """How many bytes Python may need for a character of this."""
+    """Return how many bytes Python may need for a character of this."""
     if any(first in raw for first in _FOUR_BYTES) or _ESCAPED_SURROGATE.search(raw):
         return 4
     return 1 if raw.isascii() and rb"\u" not in raw else 2

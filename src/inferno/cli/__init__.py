@@ -23,17 +23,17 @@ def main() -> None:
 
 
 def worker_cpu() -> None:
-    """The entry point of `inferno-worker-cpu`."""
+    """Run `inferno-worker-cpu`, a worker that computes on the CPU."""
     _run_worker("cpu")
 
 
 def worker_cuda() -> None:
-    """The entry point of `inferno-worker-cuda`."""
+    """Run `inferno-worker-cuda`, a worker that computes on a CUDA device."""
     _run_worker("cuda")
 
 
 def worker_metal() -> None:
-    """The entry point of `inferno-worker-metal`."""
+    """Run `inferno-worker-metal`, a worker that computes on a Metal device."""
     _run_worker("metal")
 
 
@@ -57,7 +57,7 @@ def _run(command: Callable[[], object]) -> None:
 
 
 def _leave_at_once(*_: object) -> None:
-    """On Ctrl+C: one line, exit code 1, without waiting for an import or a step under way.
+    """End on Ctrl+C with one line and exit code 1, without waiting for an import or a step.
 
     An exception won't do: some libraries swallow it while they are imported.
     """

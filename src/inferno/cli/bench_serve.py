@@ -125,7 +125,7 @@ def serve(
 
 
 def _measure(load: Load, base_url: str, *, as_json: bool) -> bool:
-    """Print what was found; whether any request succeeded."""
+    """Print what was found, and return whether any request succeeded."""
     with telling() as tell:
         driven = asyncio.run(drive(load, tell))
     found = figures(load, driven)

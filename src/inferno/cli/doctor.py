@@ -41,7 +41,7 @@ def doctor(
 
 
 def describe(facts: Facts, problems: list[Problem]) -> Iterator[str]:
-    """The report's lines: a heading of ten letters, then what was found."""
+    """Yield the report's lines: a heading of ten letters, then what was found."""
     sections = {
         "versions": _versions(facts["versions"]),
         "system": _system(facts["system"]),
@@ -135,7 +135,7 @@ def _kernels(kernels: Facts) -> str:
 
 
 def _ops(ops: dict[str, dict[str, str]]) -> list[str]:
-    """A row per op, a column per kind of device."""
+    """Return a row per op, a column per kind of device."""
     names = dict.fromkeys(op for backends in ops.values() for op in backends)
     rows = [[op, *(backends.get(op, "-") for backends in ops.values())] for op in names]
     return [
@@ -174,7 +174,7 @@ def _or_unknown(value: object) -> str:
 
 
 def _short(path: str) -> str:
-    """With ~ for the home folder, whose name is nobody's business in a bug report."""
+    """Write ~ for the home folder, whose name is nobody's business in a bug report."""
     home = os.path.expanduser("~")
     is_inside = len(home) > 1 and path.startswith(home + os.sep)
     return "~" + path.removeprefix(home) if is_inside else path

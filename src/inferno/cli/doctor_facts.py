@@ -36,7 +36,7 @@ _PROBE_SECONDS = 120
 
 
 def gather_facts(root: Path = machine.ROOT) -> Facts:
-    """All that can be found out; `root` is where proc/ and sys/ are."""
+    """Gather all that can be found out; `root` is where proc/ and sys/ are."""
     probed = probe_torch([sys.executable, "-P", "-m", "inferno.engine.probe"])
     return {
         "versions": _versions(probed),
@@ -63,7 +63,7 @@ def gather_facts(root: Path = machine.ROOT) -> Facts:
 
 
 def probe_torch(command: list[str], seconds: float = _PROBE_SECONDS) -> Facts:
-    """What the probe prints, or {"error": why it printed nothing}."""
+    """Run the probe, and return what it prints, or {"error": why it printed nothing}."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
         found = json.loads(done.stdout.strip().rpartition(b"\n")[2])  # imports may print as well
@@ -126,7 +126,7 @@ def _cpu(root: Path) -> Facts:
 
 
 def known_features(kernel_names: frozenset[str], kind: str) -> dict[str, bool] | None:
-    """Which of the features that matter here the CPU has; None where the kernel lists none."""
+    """Return which features that matter here the CPU has; None where the kernel lists none."""
     if not kernel_names:
         return None
     names = _ARM_FEATURES if kind in ("aarch64", "arm64") else _X86_FEATURES
@@ -134,7 +134,7 @@ def known_features(kernel_names: frozenset[str], kind: str) -> dict[str, bool] |
 
 
 def _kernels(found: Facts) -> Facts:
-    """Which compiled kernels run on the CPU, or why none do."""
+    """Return which compiled kernels run on the CPU, or why none do."""
     why_not = found.get("why_not")
     return {"level": found.get("level") if why_not is None else None, "why_not": why_not}
 
@@ -160,7 +160,7 @@ def _models(cache: Path) -> Facts:
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether a file can be made there: for /proc and the like the permissions say so wrongly."""
+    """Return whether a file can be made there; permissions lie about /proc and the like."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

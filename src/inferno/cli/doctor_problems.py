@@ -1,4 +1,4 @@
-"""What stands in inferno's way on this machine, and the cure of each."""
+"""The problems that inferno has on this machine, and the cure of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LITTLE_DISK = 5 * _GB
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`is_fatal`: inferno can't run any model before this is cured."""
+    """A problem and its cure; one that `is_fatal` keeps inferno from running any model."""
 
     what: str
     cure: str
@@ -24,7 +24,7 @@ class Problem:
 
 
 def find_problems(facts: Facts) -> list[Problem]:
-    """All problems, the fatal ones first."""
+    """Return all problems, the fatal ones first."""
     found = [problem for check in _CHECKS for problem in check(facts)]
     return sorted(found, key=lambda problem: not problem.is_fatal)
 

@@ -271,7 +271,7 @@ def _print_wrapped(text: str) -> None:
 
 
 def _tell_of_cuts(finished: Sequence[Completion], params: SamplingParams, context: int) -> None:
-    """A note where outputs filled the context before they had --max-tokens tokens, or have none."""
+    """Tell of outputs that the full context cut before --max-tokens tokens, or that have none."""
     if params.max_tokens == 0:
         say("note: --max-tokens 0 asks for no new tokens, so there are none")
     num_cut = sum(

@@ -27,7 +27,7 @@ _RESERVE_BYTES = 4 << 20
 
 @contextlib.contextmanager
 def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
-    """Errors become one line on standard error; with `debug`, tracebacks stay.
+    """Turn errors into one line on standard error; with `debug`, tracebacks stay.
 
     The exit code is 2 where the value of an option is refused, whoever refuses it, else 1.
 
@@ -60,7 +60,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
 
 
 class _Warnings(logging.Handler):
-    """Says warnings in a line, unless --verbose shows them; errors are said where they are met.
+    """A handler that says each warning in a line; errors are said where they are met.
 
     Without it the engine's log of a step that failed, a traceback, would go to standard error.
     """
@@ -74,7 +74,7 @@ _WARNINGS = _Warnings(logging.WARNING)
 
 
 def describe(problem: Exception) -> str:
-    """An error that a person can act on, in a line; the system's errors with their file."""
+    """Return an error as a line that a person can act on; the system's errors name their file."""
     if isinstance(problem, ModuleNotFoundError):
         return f"{problem.name} is not installed: {install_command('serve')}"
     if isinstance(problem, OSError):
@@ -83,14 +83,14 @@ def describe(problem: Exception) -> str:
 
 
 def _is_wrong_option(problem: Exception) -> TypeGuard[InvalidRequest]:
-    """Whether an option is to be mended; a prompt too long for a model is none."""
+    """Return whether an option is to be mended; a prompt too long for a model is none."""
     if not isinstance(problem, InvalidRequest) or isinstance(problem, NeverFits):
         return False
     return problem.param is not None
 
 
 def _with_option(problem: InvalidRequest) -> str:
-    """The message, with the parameter that it begins with written as it is on a command line."""
+    """Return the message with the parameter at its start spelled as on a command line."""
     name, message = problem.param or "", str(problem)
     if not message.startswith(
         tuple(f"{name}{after}" for after in ("=", " must be ", " goes with "))
@@ -110,7 +110,7 @@ def _internal(problem: Exception) -> str:
 
 
 def say(line: str) -> None:
-    """One line on standard error, in its encoding; a terminal breaks it between words."""
+    """Print one line on standard error, in its encoding; a terminal breaks it between words."""
     printable = "".join(c if c.isprintable() else " " for c in " ".join(line.split()))
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns - 1

@@ -79,7 +79,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 def template_args(llm: inferno.LLM, effort: str | None) -> dict[str, Any]:
-    """What tells the model's chat template about --reasoning-effort."""
+    """Return the chat template's argument for --reasoning-effort; InvalidRequest without one."""
     if effort is None:
         return {}
     name, value = ("enable_thinking", False) if effort == "none" else ("reasoning_effort", effort)
@@ -92,7 +92,7 @@ def template_args(llm: inferno.LLM, effort: str | None) -> dict[str, Any]:
 
 
 def set_values(**values: Any) -> dict[str, Any]:
-    """The options that were given: the model's own defaults fill the gaps."""
+    """Return the options that were given: the model's own defaults fill the gaps."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -102,6 +102,6 @@ def log_to_stderr() -> None:
 
 
 def load_model(model: str, **options: Any) -> inferno.LLM:
-    """The model, loaded under a progress bar; options are those of LLM."""
+    """Return the model, loaded under a progress bar; options are those of LLM."""
     with loading_bar() as progress:
         return inferno.LLM(model, progress=progress, **options)

@@ -63,7 +63,7 @@ def read_number(
 
 
 def _with_reader(hint: Any) -> Any:
-    """The annotation of a parameter, where it is a number with our own way of reading it."""
+    """Return the annotation of a parameter, where it is a number with our own way of reading it."""
     if get_origin(hint) is not Annotated:
         return hint
     annotation, info = get_args(hint)[:2]

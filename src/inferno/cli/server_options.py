@@ -30,6 +30,6 @@ FakeModel = Annotated[
 
 
 def model_name(model: str) -> str:
-    """What a model is called: an id as it is, a folder by its last part, as answers carry it."""
+    """Return a model's name in answers: an id as it is, a folder by the last part of its path."""
     path = Path(model).expanduser()
     return path.resolve().name if path.is_dir() else model

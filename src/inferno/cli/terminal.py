@@ -1,4 +1,4 @@
-"""What commands show on a terminal: a loading bar, a table, text that any terminal can take."""
+"""The output of commands on a terminal: a loading bar, a table, text that it can encode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USUAL_SIZE = os.terminal_size((80, 24))
 
 @contextlib.contextmanager
 def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, gone when done; `progress(done, total)`, in bytes, moves it."""
+    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes."""
     console = Console(stderr=True)
     columns = (
         TextColumn("loading"),
@@ -39,7 +39,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def telling() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done, gone when done; none when piped."""
+    """Show on standard error what is being done, until the block ends; nothing when piped."""
     console = Console(stderr=True)
     if not _can_redraw(console):
         yield lambda _: None
@@ -53,13 +53,13 @@ def _can_redraw(console: Console) -> bool:
 
 
 def safe_text(text: str, encoding: str | None) -> str:
-    """The text with what the terminal's encoding lacks replaced, so that printing can't fail."""
+    """Replace what the terminal's encoding lacks, so that printing the text can't fail."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)
 
 
 def terminal_size() -> os.terminal_size:
-    """Columns and rows of the terminal that standard output is, now."""
+    """Return the columns and rows that the terminal of standard output has now."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
@@ -68,12 +68,12 @@ def terminal_size() -> os.terminal_size:
 
 
 def is_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """Return whether a person reads standard output."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def has_colours() -> bool:
-    """Whether the terminal that standard output is knows styles, and none has forbidden them."""
+    """Return whether the terminal of standard output has styles, which nobody has forbidden."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -86,7 +86,7 @@ def print_text(text: str) -> None:
 
 
 def summary_table(completions: Sequence[Completion]) -> str:
-    """Tokens, time to first token and speed of each completion."""
+    """Return tokens, time to first token and speed of each completion as a table."""
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("#", "prompt tokens", "new tokens", "finished", "first token", "tokens/s"):
         table.add_column(heading, justify="left" if heading == "finished" else "right")

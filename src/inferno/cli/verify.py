@@ -115,7 +115,7 @@ def _read_layers(text: str | None) -> tuple[int, ...] | None:
 
 @contextlib.contextmanager
 def _telling() -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done, gone when done; none when piped."""
+    """Show on standard error what is being done, until the block ends; nothing when piped."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None

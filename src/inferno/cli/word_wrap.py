@@ -15,12 +15,12 @@ _TAB = 8
 
 
 def printable(text: str) -> str:
-    """The text without what would steer the terminal."""
+    """Return the text without what would steer the terminal."""
     return _CONTROL.sub("\ufffd", text.replace("\r", ""))
 
 
 class WordWrap:
-    """Feed it pieces of text, then finish it; `write` gets lines that fit the terminal.
+    """Text wrapped for the terminal: feed it pieces, then finish it; `write` gets the lines.
 
     A word is held back until its end has come, as only then it is known whether it fits. Letters
     as wide as two columns, as in Chinese, may end a line each.
@@ -38,7 +38,7 @@ class WordWrap:
         self._out: list[str] = []
 
     def feed(self, text: str, style: str = "") -> None:
-        """More text, in a style given as an escape code."""
+        """Add text, in a style given as an escape code."""
         width = max(1, self._size().columns - 1)  # the last column makes terminals differ
         for letter in printable(text):
             if letter == "\n":
@@ -54,12 +54,12 @@ class WordWrap:
         self._send()
 
     def finish(self) -> None:
-        """No more text: the last word is written."""
+        """Write the last word, as no more text comes."""
         self._end_word(max(1, self._size().columns - 1))
         self._send()
 
     def end_line(self) -> None:
-        """No more text: the last word is written, and the line is ended if it is not."""
+        """Write the last word, and end the line if it is not ended, as no more text comes."""
         self.finish()
         if self._column or self._spaces:
             self._write("\n")
@@ -97,7 +97,7 @@ class WordWrap:
 
 
 def _runs(letters: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Letters of one style as one text."""
+    """Join neighbouring letters of one style."""
     runs: list[tuple[str, str]] = []
     for style, letter in letters:
         if runs and runs[-1][0] == style:

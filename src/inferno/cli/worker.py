@@ -75,7 +75,7 @@ def worker(
 
 
 def run_bound(device: str, arguments: list[str]) -> None:
-    """`inferno worker` with its device given, as the command that is named for it."""
+    """Run `inferno worker` with its device given, as the command that is named for it."""
     if any(one.partition("=")[0] == "--device" for one in arguments):
         say(f"error: inferno-worker-{device} has its device; leave --device out")
         sys.exit(2)

@@ -13,7 +13,7 @@ __all__ = ["EngineClient", "EngineFacts", "EngineState", "EngineStats", "Recover
 
 
 class EngineState(StrEnum):
-    """Where a served engine stands; only a ready one takes requests."""
+    """The states of a served engine; only a ready one takes requests."""
 
     LOADING = "loading"
     READY = "ready"
@@ -24,7 +24,7 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How an engine that died is being replaced.
+    """The progress of replacing an engine that died.
 
     num_failures    engines in a row that died before they were of use; 0 for the first death.
     seconds_left    until the next one is started; 0 while one is being started.
@@ -36,7 +36,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What is known of an engine once it is loaded, and stays so.
+    """The properties of a loaded engine, none of which changes later.
 
     fingerprint     hex digits that change with the weights, with what they are computed in, and
                     with inferno's version.
@@ -95,14 +95,14 @@ class EngineClient(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the model's logits."""
+        """Return the number of values in a row of the model's logits."""
 
     @property
     def max_model_len(self) -> int:
-        """The context: prompt and new tokens together."""
+        """Return the context: prompt and new tokens together."""
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Events of a request until each of its samples has ended.
+        """Yield a request's events until each of its samples has ended.
 
         Leaving the generator early aborts the request. Raises InvalidRequest before the first
         event where the engine refuses the request, EngineDied where the engine is gone.
@@ -123,29 +123,29 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def state(self) -> EngineState:
-        """Whether it takes requests, and if not, why."""
+        """Return the state of the engine: whether it takes requests, and if not, why."""
 
     @property
     def problem(self) -> str | None:
-        """Why it failed or restarts, in a sentence; None while nothing is wrong."""
+        """Return why it failed or restarts, in a sentence; None while nothing is wrong."""
 
     @property
     def recovery(self) -> Recovery | None:
-        """How it is being replaced, while the state is RESTARTING; None in any other."""
+        """Return how it is being replaced, while the state is RESTARTING; None in any other."""
 
     @property
     def facts(self) -> EngineFacts | None:
-        """None until it is loaded for the first time."""
+        """Return what is known of the engine; None until it is loaded for the first time."""
 
     @property
     def progress(self) -> float:
-        """How much of the weights is loaded, from 0 to 1."""
+        """Return how much of the weights is loaded, from 0 to 1."""
 
     def stats(self) -> EngineStats:
-        """The newest snapshot; it costs nothing."""
+        """Return the newest snapshot; it costs nothing."""
 
     async def start(self) -> None:
         """Begin to load, and return at once; call it from the event loop that will use it."""
 
     async def wait_ready(self) -> None:
-        """Until it takes requests. Raises the error that keeps it from loading, or EngineDied."""
+        """Wait until it takes requests; raises the error that prevents loading, or EngineDied."""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BlockingLoop:
-    """Runs coroutines for threads that wait: works inside notebooks and from several threads.
+    """An event loop for threads that wait: works inside notebooks and from several threads.
 
     After a fork the child has no such thread. There every call raises EngineDied at once, and
     touches no lock of the parent's, for another thread may have held it.
@@ -38,12 +38,12 @@ class BlockingLoop:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._is_closed
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its thread is in another process, which was forked to make this one."""
+        """Return whether its thread is in another process, which was forked to make this one."""
         return os.getpid() != self._pid
 
     def check_open(self) -> None:
@@ -62,13 +62,13 @@ class BlockingLoop:
         return result
 
     async def run_from(self, function: Callable[[], Awaitable[T]]) -> T:
-        """As `run`, for a coroutine of another loop, which is not held up."""
+        """Wait for a coroutine's result as `run` does, without blocking the caller's own loop."""
         async with aclosing(self.iterate_from(_only(function))) as results:
             [result] = [each async for each in results]
         return result
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """The items as they come; leaving the iteration closes their generator."""
+        """Yield the items as they come; leaving the iteration closes their generator."""
         passage = _Passage(items, self._loop)
         try:
             self._hand_over(passage)
@@ -82,7 +82,7 @@ class BlockingLoop:
             self._leave(passage)
 
     async def iterate_from(self, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """As `iterate`, for a coroutine of another loop, which is not held up."""
+        """Yield the items as `iterate` does, without blocking the caller's own loop."""
         news = asyncio.Event()
         passage = _Passage(items, self._loop, reader=(asyncio.get_running_loop(), news))
         try:
@@ -162,7 +162,7 @@ class _Ended:
 
 
 class _Passage(Generic[T]):
-    """Items on their way from the loop that makes them to one reader in another thread.
+    """The items on their way from the loop that makes them to one reader in another thread.
 
     items   what the reader has yet to take: MOST_WAITING at most, and the end.
     reader  the reader's own event loop and what is set there when there are new items, if it has

@@ -56,13 +56,13 @@ class Child:
         self._connection.send(message)
 
     async def ended(self, seconds: float) -> bool:
-        """Whether the socket closes within so many seconds: then the process is of no more use."""
+        """Wait up to so many seconds, and return whether the socket closed: no more will come."""
         await asyncio.wait({self._connection.lost}, timeout=seconds)
         return self._connection.lost.done()
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether it ended for want of memory, before it could say so."""
+        """Return whether it ended for want of memory, before it could say so."""
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:
@@ -87,7 +87,7 @@ class Child:
 
 
 class _Connection(asyncio.Protocol):
-    """Our end of the socket."""
+    """The parent's end of the socket."""
 
     def __init__(self, take: Callable[[FromEngine], None]) -> None:
         self._take = take

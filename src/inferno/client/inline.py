@@ -17,7 +17,7 @@ _logger = logging.getLogger("inferno")
 
 
 class InlineClient:
-    """Runs the engine's steps as a task of the current event loop: use it from one loop only."""
+    """An engine stepped by a task of the current event loop: use it from one loop only."""
 
     def __init__(self, engine: Engine) -> None:
         self.vocab_size = engine.vocab_size
@@ -30,7 +30,7 @@ class InlineClient:
         self._has_failed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Events of a request until each of its samples has ended; a slow reader gets them merged.
+        """Yield a request's events until each sample has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """
@@ -58,7 +58,7 @@ class InlineClient:
         self._wake()
 
     async def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None) -> Tensor:
-        """As Engine.logits, once no request is under way."""
+        """Wait until no request is under way, then return what Engine.logits does."""
         while self._driver is not None and not self._driver.done():
             await asyncio.wait({self._driver})  # which leaves it running when we are cancelled
         if self._death is not None:

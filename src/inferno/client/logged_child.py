@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _log_to_stderr(log_format: LogFormat, level: str) -> None:
-    """Written at once: nothing may be lost of a process that is about to die."""
+    """Log to standard error at once: nothing may be lost of a process that is about to die."""
     handler = logging.StreamHandler()
     # With what errors say: an engine knows token ids and nobody's words.
     handler.setFormatter(make_formatter(log_format, process="engine", with_messages=True))

@@ -76,7 +76,7 @@ class ProcessClient:
 
     @property
     def pid(self) -> int | None:
-        """The engine's process, while there is one."""
+        """Return the process id of the engine, while there is one."""
         return self._supervisor.pid
 
     def stats(self) -> EngineStats:
@@ -91,7 +91,7 @@ class ProcessClient:
         await self._supervisor.wait_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Events of a request until each of its samples has ended; a slow reader gets them merged.
+        """Yield a request's events until each sample has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """
@@ -134,7 +134,7 @@ class ProcessClient:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether this process was forked from the one that talks to the engine."""
+        """Return whether this process was forked from the one that talks to the engine."""
         return os.getpid() != self._pid
 
     def _known(self) -> EngineFacts:
@@ -164,6 +164,6 @@ class ProcessClient:
 
 
 def _added(stats: EngineStats, past: EngineStats) -> EngineStats:
-    """A snapshot whose counters go on from those of the past."""
+    """Return a snapshot whose counters go on from those of the past."""
     sums = {name: getattr(stats, name) + getattr(past, name) for name in _COUNTERS}
     return replace(stats, **sums)

@@ -25,7 +25,7 @@ Positive = Annotated[int, Meta(ge=1, le=MAX_TOKEN_ID)]
 
 
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of one request.
+    """The scripted answer to one request: its tokens, their delays, and how it fails.
 
     token_ids       its output; None repeats the prompt. The request's own max_tokens, stop tokens
                     and eos tokens end it sooner.
@@ -66,7 +66,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_script(path: Path) -> Script:
-    """A script from a JSON file, whose keys are the fields; ModelError says what is wrong in it."""
+    """Read a script from a JSON file, whose keys are the fields; ModelError for a bad one."""
     try:
         return msgspec.convert(read_json(path, error=ModelError), Script)
     except msgspec.ValidationError as problem:
@@ -120,7 +120,7 @@ class ScriptedClient:
         return self._known().max_model_len
 
     def stats(self) -> EngineStats:
-        """Counted from the players; one block per sample."""
+        """Return counts made from the players; each sample counts as one block."""
         running = len(self._players)
         return EngineStats(
             steps=self._num_tokens,
@@ -146,7 +146,7 @@ class ScriptedClient:
         self._check_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """The next answer's events."""
+        """Yield the next answer's events."""
         self._check_ready()
         answer = next(self._answers)
         self._refuse(request, answer)
@@ -224,7 +224,7 @@ class ScriptedClient:
             stream.put(event)
 
     def _stop(self, request_id: str, index: int) -> bool:
-        """Whether that sample was playing still."""
+        """Return whether that sample was still playing."""
         player = self._players.pop((request_id, index), None)
         return player is not None and player.cancel()
 
@@ -269,7 +269,7 @@ def _facts(script: Script) -> EngineFacts:
 
 
 def _events(request: Request, index: int, answer: Answer, room: int) -> Iterator[TokenEvent]:
-    """One event per token, up to what ends the sample; `room` tokens at most."""
+    """Yield one event per token, up to what ends the sample; `room` tokens at most."""
     params = request.params
     token_ids = request.prompt_token_ids if answer.token_ids is None else answer.token_ids
     stops = set(params.stop_token_ids) | (set() if params.ignore_eos else request.eos_token_ids)

@@ -17,7 +17,7 @@ _REAP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class EngineLog:
-    """How an engine's process writes its log to standard error, which it shares with ours."""
+    """The form in which an engine's process logs to standard error, which it shares with ours."""
 
     format: str
     level: str
@@ -44,7 +44,7 @@ def spawn(log: EngineLog | None = None) -> Spawned:
 
 @contextmanager
 def spawned(log: EngineLog | None = None) -> Iterator[Spawned]:
-    """A process, to be given to whom needs one; it is killed in the end if it still runs."""
+    """Yield a process, to be given to whoever needs it; it is killed at the end if left running."""
     started = spawn(log)
     try:
         yield started

@@ -11,7 +11,7 @@ from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 
 
 class EventStream:
-    """Takes events at any time and keeps at most one per sample: what waits is merged.
+    """The events of one request, at most one kept per sample: what waits is merged.
 
     So what an absent reader costs is bounded by its own tokens. Use it from one event loop.
     """
@@ -25,7 +25,7 @@ class EventStream:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing can follow what was put."""
+        """Return whether nothing can follow what was put."""
         return not self._open or self._problem is not None
 
     def put(self, event: TokenEvent) -> None:
@@ -57,14 +57,14 @@ class EventStream:
             self._wake()
 
     async def read(self) -> AsyncGenerator[TokenEvent, None]:
-        """The events; there is one reader."""
+        """Yield the events; there is one reader."""
         while (news := self.news()) is not None:
             await news
             for event in self.take():
                 yield event
 
     def news(self) -> asyncio.Future[None] | None:
-        """What is done once there are events to take; None where none will come any more.
+        """Return a future, done once there are events to take; None where no more will come.
 
         Raises the error that ended the stream when all that was put before has been taken.
         """
@@ -78,7 +78,7 @@ class EventStream:
         return reader
 
     def take(self) -> list[TokenEvent]:
-        """What waits."""
+        """Return the events that wait, at most one for each sample, and keep none of them."""
         events, self._waiting = self._waiting, {}
         return [event.event() if isinstance(event, _Merged) else event for event in events.values()]
 
@@ -89,7 +89,7 @@ class EventStream:
 
 @dataclass(slots=True)
 class _Merged:
-    """Several events of one sample, as one that says the same."""
+    """The merged events of one sample, as one event that says the same."""
 
     last: TokenEvent
     token_ids: list[int] = field(init=False)

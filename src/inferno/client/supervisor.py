@@ -44,7 +44,7 @@ _MOST_FIRST_STEP = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long an engine may take for what, in seconds.
+    """The seconds that an engine may take for what it does.
 
     heartbeat       between two questions how it is.
     start           to its first word: while it imports PyTorch, it can't tell how that goes.
@@ -69,14 +69,14 @@ class Patience:
 
     @classmethod
     def of(cls, engine_timeout: float | None) -> Patience:
-        """The usual one, or one with so many seconds for a step, and between news of loading."""
+        """Return the usual patience, or one with so many seconds for a step or for loading."""
         if engine_timeout is None:
             return cls()
         heartbeat = min(cls().heartbeat, engine_timeout / 4)
         return cls(heartbeat=heartbeat, load=engine_timeout, step=engine_timeout, times=0.0)
 
     def of_step(self, expected_seconds: float | None, weight_bytes: int) -> float:
-        """How long a step may take."""
+        """Return how long a step may take."""
         if not self.times:
             return self.step
         if expected_seconds is None:
@@ -128,17 +128,17 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """The process of the engine that runs now."""
+        """Return the process id of the engine that runs now."""
         return None if self._child is None else self._child.pid
 
     @property
     def num_restarts(self) -> int:
-        """Engines that were started after the first one."""
+        """Return how many engines were started after the first one."""
         return max(0, self._num_starts - 1)
 
     @property
     def recovery(self) -> Recovery | None:
-        """How the engine is being replaced; None unless it is."""
+        """Return how the engine is being replaced; None unless it is."""
         if self.state is not EngineState.RESTARTING:
             return None
         left = 0.0 if self._starts_at is None else self._starts_at - time.monotonic()
@@ -150,7 +150,7 @@ class Supervisor:
             self._task = asyncio.create_task(self._supervise())
 
     async def wait_ready(self) -> None:
-        """Until it takes requests; raises why that will not be."""
+        """Wait until it takes requests; raises why that will not be."""
         while self.state in (EngineState.LOADING, EngineState.RESTARTING):
             await self._settled.wait()
         self.check_ready()
@@ -169,7 +169,7 @@ class Supervisor:
                 raise self._refusal.error()
 
     def send(self, message: ToEngine) -> None:
-        """To the engine that runs now; ValueError where it can't be said."""
+        """Send to the engine that runs now; ValueError where the message can't be said."""
         if self._child is not None:
             self._child.send(message)
 
@@ -212,12 +212,12 @@ class Supervisor:
         self._starts_at = None
 
     def _delay(self) -> float:
-        """Seconds to the next start, so that many servers don't start theirs together."""
+        """Return the seconds to the next start, drawn so that servers don't start together."""
         doubled = self._patience.first_delay * 2.0 ** min(max(0, self._num_failures - 1), 30)
         return min(doubled, self._patience.most_delay) * random.uniform(0.5, 1.0)
 
     async def _run_one(self) -> None:
-        """One engine's life; afterwards the state says what comes next."""
+        """Run one engine until it ends; afterwards the state says what comes next."""
         self._watch = watch = _Watch(self._patience)
         try:
             spawned, self._first = self._first or spawn(self._log), None
@@ -250,7 +250,7 @@ class Supervisor:
         self._mourn(EngineDied("the engine died and is being started again; try again soon"))
 
     def _judge(self, reason: str) -> None:
-        """Whether there is to be another engine, now that one died of this."""
+        """Decide whether there is to be another engine, now that one died of this."""
         if self.state is not EngineState.RESTARTING:
             return
         self.problem = reason
@@ -284,7 +284,7 @@ class Supervisor:
 
 
 class _Watch:
-    """Whether one engine makes progress.
+    """The watch that tells whether one engine makes progress.
 
     Time is counted in heartbeats, so that a parent that was itself suspended accuses nobody.
     """
@@ -302,18 +302,18 @@ class _Watch:
 
     @property
     def was_quick(self) -> bool:
-        """Whether it died without having been of use."""
+        """Return whether it died without having been of use."""
         if self._facts is None:
             return True
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick
 
     def note_step(self) -> None:
-        """What a step brought."""
+        """Record that the engine made a step, which counts as progress."""
         self._has_stepped = True
         self._num_quiet = 0
 
     def note(self, message: FromEngine) -> None:
-        """A message: all but a pong come from the engine's own loop, and so show progress."""
+        """Note a message: all but a pong come from the engine's own loop, and so show progress."""
         has_spoken, self._has_spoken = self._has_spoken, True
         match message:
             case Pong(num_turns, is_idle, expected_seconds):
@@ -331,7 +331,7 @@ class _Watch:
         self._num_quiet = 0
 
     def tick(self) -> bool:
-        """A heartbeat passed: whether that was one too many."""
+        """Count a heartbeat, and return whether that was one too many."""
         self._num_quiet += 1
         seconds = self._num_quiet * self._patience.heartbeat
         if seconds >= self._limit:

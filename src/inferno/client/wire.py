@@ -1,4 +1,4 @@
-"""What a client and an engine in another process say to each other, as bytes.
+"""The messages between a client and an engine in another process, and their bytes.
 
 A frame is the body's length and its number, counted from 0 in each direction, both 32 bits,
 little-endian; then the body: one message in MessagePack, decoded by its type and nothing else.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class BrokenWire(Exception):
-    """What came is not what the other side sends: it, or the kernel, has lost its mind."""
+    """Raised when received bytes are no frame or message: the other side is out of order."""
 
 
 class Problem(Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ class Problem(Struct, frozen=True, array_like=True):
     param: str | None
 
     def error(self) -> InfernoError:
-        """As it was raised; EngineDied for a name that errors.py doesn't have."""
+        """Return the error as it was raised; EngineDied for a name that errors.py doesn't have."""
         kind = getattr(errors, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, InfernoError)):
             return EngineDied(f"{self.kind}: {self.message}")
@@ -52,7 +52,7 @@ class Problem(Struct, frozen=True, array_like=True):
 
 
 def problem_of(error: Exception) -> Problem:
-    """An error, ready to be sent."""
+    """Return an error as a message, ready to be sent."""
     message = str(error)[:MAX_MESSAGE_LENGTH].encode(errors="replace").decode()
     return Problem(type(error).__name__, message, getattr(error, "param", None))
 
@@ -61,7 +61,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 class Start(Struct, frozen=True, array_like=True, tag=0):
-    """Load a model: the first message, once.
+    """The first message, sent once: load a model.
 
     num_starts      engines that this one's parent started before.
     """
@@ -71,44 +71,44 @@ class Start(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Add(Struct, frozen=True, array_like=True, tag=1):
-    """Begin a request; its events or a Refused answer it."""
+    """The message to begin a request; its events or a Refused answer it."""
 
     request: Request
 
 
 class Abort(Struct, frozen=True, array_like=True, tag=2):
-    """End a request, or one of its samples."""
+    """The message to end a request, or one of its samples."""
 
     request_id: str
     sample_index: int | None
 
 
 class Ping(Struct, frozen=True, array_like=True, tag=3):
-    """Say where you are: a Pong answers it."""
+    """The question where the engine is; a Pong answers it."""
 
 
 class Shutdown(Struct, frozen=True, array_like=True, tag=4):
-    """End all requests as aborted, tell, and exit."""
+    """The message to end all requests as aborted, tell, and exit."""
 
 
 # From the engine
 
 
 class Loading(Struct, frozen=True, array_like=True, tag=0):
-    """Bytes of weights that are loaded, and that there are."""
+    """The bytes of weights that are loaded so far, and that there are."""
 
     done: int
     total: int
 
 
 class Loaded(Struct, frozen=True, array_like=True, tag=1):
-    """It takes requests from now on."""
+    """The engine's message that it is loaded and takes requests from now on."""
 
     facts: EngineFacts
 
 
 class NotLoaded(Struct, frozen=True, array_like=True, tag=2):
-    """It can't be loaded; the last message."""
+    """The engine's last message, where the model can't be loaded."""
 
     problem: Problem
 
@@ -121,19 +121,19 @@ class Refused(Struct, frozen=True, array_like=True, tag=3):
 
 
 class Events(Struct, frozen=True, array_like=True, tag=4):
-    """What a step brought."""
+    """The events that an engine step brought, or some of them."""
 
     events: list[TokenEvent]
 
 
 class Stats(Struct, frozen=True, array_like=True, tag=5):
-    """A snapshot."""
+    """A snapshot of the engine's counters."""
 
     stats: EngineStats
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=6):
-    """Where the engine is: turns of its loop, or pieces of its loading, and whether it waits.
+    """The engine's place: turns of its loop, or pieces of its loading, and whether it waits.
 
     expected_seconds    what the step under way is expected to take; None while nobody knows.
     """
@@ -144,7 +144,7 @@ class Pong(Struct, frozen=True, array_like=True, tag=6):
 
 
 class Dying(Struct, frozen=True, array_like=True, tag=7):
-    """Why it ends on its own; the last message."""
+    """The engine's last message: why it ends on its own."""
 
     reason: str
 
@@ -154,14 +154,14 @@ FromEngine = Loading | Loaded | NotLoaded | Refused | Events | Stats | Pong | Dy
 
 
 class FrameWriter:
-    """Messages become frames, in the order in which they are to be sent."""
+    """A writer of frames: messages become frames in the order in which they are to be sent."""
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
         self._serial = 0
 
     def frame(self, message: ToEngine | FromEngine) -> bytes:
-        """The message's frame; ValueError where MessagePack can't say it or it is too large."""
+        """Return the message's frame; ValueError if it is too large or MessagePack can't say it."""
         try:
             body = self._encode(message)
         except OverflowError as problem:
@@ -174,14 +174,14 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Bytes, in whatever pieces they come, become the bodies of frames."""
+    """A reader of frames: bytes, in whatever pieces they come, become frames' bodies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._serial = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now; BrokenWire for one that is too long or out of turn."""
+        """Return the frames that are whole now; BrokenWire for a frame too long or out of turn."""
         self._buffer += data
         bodies, start = [], 0
         while (body := start + _HEADER.size) <= len(self._buffer):
@@ -204,12 +204,12 @@ class FrameReader:
 
 
 def decode_to_engine(body: bytes) -> ToEngine:
-    """A message to the engine; BrokenWire if it is none."""
+    """Decode a message to the engine; BrokenWire if it is none."""
     return _decode(_TO_ENGINE, body)
 
 
 def decode_from_engine(body: bytes) -> FromEngine:
-    """A message from the engine; BrokenWire if it is none."""
+    """Decode a message from the engine; BrokenWire if it is none."""
     return _decode(_FROM_ENGINE, body)
 
 
@@ -221,7 +221,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
 
 
 def _to_plain(value: object) -> object:
-    """What MessagePack has no word for: paths, and mappings that are not dicts."""
+    """Turn a path into bytes, or a mapping into a dict: MessagePack has no other types for them."""
     if isinstance(value, Path):
         return os.fsencode(value)
     if isinstance(value, Mapping):

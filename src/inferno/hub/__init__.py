@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
-    """As `fetch.fetch_model`, imported when first used: its library takes a tenth of a second."""
+    """Return a model's folder by `fetch.fetch_model`, whose slow library is imported only now."""
     from inferno.hub import fetch  # noqa: PLC0415
 
     return fetch.fetch_model(name, revision)

@@ -28,7 +28,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
-    """The folder of a model, downloaded where the cache lacks it.
+    """Return the folder of a model, downloaded where the cache lacks it.
 
     ModelNotFound and ModelError say why not.
     """
@@ -89,7 +89,7 @@ def _explained(problem: Exception, name: str, revision: str | None) -> ModelErro
 
 
 def _causes(problem: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that led to it."""
+    """Yield the error, and those that led to it."""
     seen: set[int] = set()
     while problem is not None and id(problem) not in seen:
         seen.add(id(problem))
@@ -107,14 +107,14 @@ def _is_timeout(problem: BaseException) -> bool:
 
 
 def _is_unreachable(causes: list[BaseException]) -> bool:
-    """Whether no answer came at all; an answer that refuses is an HfHubHTTPError."""
+    """Return whether no answer came at all; an answer that refuses is an HfHubHTTPError."""
     names = {type(cause).__name__ for cause in causes}
     has_answer = any(isinstance(cause, HfHubHTTPError) for cause in causes)
     return not has_answer and bool(names & {"ConnectError", "ConnectionError", "ReadError"})
 
 
 def _reason(causes: list[BaseException]) -> str:
-    """The first line of what was said at the root, whole words of it."""
+    """Return the first line of what was said at the root, whole words of it."""
     said = [str(cause).strip().splitlines() for cause in causes]
     lines = [lines[0] for lines in said if lines] or [type(causes[0]).__name__]
     line = lines[-1] if len(lines[-1]) > 3 else lines[0]

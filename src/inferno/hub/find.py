@@ -13,7 +13,7 @@ _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:
-    """The folder of a model: an embedded one, a path, or an id, which is fetched when needed.
+    """Return a model's folder: an embedded one, a path, or an id, which is fetched when needed.
 
     The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B.
 

@@ -25,14 +25,14 @@ class LocalModel:
 
 
 def local_models() -> list[LocalModel]:
-    """All complete models, the embedded ones first; whether they can be run is not looked at."""
+    """Return all complete models, the embedded ones first, though some may not run here."""
     folders = [*MODEL_FOLDERS.items(), *sorted(_cached())]
     models = [_read(name, folder) for name, folder in folders]
     return [model for model in models if model is not None]
 
 
 def _cached() -> Iterator[tuple[str, Path]]:
-    """Name and folder of each model in the cache, as of its last revision."""
+    """Yield name and folder of each model in the cache, as of its last revision."""
     try:
         repos = scan_cache_dir().repos
     except (CacheNotFound, OSError):
@@ -44,7 +44,7 @@ def _cached() -> Iterator[tuple[str, Path]]:
 
 
 def _read(name: str, folder: Path) -> LocalModel | None:
-    """The model in a folder; None where a file is missing or damaged."""
+    """Return the model in a folder; None where a file is missing or damaged."""
     try:
         weights = _weights(folder)
         config = read_json(folder / "config.json", error=ModelError)

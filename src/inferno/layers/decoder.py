@@ -20,7 +20,7 @@ from inferno.ops import Batch, LayerKV
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after a norm and added to the residual stream."""
+    """A layer of attention and feed-forward, each after a norm and added to the residual stream."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module, *, size: int, eps: float) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class DecoderLayer(nn.Module):
         kv: LayerKV,
         rows_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """x is the last block's output, not yet added to the residual; so is what comes back.
+        """Return the output, to be added to the residual as x still is, and the residual.
 
         rows_N  the tokens that go on after attention, where not all do.
         """
@@ -51,7 +51,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, final norm."""
+    """A stack of embedding, layers and final norm."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class CausalLM(nn.Module):
         self.lm_head = None if tied else Linear(size, vocab_size)
 
     def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
-        """Hidden states of a step's tokens, [T, E] or [N, E] of batch.rows_N.
+        """Return the hidden states of a step's tokens, [T, E] or [N, E] of batch.rows_N.
 
         Keys and values of all go to the cache.
         """
@@ -96,7 +96,7 @@ class CausalLM(nn.Module):
         return hidden_TE
 
     def logits(self, hidden_NE: Tensor) -> Tensor:
-        """Float32 logits [N, V] of chosen rows of hidden states."""
+        """Return float32 logits [N, V] of chosen rows of hidden states."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head
         logits_NV = hidden_NE.new_empty((len(hidden_NE), head.weight.shape[0]), dtype=torch.float32)
         return ops.linear(hidden_NE, head.weight, out=logits_NV)

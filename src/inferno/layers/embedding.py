@@ -10,7 +10,7 @@ from inferno.ops import Prepared
 
 
 class Embedding(nn.Module):
-    """[T] int64 -> [T, E]: rows of a table."""
+    """A table, of which token ids take rows: [T] int64 -> [T, E]."""
 
     def __init__(self, vocab_size: int, size: int) -> None:
         super().__init__()

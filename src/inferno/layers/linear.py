@@ -15,7 +15,7 @@ from inferno.ops import Prepared
 
 
 class Linear(nn.Module):
-    """x_TI @ weight_OI.T (+ bias_O) -> [T, O]."""
+    """A product x_TI @ weight_OI.T (+ bias_O) -> [T, O]."""
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class Linear(nn.Module):
 
 
 class GatedLinear(Linear):
-    """silu(gate) * up -> [T, O / 2], where gate and up are the halves of a fused product [T, O]."""
+    """A fused product [T, O], halved into gate and up: silu(gate) * up -> [T, O / 2]."""
 
     def forward(self, x_TI: Tensor) -> Tensor:
         return ops.gated_linear(x_TI, self.weight, self.bias)
 
 
 class QKVLinear(nn.Module):
-    """Queries, keys and values in one product: [T, E] -> [T, H, D], [T, K, D], [T, K, D]."""
+    """The queries, keys and values in one product: [T, E] -> [T, H, D], [T, K, D], [T, K, D]."""
 
     def __init__(
         self, size: int, num_heads: int, num_kv_heads: int, head_dim: int, *, bias: bool

@@ -8,7 +8,7 @@ from inferno.layers.linear import GatedLinear, Linear
 
 
 class SwiGLU(nn.Module):
-    """down(silu(gate(x)) * up(x)), with gate and up as one fused product."""
+    """A feed-forward network down(silu(gate(x)) * up(x)), gate and up as one fused product."""
 
     def __init__(self, size: int, hidden_size: int, *, bias: bool = False) -> None:
         super().__init__()

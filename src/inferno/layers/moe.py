@@ -20,7 +20,7 @@ from inferno.ops.packed import MX_BLOCK, MX_BLOCK_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureConfig:
-    """Sizes and switches of a model's mixtures of experts.
+    """The sizes and switches of a model's mixtures of experts.
 
     layers       whether layer i has one; where not, it has a single feed-forward network.
     num_experts  of a layer; num_chosen: of a token.
@@ -110,7 +110,7 @@ class MXFP4StackedLinear(nn.Module):
         return self._prepared or MXFP4Weight(self.blocks, self.scales)
 
     def prepare(self, quantize: str | None) -> None:
-        """Stays MXFP4: `quantize` is for weights that are wider."""
+        """Prepare the weight as MXFP4: `quantize` is for weights that are wider."""
         del quantize
         prepared = ops.prepare_experts(MXFP4Weight(self.blocks, self.scales))
         if not isinstance(prepared, MXFP4Weight):

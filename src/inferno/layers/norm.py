@@ -9,7 +9,7 @@ from inferno.layers.parameters import empty
 
 
 class RMSNorm(nn.Module):
-    """Scale each row to unit root mean square, then by a learned weight (arXiv:1910.07467)."""
+    """A norm of rows to unit root mean square, times a learned weight (arXiv:1910.07467)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()

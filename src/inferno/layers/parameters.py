@@ -22,7 +22,7 @@ class Preparable(Protocol):
 
 
 def empty(*shape: int, dtype: torch.dtype | None = None) -> nn.Parameter:
-    """An unfilled, frozen parameter on the default device: `meta` while a model is built.
+    """Return an unfilled, frozen parameter on the default device: `meta` while a model is built.
 
     A dtype that is no float is kept; floats are loaded as what is computed with. Raises ConfigError
     for a size beyond all memory, which only a damaged config can ask for.
@@ -45,7 +45,7 @@ def prepare_weight(module: nn.Module, quantize: str | None) -> None:
 
 
 def prepared_weights(model: nn.Module) -> Iterator[tuple[str, Prepared | PreparedExperts]]:
-    """Weights that are no parameters any more, by the names that those had."""
+    """Yield weights that are no parameters any more, by the names that those had."""
     for name, module in model.named_modules():
         weight = getattr(module, "weight", None)
         if weight is not None and not isinstance(weight, Tensor | MXFP4Weight):

@@ -13,14 +13,14 @@ from inferno import ops
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearScaling:
-    """Positions divided by a factor (kaiokendev, 2023)."""
+    """The division of positions by a factor (kaiokendev, 2023)."""
 
     factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama3Scaling:
-    """Long wavelengths stretched, short ones kept, a ramp between (Llama 3.1's published code)."""
+    """The stretching of long wavelengths; short ones stay, with a ramp (Llama 3.1's code)."""
 
     factor: float
     low_freq_factor: float
@@ -56,7 +56,7 @@ class RopeConfig:
 
 
 class RotaryEmbedding(nn.Module):
-    """positions_T int64 -> cos_sin_TD float32: head_dim/2 cosines, then head_dim/2 sines."""
+    """A map of positions_T int64 to float32 cos_sin_TD: head_dim/2 cosines, then as many sines."""
 
     frequencies: Tensor
 
@@ -73,7 +73,7 @@ class RotaryEmbedding(nn.Module):
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
-    """[head_dim / 2] float32: radians per position of each pair, from fast to slow."""
+    """Return [head_dim / 2] float32: radians per position of each pair, from fast to slow."""
     # The device is named because models are built under torch.device("meta").
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
     plain = 1.0 / config.theta**exponents
@@ -99,7 +99,7 @@ def _yarn(plain: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
     head_dim = 2 * len(plain)
 
     def dimension_of(num_turns: float) -> float:
-        """The pair, counted as a real number, that turns so often over the original context."""
+        """Return the pair, as a real number, that turns so often over the original context."""
         turns = scaling.original_max_positions / (num_turns * 2 * math.pi)
         return head_dim * math.log(turns) / (2 * math.log(theta))
 

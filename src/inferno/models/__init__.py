@@ -23,7 +23,7 @@ ARCHITECTURES = {
 
 
 class ModelModule(Protocol):
-    """What a model's file provides."""
+    """The interface of a model's file: it reads the config and builds the model."""
 
     SPLIT_AXES: Mapping[str, int]
 
@@ -33,7 +33,7 @@ class ModelModule(Protocol):
 
 
 def find_model(hf_config: Mapping[str, Any]) -> ModelModule:
-    """The module for config.json's `architectures`; UnknownArchitecture lists those we have."""
+    """Return the module for config.json's `architectures`; UnknownArchitecture lists ours."""
     names = hf_config.get("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise ConfigError('config.json lacks "architectures", a list with the model\'s class name')

@@ -49,7 +49,7 @@ REQUIRED = _Required()
 
 
 class ConfigReader:
-    """Typed reads of a config's keys that remember which were read.
+    """A reader of a config's keys, by type, that remembers which were read.
 
     A missing or null key takes its default; without one, and for values of the wrong type or range,
     ConfigError names the key.
@@ -64,11 +64,11 @@ class ConfigReader:
         self._read: set[str] = set()
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """Return whether the key is there and not null."""
         return self._values.get(key) is not None
 
     def has_read(self, key: str) -> bool:
-        """Whether somebody asked for the key's value."""
+        """Return whether somebody asked for the key's value."""
         return key in self._read
 
     def integer(
@@ -87,7 +87,7 @@ class ConfigReader:
         low: float = 0.0,
         may_be_low: bool = False,
     ) -> float:
-        """A finite number above `low`, or equal to it where it may be."""
+        """Return a finite number above `low`, or equal to it where it may be."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(key, value, "a number")
@@ -111,14 +111,14 @@ class ConfigReader:
         return str(value)
 
     def optional_integer(self, key: str, default: int | None = None) -> int | None:
-        """As `integer`, but null means None even where there is a default."""
+        """Return an integer as `integer` does, but None for null even where there is a default."""
         self._read.add(key)
         if self._values.get(key, default) is None:
             return None
         return self.integer(key, REQUIRED if default is None else default)
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """A list of texts, or None where the key is missing or null."""
+        """Return a list of texts, or None where the key is missing or null."""
         value = self._get(key, None)
         if value is None:
             return None
@@ -127,14 +127,14 @@ class ConfigReader:
         return tuple(value)
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """A list of integers, empty where the key is missing or null."""
+        """Return a list of integers, empty where the key is missing or null."""
         value = self._get(key, [])
         if not isinstance(value, list) or not all(type(item) is int for item in value):
             raise self._refuse(key, value, "a list of integers")
         return tuple(value)
 
     def section(self, *keys: str) -> ConfigReader | None:
-        """The first of these keys that holds a non-empty object, as a reader of its own."""
+        """Return the first of these keys that holds a non-empty object, as a reader of its own."""
         found = [key for key in keys if self._get(key, None)]
         if not found:
             return None
@@ -180,7 +180,7 @@ class ConfigReader:
 
 
 def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
-    """Rotary parameters of both generations: rope_theta + rope_scaling, or rope_parameters."""
+    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters."""
     outer_theta = config.number("rope_theta", theta, low=1.0)
     config.must_be("partial_rotary_factor", 1.0, 1)
     outer_original = config.optional_integer("original_max_position_embeddings")
@@ -246,7 +246,7 @@ def _yarn_temperature(factor: float, mscale: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
+    """The sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
 
     vocab_size: int
     hidden_size: int
@@ -278,7 +278,7 @@ def read_decoder(
     output_bias: bool = False,
     mlp_bias: bool = False,
 ) -> DecoderConfig:
-    """The keys that every decoder has; what differs by family is given by its file.
+    """Read the keys that every decoder has; what differs by family is given by its file.
 
     num_kv_heads to rms_norm_eps  what a config without the key means; None: as many as queries
                                   have, and the width shared among them.
@@ -317,7 +317,7 @@ def read_decoder(
 
 
 def _context(rope: RopeConfig, max_positions: int) -> int:
-    """Tokens that positions reach: YaRN's stretch counts, whether max_positions has it or not."""
+    """Return the tokens that positions reach, YaRN's stretch included in any case."""
     if not isinstance(rope.scaling, YarnScaling):
         return max_positions
     return max(max_positions, int(rope.scaling.factor * rope.scaling.original_max_positions))

@@ -35,7 +35,7 @@ _NEVER_PACKED = re.compile(
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A GptOssForCausalLM config.json; without layer_types every other layer has a window."""
+    """Read a GptOssForCausalLM config.json; without layer_types every other layer has a window."""
     count = num_layers(config)
     window = config.optional_integer("sliding_window", 128)
     kinds = config.texts("layer_types")
@@ -56,7 +56,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:
-    """The model was trained with YaRN: a config without its numbers can't be meant."""
+    """Check YaRN's numbers: the model was trained with it, so they can't be missing."""
     initial, scaling = config.optional_integer("initial_context_length"), decoder.rope.scaling
     if config.section("rope_scaling", "rope_parameters") is None:
         raise ConfigError("config.json lacks rope_scaling, which this model needs")
@@ -91,7 +91,7 @@ def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig
 
 
 def _read_is_packed(config: ConfigReader) -> bool:
-    """Whether the experts, and nothing else, are MXFP4."""
+    """Return whether the experts, and nothing else, are MXFP4."""
     section = config.section("quantization_config")
     if section is None:
         return False
@@ -128,12 +128,12 @@ class Attention(nn.Module):
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, Attention, feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we.
+    """Return where the checkpoint has other tensors than we.
 
     Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
     they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].
@@ -153,17 +153,17 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
 
 
 def _alternating_rows(gate_up: Tensor) -> Tensor:
-    """[X, 2F, ...] -> [X, F, 2, ...]."""
+    """View all gates, then all ups, as pairs: [X, 2F, ...] -> [X, F, 2, ...]."""
     return gate_up.view(len(gate_up), 2, -1, *gate_up.shape[2:]).transpose(1, 2)
 
 
 def _alternating_columns(gate_up_XFE: Tensor) -> Tensor:
-    """[X, 2F, E] -> [X, E, F, 2]."""
+    """View gates and ups as pairs in columns: [X, 2F, E] -> [X, E, F, 2]."""
     return _alternating_rows(gate_up_XFE).permute(0, 3, 1, 2)
 
 
 def _transposed(down_XEF: Tensor) -> Tensor:
-    """[X, E, F] -> [X, F, E]."""
+    """View weights as the checkpoint has them, transposed: [X, E, F] -> [X, F, E]."""
     return down_XEF.transpose(1, 2)
 
 

@@ -22,7 +22,7 @@ from inferno.weights.pieces import FusedSpec, side_by_side
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A LlamaForCausalLM config.json: biases on all four attention products or none, no windows."""
+    """Read a LlamaForCausalLM config.json: attention biases on all products or none, no windows."""
     config.must_be("rope_interleaved", False)
     refuse_windows(config)
     has_bias = config.boolean("attention_bias", False)
@@ -55,12 +55,12 @@ class Attention(nn.Module):
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters, named as in the checkpoint."""
+    """Build the model with unfilled parameters, named as in the checkpoint."""
     return assemble(config, Attention)
 
 
 def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
-    """The same in every layer."""
+    """Build the feed-forward network, which is the same in every layer."""
     return SwiGLU(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
 
 
@@ -69,7 +69,7 @@ def assemble(
     attention: type[nn.Module],
     mlp: Callable[[DecoderConfig, int], nn.Module] = feed_forward,
 ) -> CausalLM:
-    """A decoder around a class of attention, and a feed-forward network by layer."""
+    """Build a decoder around a class of attention, and a feed-forward network by layer."""
     size, eps = config.hidden_size, config.rms_norm_eps
     layers = [
         DecoderLayer(attention(config), mlp(config, layer), size=size, eps=eps)
@@ -83,7 +83,7 @@ def assemble(
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Which tensors of the checkpoint lie side by side in one of ours."""
+    """Return which tensors of the checkpoint lie side by side in one of ours."""
     q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     ffn_rows = config.intermediate_size
     return {

@@ -10,7 +10,7 @@ __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A MistralForCausalLM config.json: missing keys mean the first release's, null means none."""
+    """Read a MistralForCausalLM config.json: null means none, a missing key the first release's."""
     config.must_be("attention_bias", False)
     window = config.optional_integer("sliding_window", 4096)
     return read_decoder(config, windows=(window,) * num_layers(config), num_kv_heads=8)

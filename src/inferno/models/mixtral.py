@@ -16,7 +16,7 @@ from inferno.weights.pieces import FusedSpec, side_by_side, stacked
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A MixtralForCausalLM config.json; a sliding_window holds in all layers."""
+    """Read a MixtralForCausalLM config.json; a sliding_window holds in all layers."""
     config.must_be("attention_bias", False)
     count = num_layers(config)
     decoder = read_decoder(
@@ -39,12 +39,12 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, llama.Attention, feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we; w1, w3 and w2 are gate, up and down."""
+    """Return where the checkpoint has other tensors than we; w1, w3, w2 are gate, up, down."""
     assert config.mixture is not None
     count, ffn_rows, block = config.mixture.num_experts, config.mixture.size, "block_sparse_moe"
     return {

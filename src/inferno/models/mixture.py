@@ -1,4 +1,4 @@
-"""What models with mixtures of experts share: how many there are, and a layer's modules."""
+"""The common parts of mixture-of-experts models: the numbers of experts, a layer's modules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST_EXPERTS = 2**16
 
 
 def read_num_experts(config: ConfigReader, num_layers: int) -> int:
-    """Experts of a layer, under either of their names."""
+    """Read how many experts a layer has, under either of their names."""
     high = _MOST_EXPERTS // num_layers
     return _read_either(config, ("num_experts", "num_local_experts"), high)
 
 
 def read_num_chosen(config: ConfigReader, num_experts: int) -> int:
-    """Experts that a token uses, under either of their names."""
+    """Read how many experts a token uses, under either of their names."""
     return _read_either(config, ("num_experts_per_tok", "experts_per_token"), num_experts)
 
 
@@ -38,7 +38,7 @@ def _read_either(config: ConfigReader, names: tuple[str, str], high: int) -> int
 
 
 def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
-    """A mixture of experts in the layers that have one, else a single network."""
+    """Build a mixture of experts in the layers that have one, else a single network."""
     assert config.mixture is not None, "the model's read_config sets it"
     if config.mixture.layers[layer]:
         return MixtureOfExperts(config.mixture, config.hidden_size)

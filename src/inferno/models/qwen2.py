@@ -10,7 +10,7 @@ __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen2ForCausalLM config.json; num_key_value_heads is 32 where it isn't given."""
+    """Read a Qwen2ForCausalLM config.json; num_key_value_heads is 32 where it isn't given."""
     config.must_be("use_mrope", False)
     config.must_be("attention_bias", True, False)  # q, k and v have biases whatever it says
     windows = read_layer_windows(config)

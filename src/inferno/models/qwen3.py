@@ -21,7 +21,7 @@ __all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen3ForCausalLM config.json; without the keys, 32 key heads, and heads of 128."""
+    """Read a Qwen3ForCausalLM config.json; without the keys, 32 key heads, and heads of 128."""
     windows = read_layer_windows(config)
     has_bias = config.boolean("attention_bias", False)
     return read_decoder(
@@ -59,5 +59,5 @@ class Attention(nn.Module):
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters, named as in the checkpoint."""
+    """Build the model with unfilled parameters, named as in the checkpoint."""
     return assemble(config, Attention)

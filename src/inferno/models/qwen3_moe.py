@@ -16,7 +16,7 @@ from inferno.weights.pieces import FusedSpec, side_by_side, stacked
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
-    """A Qwen3MoeForCausalLM config.json; windows, which no published model has, are refused."""
+    """Read a Qwen3MoeForCausalLM config.json; windows, which no model has, are refused."""
     refuse_windows(config)
     has_bias = config.boolean("attention_bias", False)
     decoder = read_decoder(
@@ -30,7 +30,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 
 def _read_mixture(config: ConfigReader) -> MixtureConfig:
-    """Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers."""
+    """Read the mixtures: every decoder_sparse_step-th layer has one, but for mlp_only_layers."""
     count = num_layers(config)
     step, dense = config.integer("decoder_sparse_step", 1), config.integers("mlp_only_layers")
     num_experts = read_num_experts(config, count)
@@ -45,12 +45,12 @@ def _read_mixture(config: ConfigReader) -> MixtureConfig:
 
 
 def build(config: DecoderConfig) -> CausalLM:
-    """The model with unfilled parameters."""
+    """Build the model with unfilled parameters."""
     return llama.assemble(config, qwen3.Attention, feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Where the checkpoint has other tensors than we: each expert's products are its own there."""
+    """Return where the checkpoint has other tensors than we: its experts' products are apart."""
     assert config.mixture is not None
     count, ffn_rows = config.mixture.num_experts, config.mixture.size
     return {

@@ -7,12 +7,12 @@ from inferno.models.config import ConfigReader
 
 
 def num_layers(config: ConfigReader) -> int:
-    """The number of layers; more than a few hundred is a damaged file, not a model."""
+    """Read the number of layers; more than a few hundred is a damaged file, not a model."""
     return config.integer("num_hidden_layers", high=1024)
 
 
 def refuse_windows(config: ConfigReader) -> None:
-    """For families without them: keys that switch windows on must not."""
+    """Refuse keys that switch windows on, for families without them."""
     config.must_be("use_sliding_window", False)
     kinds = config.texts("layer_types") or ()
     if set(kinds) - {"full_attention"}:
@@ -22,7 +22,7 @@ def refuse_windows(config: ConfigReader) -> None:
 
 
 def read_layer_windows(config: ConfigReader) -> tuple[int | None, ...]:
-    """Windows by layer as Qwen writes them: layer_types, or all from max_window_layers on."""
+    """Read windows by layer as Qwen writes them: layer_types, or all from max_window_layers on."""
     count = num_layers(config)
     first = config.integer("max_window_layers", 28, low=0)
     window = config.optional_integer("sliding_window", 4096)
@@ -34,7 +34,7 @@ def read_layer_windows(config: ConfigReader) -> tuple[int | None, ...]:
 
 
 def windows_of(kinds: tuple[str, ...], count: int, window: int | None) -> tuple[int | None, ...]:
-    """Windows by layer_types, one for each of `count` layers."""
+    """Return windows by layer_types, one for each of `count` layers."""
     if len(kinds) != count or not set(kinds) <= {"full_attention", "sliding_attention"}:
         raise ConfigError(
             f"config.json: layer_types must name full_attention or sliding_attention for each of "

@@ -11,12 +11,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class PlainSwiGLU:
-    """silu(gate) * up (arXiv:2002.05202)."""
+    """The activation silu(gate) * up (arXiv:2002.05202)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClampedSwiGLU:
-    """(up + 1) * gate * sigmoid(alpha * gate), of clamped values (gpt-oss, arXiv:2508.10925).
+    """The clamped activation (up + 1) * gate * sigmoid(alpha * gate) (gpt-oss, arXiv:2508.10925).
 
     limit  gate is at most this, up lies between plus and minus this.
     """

@@ -157,7 +157,7 @@ class Memory(Protocol):
 
 
 class Backend(ForwardOps, TokenOps, Memory, Protocol):
-    """All that one kind of device offers."""
+    """The interface of a backend: all that one kind of device offers."""
 
     __name__: str
 

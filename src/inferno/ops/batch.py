@@ -82,5 +82,5 @@ class LayerKV:
 
 
 def first_visible(position: int, window: int | None) -> int:
-    """The first position that the token at `position` sees."""
+    """Return the first position that the token at `position` sees."""
     return 0 if window is None else max(0, position - window + 1)

@@ -12,7 +12,7 @@ SWITCH = "INFERNO_KERNELS"  # "reference" leaves them out; read once, when `ops`
 
 
 def why_not() -> str | None:
-    """Why the kernels don't run here, or None if they do."""
+    """Return why the kernels don't run here, or None if they do."""
     if os.environ.get(SWITCH) == "reference":
         return f"{SWITCH}=reference is set"
     if find_spec("inferno._native") is None:

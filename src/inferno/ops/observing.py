@@ -16,7 +16,7 @@ from inferno.ops.dispatch import BACKENDS
 
 
 class Observer(Protocol):
-    """Somebody who is told of the calls of forward ops."""
+    """An object that is told of the calls of forward ops."""
 
     def wants(self, op: str) -> bool:
         """Say whether to be told of a call of this op; asked before each."""

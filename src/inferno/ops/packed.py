@@ -40,7 +40,7 @@ class MXFP4Weight:
 
     @property
     def shape(self) -> torch.Size:
-        """The shape that it would have unpacked."""
+        """Return the shape that it would have unpacked."""
         *leading, num_blocks = self.scales.shape
         return torch.Size((*leading, num_blocks * MX_BLOCK))
 
@@ -58,11 +58,11 @@ class Prepared(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of activations that meet it."""
+        """Return the dtype of activations that meet it."""
 
     @property
     def num_bytes(self) -> int:
-        """The bytes that it takes."""
+        """Return the number of bytes that it takes."""
 
     def unpack(self, dtype: torch.dtype) -> Tensor:
         """Return the values [O, I]."""
@@ -94,14 +94,14 @@ class Fillable(Prepared, Protocol):
 
 
 class PreparedExperts(Protocol):
-    """Weights [X, O, I] of a mixture's experts, likewise."""
+    """The weights [X, O, I] of a mixture's experts, as a backend laid them out."""
 
     @property
     def shape(self) -> torch.Size: ...
 
     @property
     def num_bytes(self) -> int:
-        """The bytes that they take."""
+        """Return the number of bytes that they take."""
 
     def __getitem__(self, index: int) -> Prepared: ...
 

@@ -28,7 +28,7 @@ class KernelContext(Protocol):
 
 
 class NotRecordable(Exception):
-    """A function that was to be recorded computes something by other means than kernels."""
+    """Raised when a function to be recorded computes something by other means than kernels."""
 
 
 class Program(Protocol):

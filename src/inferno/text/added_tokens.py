@@ -30,7 +30,7 @@ def add_named(backend: Tokenizer, tokens: NamedTokens) -> None:
 
 
 def _with_ids(backend: Tokenizer, by_id: Mapping[int, AddedToken]) -> Iterator[AddedToken]:
-    """Tokens of the vocabulary, and those after its end that get the very id that they name."""
+    """Yield tokens of the vocabulary, and those after its end that get the id they name."""
     next_id = _next_id(backend)
     for token_id, token in sorted(by_id.items()):
         if backend.token_to_id(token.content) is not None:
@@ -41,6 +41,6 @@ def _with_ids(backend: Tokenizer, by_id: Mapping[int, AddedToken]) -> Iterator[A
 
 
 def _next_id(backend: Tokenizer) -> int:
-    """The id that the library gives to the next new token."""
+    """Return the id that the library gives to the next new token."""
     num_in_model = backend.get_vocab_size(with_added_tokens=False)
     return max(num_in_model, 1 + max(backend.get_added_tokens_decoder(), default=-1))

@@ -15,7 +15,7 @@ _IS_FAR = 1 << 9
 
 
 def longest_replacement(charsmap: str) -> int:
-    """Characters of the longest text that the table puts in place of another.
+    """Return the length of the longest text that the table puts in place of another.
 
     charsmap    base64 of the trie's length in bytes, the trie, and texts, each with a NUL after it.
 

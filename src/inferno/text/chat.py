@@ -21,7 +21,7 @@ _END = END_MARK + " "
 
 
 def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """The template of a model's folder, or None where it has none; TemplateError if it's damaged.
+    """Return the template of a model's folder, or None; TemplateError if it's damaged.
 
     chat_template.jinja comes before tokenizer_config.json's `chat_template`, as in transformers.
     """
@@ -35,7 +35,7 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A conversation on its way through a template: what `start` comes to is given to `finish`."""
+    """A conversation on its way through a template: `finish` gets what `start` comes to."""
 
     _renderer: TemplateRenderer
     _job: Job
@@ -43,14 +43,14 @@ class Rendering:
     _is_cut: bool
 
     def start(self) -> Future[str]:
-        """What the template writes, once it is there.
+        """Start the rendering, and return a future of the text that the template writes.
 
         Raises Overloaded at once; what the template says against the messages comes of the future.
         """
         return self._renderer.start(self._job)
 
     def finish(self, written: str) -> RenderedChat:
-        """The prompt."""
+        """Return the prompt that the written text makes, its special tokens found."""
         return self._marks.unmark(_up_to_end(written) if self._is_cut else written)
 
 
@@ -85,7 +85,7 @@ class ChatTemplate:
         kwargs: Mapping[str, object] | None = None,
         template: str | None = None,
     ) -> Rendering:
-        """The prompt that these messages make, to be started and finished.
+        """Begin the prompt that these messages make, to be started and finished.
 
         add_generation_prompt   end where the assistant's answer begins.
         continue_final_message  end in the middle of the last message, for the model to go on.
@@ -119,12 +119,12 @@ class ChatTemplate:
         return Rendering(self._renderer, job, marks, continue_final_message)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> RenderedChat:
-        """The prompt that these messages make; options and errors are those of `begin`."""
+        """Return the prompt that these messages make; options and errors are those of `begin`."""
         rendering = self.begin(messages, **options)
         return rendering.finish(rendering.start().result())
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """The token ids of the prompt that these messages make; options are those of `begin`."""
+        """Return the token ids of the prompt of these messages; options are those of `begin`."""
         return self._tokenizer.encode_rendered(self.render(messages, **options))
 
     def close(self) -> None:

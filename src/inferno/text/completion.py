@@ -1,4 +1,4 @@
-"""What a caller of the library gets: completed texts, or a stream of their pieces."""
+"""The results that a caller of the library gets: completed texts, or a stream of pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 200  # characters of a text that a Completion's repr shows
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, those of them that the prefix cache spared, and new ones.
+    """The tokens of the prompt, those of them that the prefix cache spared, and new ones.
 
     reasoning_tokens    those of the new ones that are reasoning, its marks not counted.
     """
@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds from the call to the first token and to the end, and new tokens per second.
+    """The seconds from the call to the first token and to the end, and new tokens per second.
 
     The rate is a TokenRate's.
     """
@@ -42,7 +42,7 @@ _MANY_ARRIVALS = 4
 
 
 class TokenRate:
-    """How fast tokens come: those after the first that came, over the time until the last did.
+    """The rate of tokens: those after the first that came, over the time until the last did.
 
     Tokens that come together with the first were made before it was seen, so that nothing is known
     of their time. The rate is None where no others came, or so few times within 10 ms that they may
@@ -58,7 +58,7 @@ class TokenRate:
         self._num_later = 0
 
     def note(self, num_tokens: int, now: float) -> None:
-        """So many tokens have come together."""
+        """Note that so many tokens have come together."""
         if self._first_at is None:
             self._first_at = now
         else:
@@ -68,7 +68,7 @@ class TokenRate:
 
     @property
     def per_second(self) -> float | None:
-        """So far."""
+        """Return the tokens per second so far, or None while they can't be told."""
         if self._first_at is None or self._last_at <= self._first_at:
             return None
         span = self._last_at - self._first_at
@@ -106,7 +106,7 @@ class Completion:
     error: str | None = None
 
     def __repr__(self) -> str:
-        """What a reader looks for first, however long the prompt was."""
+        """Return the fields that a reader looks for first, shortened, without the prompt."""
         parts = [f"prompt_index={self.prompt_index}", f"sample_index={self.sample_index}"]
         for name in ("reasoning", "text"):
             text = getattr(self, name)
@@ -125,7 +125,7 @@ class Completion:
 
 
 class Chunk(NamedTuple):
-    """New text of one sample, and the tokens since the last chunk; the last has it all.
+    """The new text of one sample, and the tokens since the last chunk; the last has it all.
 
     logprobs    of these tokens, where asked for.
 
@@ -141,12 +141,12 @@ class Chunk(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is new of the answer."""
+        """Return the new text of the answer."""
         return self._of(Part.CONTENT)
 
     @property
     def reasoning(self) -> str:
-        """What is new of the reasoning."""
+        """Return the new text of the reasoning."""
         return self._of(Part.REASONING)
 
     def _of(self, part: Part) -> str:
@@ -154,6 +154,6 @@ class Chunk(NamedTuple):
 
 
 def _shortened(text: str) -> str:
-    """A text in quotes, its middle left out where it is long."""
+    """Return a text in quotes, its middle left out where it is long."""
     half = _SHOWN // 2
     return repr(text if len(text) <= _SHOWN else f"{text[:half]} ... {text[-half:]}")

@@ -49,14 +49,14 @@ _RESERVED = {
 
 
 def checked_messages(messages: object, marks: SpecialTokenMarks) -> list[dict[str, Any]]:
-    """The messages as a template gets them: plain data of their own, special tokens marked."""
+    """Return a template's own copy of the messages: plain data, special tokens marked."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
         raise _refuse("messages", messages, "a list of at least one message")
     return [_message(message, f"messages[{i}]", marks) for i, message in enumerate(messages)]
 
 
 def checked_tools(tools: object, marks: SpecialTokenMarks) -> list[Any] | None:
-    """The tools as a template gets them, or None if there are none to be had."""
+    """Return the tools as a template gets them, or None if there are none to be had."""
     if tools is None:
         return None
     if isinstance(tools, str | bytes) or not isinstance(tools, Sequence):
@@ -68,7 +68,7 @@ def checked_tools(tools: object, marks: SpecialTokenMarks) -> list[Any] | None:
 
 
 def checked_kwargs(kwargs: object, marks: SpecialTokenMarks) -> dict[str, Any]:
-    """The template's own options; names that mean something else already are refused."""
+    """Return the template's own options; names that mean something else already are refused."""
     if not isinstance(kwargs, Mapping) or len(kwargs) > MAX_KWARGS:
         raise _refuse("kwargs", kwargs, f"a mapping of at most {MAX_KWARGS} template options")
     for name in kwargs:
@@ -99,7 +99,7 @@ def _message(message: object, where: str, marks: SpecialTokenMarks) -> dict[str,
 
 
 def flat_content(content: object, where: str) -> str:
-    """A content as one text: its parts, of which only text is taken, on a line each.
+    """Return a content as one text: its parts, of which only text is taken, on a line each.
 
     Not every template knows of parts; all know texts. InvalidRequest for what is neither.
     """
@@ -111,7 +111,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _texts_of(message: Mapping[Any, Any], role: str, where: str) -> list[str]:
-    """The parts of the message's text; none for what an assistant may say without one."""
+    """Return the parts of the message's text; none for what an assistant may say without one."""
     content = message.get("content")
     if content is not None:
         return _parts(content, where)
@@ -177,7 +177,7 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: object, param: str, depth: int = 0) -> object:
-    """The value as JSON would carry it, checked."""
+    """Return the value as JSON would carry it, checked."""
     if depth > MAX_DEPTH:
         raise InvalidRequest(f"{param} is nested deeper than {MAX_DEPTH} levels", param=param)
     if value is None or isinstance(value, str | bool | float):

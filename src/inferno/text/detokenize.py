@@ -21,7 +21,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class IncrementalDecoder:
-    """Text of token ids as they come: feed() what is certain so far, finish() the rest.
+    """A decoder of ids as they come: feed() returns what is certain so far, finish() the rest.
 
     prompt_token_ids    what the ids continue. The text then begins in mid-sentence, and keeps the
                         leading space that SentencePiece drops at a beginning.
@@ -41,7 +41,7 @@ class IncrementalDecoder:
         self._pieces.finish()
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """The text that these ids complete."""
+        """Return the text that these ids complete."""
         text = ""
         for token_id in token_ids:
             token = self._tokenizer.id_to_token(token_id)
@@ -50,12 +50,12 @@ class IncrementalDecoder:
         return text
 
     def finish(self) -> str:
-        """What was held back: U+FFFD for bytes that no character came of."""
+        """Return the text held back, with U+FFFD for bytes that made no character."""
         return self._pieces.finish()
 
 
 class _Pieces(Protocol):
-    """Tokens in the vocabulary's spelling become text."""
+    """The interface of decoders: tokens in the vocabulary's spelling become text."""
 
     def feed(self, token: str) -> str: ...
 
@@ -72,7 +72,7 @@ def _pieces(tokenizer: Tokenizer) -> _Pieces:
 
 
 class _ByteLevel:
-    """Each character of a token stands for a byte: GPT-2, Llama 3, Qwen, gpt-oss."""
+    """A decoder where each character of a token is a byte: GPT-2, Llama 3, Qwen, gpt-oss."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,7 +87,7 @@ class _ByteLevel:
 
 
 class _SentencePiece:
-    """Whole characters and, for those that the vocabulary lacks, bytes: Llama 2, Mistral, Gemma.
+    """A decoder of characters, and of bytes for those it lacks: Llama 2, Mistral, Gemma.
 
     space       what stands for a space, and num_stripped how many spaces the beginning loses.
     """
@@ -159,7 +159,7 @@ class _WholeText:
 
 
 def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
-    """What a token adds to a text in mid-sentence; a character may take several tokens' bytes."""
+    """Return the bytes that a token adds in mid-sentence; a character may take several tokens'."""
     token = tokenizer.id_to_token(token_id)
     if token is None or token_id in tokenizer.special_tokens:
         return (token or "").encode()
@@ -175,7 +175,7 @@ def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
 
 
 def is_byte_token(tokenizer: Tokenizer, token_id: int) -> bool:
-    """Whether the token is one of SentencePiece's bytes, runs of which are decoded as a whole."""
+    """Return whether the token is one of SentencePiece's bytes, whose runs are decoded whole."""
     match tokenizer.decoder:
         case {"type": "Sequence", "decoders": [*stages]} if _sentence_piece(stages) is not None:
             return _BYTE_TOKEN.fullmatch(tokenizer.id_to_token(token_id) or "") is not None

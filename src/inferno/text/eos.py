@@ -11,7 +11,7 @@ from inferno.text.tokenizer import Tokenizer
 
 
 def eos_token_ids(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
-    """All end-of-sequence ids of config.json, generation_config.json and the tokenizer's files.
+    """Return the end-of-sequence ids of config.json, generation_config.json and the tokenizer.
 
     Chat models end a turn with one token and a document with another, and often no single file
     names both. ConfigError where an id is no id, or none of this vocabulary.

@@ -19,7 +19,7 @@ _PARAM_OF_KEY = {
 
 
 def default_params(folder: Path) -> dict[str, float | int]:
-    """Values for SamplingParams where the caller gives none; empty where the file is absent.
+    """Return values for SamplingParams where the caller gives none; empty without the file.
 
     `do_sample` is not read: temperature alone says whether to sample. ConfigError where a value is
     one that SamplingParams refuses.

@@ -32,7 +32,7 @@ class RenderedChat:
 
 
 class SpecialTokenMarks:
-    """Marks for one tokenizer's special tokens."""
+    """The marks for one tokenizer's special tokens."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         tokens = {token for token in special_tokens if token}
@@ -42,7 +42,7 @@ class SpecialTokenMarks:
         self._longest_beginning = max(map(len, self._beginnings), default=0)
 
     def mark(self, value: object) -> object:
-        """The same value with every text in it marked, keys of mappings included."""
+        """Return the same value with every text in it marked, keys of mappings included."""
         if isinstance(value, str):
             return self._mark_text(value)
         if isinstance(value, dict):
@@ -52,7 +52,7 @@ class SpecialTokenMarks:
         return value
 
     def unmark(self, marked: str) -> RenderedChat:
-        """The rendered text without marks, and where the template's special tokens are."""
+        """Return the rendered text without marks, and where the template's special tokens are."""
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
         length = 0
@@ -80,7 +80,7 @@ class SpecialTokenMarks:
 
 
 def replace_nontext(text: str) -> str:
-    """The text with U+FFFD for surrogates, which are no characters, and for our own marks."""
+    """Return the text with U+FFFD for surrogates, which are no characters, and our own marks."""
     return _NO_TEXT.sub("\ufffd", text)
 
 

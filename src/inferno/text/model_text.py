@@ -41,28 +41,28 @@ class ModelText:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether `encode_chat` works with this model."""
+        """Return whether `encode_chat` works with this model."""
         return self._chat_template is not None
 
     def takes_template_arg(self, name: str, template: str | None = None) -> bool:
-        """Whether the chat template, or another in its place, looks at a value of that name."""
+        """Return whether the chat template, or another in its place, reads a value of that name."""
         return name in self._names(template).variables
 
     def reads_message_key(self, key: str, template: str | None = None) -> bool:
-        """Whether the chat template, or another in its place, looks at such a key of a message."""
+        """Return whether the chat template, or another in its place, reads such a message key."""
         return key in self._names(template).keys
 
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
-        """What ends an output, of the ids that the model has logits for.
+        """Return the ids of the tokens that end an output, those below `vocab_size`.
 
-        A config may declare tokens of its kin.
+        A config may declare tokens of related models, for which this one has no logits.
         """
         return frozenset(i for i in self._eos_token_ids if i < vocab_size)
 
     def encode(
         self, prompt: str, *, max_model_len: int, add_special_tokens: bool = True
     ) -> list[int]:
-        """Token ids of a raw prompt; one that is far too long is refused before the work."""
+        """Return the token ids of a raw prompt; one that is far too long is refused at once."""
         if not self.tokenizer.vocab_size:
             raise TokenizerError(
                 "the model's folder has no tokenizer.json: give prompts as lists of token ids"
@@ -73,12 +73,12 @@ class ModelText:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
     ) -> list[int]:
-        """Token ids of a conversation; options are those of ChatTemplate.begin."""
+        """Return the token ids of a conversation; options are those of ChatTemplate.begin."""
         rendering = self.begin_chat(messages, **options)
         return self.finish_chat(rendering, rendering.start().result(), max_model_len=max_model_len)
 
     def begin_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendering:
-        """The first half of `encode_chat`: who goes on with `finish_chat` may wait in between."""
+        """Begin `encode_chat`, to be ended by `finish_chat`; a caller may wait in between."""
         if self._chat_template is None:
             raise TemplateError(
                 "this model has no chat template; give a plain prompt, or add a "
@@ -87,7 +87,7 @@ class ModelText:
         return self._chat_template.begin(messages, **options)
 
     def finish_chat(self, rendering: Rendering, written: str, *, max_model_len: int) -> list[int]:
-        """Token ids of what a template has written."""
+        """Return the token ids of what a template has written."""
         rendered = rendering.finish(written)
         _check_length(rendered.text, max_model_len, param="messages")
         return self.tokenizer.encode_rendered(rendered)
@@ -101,7 +101,7 @@ class ModelText:
         priority: int = 0,
         cache_salt: str = "",
     ) -> Request:
-        """What the engine is asked for these texts."""
+        """Return the engine's request for these texts; InvalidRequest for a bad priority."""
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
             raise InvalidRequest(
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
@@ -126,7 +126,7 @@ class ModelText:
         return template_names(self._template_source if template is None else template)
 
     def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Each word as it is tokenized at the start of a text and after a space."""
+        """Tokenize each word as it is at the start of a text and after a space."""
         found = {
             tuple(self.tokenizer.encode(prefix + word, add_special_tokens=False)): None
             for word in words
@@ -140,7 +140,7 @@ async def chunks_of(
     events: AsyncGenerator[TokenEvent, None],
     abort: Callable[[str, int], None],
 ) -> AsyncGenerator[Chunk, None]:
-    """A request's events as text, the rest of a sample aborted where a stop string ended it.
+    """Yield a request's events as text, and abort the rest of a sample that a stop string ended.
 
     Leaving it closes the events' generator, which aborts the request.
     """

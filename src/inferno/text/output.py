@@ -14,19 +14,19 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Delta(NamedTuple):
-    """New text, and the stop string that ends it, if one does: the request should be aborted."""
+    """The new text, and the stop string that ends it, if one does: abort the request then."""
 
     pieces: tuple[Piece, ...]
     stop: str | None = None
 
     @property
     def text(self) -> str:
-        """The new content."""
+        """Return the new content."""
         return "".join(piece.text for piece in self.pieces if piece.part is Part.CONTENT)
 
 
 class OutputText:
-    """Feed it a sample's events in order; the deltas put together are the sample's text.
+    """The text of a sample: feed it the events in order; the deltas put together are the text.
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.
@@ -59,11 +59,11 @@ class OutputText:
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """How many of the tokens so far were reasoning."""
+        """Return how many of the tokens so far were reasoning."""
         return self._parser.num_reasoning_tokens
 
     def feed(self, event: TokenEvent) -> Delta:
-        """The text that this event makes certain; with the last event, all that is left.
+        """Return the text that this event makes certain; with the last event, all that is left.
 
         A stop token contributes text only if `include_stop_in_output` is set, and special tokens
         only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped.

@@ -36,7 +36,7 @@ class PrivateSpelling:
         self._real_id = {self._backend.token_to_id(spellings[i]): i for i in special}
 
     def encode(self, chat: RenderedChat) -> list[int]:
-        """The ids of a rendered conversation, with nothing put before or after."""
+        """Return the ids of a rendered conversation, with nothing put before or after."""
         ids = ids_of(self._backend, self._respell(chat), add_special_tokens=False)
         return [self._real_id.get(token_id, token_id) for token_id in ids]
 
@@ -48,7 +48,7 @@ class PrivateSpelling:
 
 
 def ids_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
-    """The ids of a text; of a long one without keeping Python's other threads from running."""
+    """Return a text's ids; of a long one without keeping Python's other threads from running."""
     if len(text) > LONG:
         with no_threads_needed():
             return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
@@ -70,7 +70,7 @@ def no_threads_needed() -> Iterator[None]:
 
 
 def is_panic(problem: BaseException) -> bool:
-    """Whether the library gave up in the midst of something. That is no Exception, but no order."""
+    """Return whether the library panicked: such an error is no Exception, and no order to stop."""
     return type(problem).__name__ == "PanicException"
 
 

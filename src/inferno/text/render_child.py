@@ -80,7 +80,7 @@ _SYSTEM_CALLS = {
 
 
 class Refused(jinja2.TemplateError):
-    """The template called raise_exception: it does not take these messages."""
+    """Raised when the template called raise_exception: it does not take these messages."""
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _run_worker(prctl: Callable[..., int] | None) -> int:
-    """How a worker ended: 0 where nothing more came in, a signal's number below 0."""
+    """Return how a worker ended: 0 where nothing more came in, a signal's number below 0."""
     mother = os.getpid()
     if worker := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
@@ -139,7 +139,7 @@ def _limit(*limits: tuple[int, int]) -> None:
 
 
 def _load_prctl() -> Callable[..., int] | None:
-    """Linux's prctl, where there is one."""
+    """Return Linux's prctl, or None where there is none."""
     if sys.platform != "linux":
         return None
     try:
@@ -180,7 +180,7 @@ def _filter_system_calls(prctl: Callable[..., int] | None) -> None:
 
 
 def _compile_all(templates: list[str], seconds: float) -> None:
-    """Compile them for all workers to come; what is wrong with one is told to who renders it."""
+    """Compile templates for all workers to come; errors are told to those who render them."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     for template in templates:
         with suppress(Exception):
@@ -233,7 +233,7 @@ def _environment() -> _Sandbox:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, but an attempt to leave it is an error even where the result isn't used."""
+    """Jinja's sandbox, where an attempt to leave is an error even if its result isn't used."""
 
     def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         raise jinja2.exceptions.SecurityError(
@@ -242,7 +242,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """{% generation %} marks, for training, what the assistant says; it renders as its content."""
+    """The tag {% generation %}, which marks text for training; it renders as its content."""
 
     tags = {"generation"}  # noqa: RUF012
 

@@ -25,15 +25,15 @@ _LIMIT_STATUSES = (-signal.SIGPROF, 1)
 
 
 class TookTooMuch(Exception):
-    """A rendering was ended at its limit of time or memory."""
+    """Raised when a rendering was ended at its limit of time or memory."""
 
 
 class Vanished(Exception):
-    """The child ended, and not because of what it rendered, or it was ended by `kill`."""
+    """Raised when the child ended, not because of what it rendered, or was ended by `kill`."""
 
 
 class RenderProcess:
-    """Started when it is first asked, and again after it has ended; asked by one thread.
+    """A child process, started when first asked and again once it has ended; for one thread.
 
     niceness        how much the child leaves the processor to others.
     templates       what it compiles when it starts, for which it has compile_seconds.
@@ -49,12 +49,12 @@ class RenderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's, while it runs."""
+        """Return the process id of the child, while it runs."""
         process = self._process
         return None if process is None else process.pid
 
     def ask(self, request: bytes, *, seconds: float, max_bytes: int) -> dict[str, Any]:
-        """The answer to a line; TookTooMuch, also after these seconds, or Vanished.
+        """Return the answer to a line; TookTooMuch, also after these seconds, or Vanished.
 
         TemplateError where no child can be started, Overloaded where the system has no room.
         """
@@ -157,7 +157,7 @@ class RenderProcess:
 def _exchange(
     process: subprocess.Popen[bytes], request: bytes, seconds: float, max_bytes: int
 ) -> bytes:
-    """The line that the child says to this line."""
+    """Send a line to the child, and return the line that it answers."""
     assert process.stdin is not None
     assert process.stdout is not None
     to_child, from_child = process.stdin.fileno(), process.stdout.fileno()
@@ -210,6 +210,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _module_folders() -> list[str]:
-    """Where Jinja is, for the child to look when it finds none by itself."""
+    """Return where Jinja is, for the child to look when it finds none by itself."""
     specs = [find_spec(name) for name in ("jinja2", "markupsafe")]
     return [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]

@@ -40,7 +40,7 @@ _FRAME_BYTES = 8192
 
 
 class TemplateRenderer:
-    """Children that render templates, started when first needed and again when one ends.
+    """The children that render templates, started when first needed and again when one ends.
 
     known           the model's own templates: children have them compiled before they are asked.
     cpu_seconds     what one rendering may take; it may make max_chars characters.
@@ -65,16 +65,16 @@ class TemplateRenderer:
 
     @property
     def pids(self) -> list[int]:
-        """The children's, for who watches them."""
+        """Return the process ids of the children that render."""
         return [] if self._pool is None else self._pool.pids
 
     @property
     def num_waiting(self) -> int:
-        """Renderings that no child has begun."""
+        """Return how many renderings no child has begun."""
         return 0 if self._pool is None else self._pool.num_waiting
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
-        """The template's text; TemplateError if it fails or takes too much.
+        """Return the template's text; TemplateError if it fails or takes too much.
 
         InvalidRequest if the template itself refuses the messages, by raise_exception. Overloaded
         where too many wait already.
@@ -82,11 +82,11 @@ class TemplateRenderer:
         return self.submit(template, variables).result()
 
     def submit(self, template: str, variables: Mapping[str, Any]) -> Future[str]:
-        """As `render`, for callers that wait in another way; raises Overloaded at once."""
+        """Begin a rendering as `render` does, and return its future; raises Overloaded at once."""
         return self.start(self.prepare(template, variables))
 
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
-        """A rendering to be started: this half takes as long as the variables are large."""
+        """Prepare a rendering to be started, which takes as long as the variables are large."""
         is_known = template in self._known
         body = {
             "template": template,
@@ -102,7 +102,7 @@ class TemplateRenderer:
         )
 
     def start(self, job: Job) -> Future[str]:
-        """Have it rendered; raises Overloaded at once.
+        """Have a job rendered, and return its future; raises Overloaded at once.
 
         Cancelling it takes it off the queue; one that is under way goes on to its end.
         """
@@ -137,7 +137,7 @@ class Job:
 
     @property
     def line(self) -> bytes:
-        """The request, as a child reads it."""
+        """Return the request, as a child reads it."""
         return b'{"cpu_seconds": %a, ' % self.cpu_seconds + self.body[1:] + b"\n"
 
     def settle(self, outcome: str | InfernoError) -> None:
@@ -169,17 +169,17 @@ class _Pool:
 
     @property
     def is_of_another_process(self) -> bool:
-        """Whether this is a copy that a fork has made: the children are its parent's."""
+        """Return whether this is a copy that a fork has made: the children are its parent's."""
         return self._process != os.getpid()
 
     @property
     def pids(self) -> list[int]:
-        """Of all children."""
+        """Return the process ids of all children."""
         return self._short.pids + self._long.pids
 
     @property
     def num_waiting(self) -> int:
-        """Of all jobs, those that no child has begun and somebody wants."""
+        """Return how many jobs no child has begun and somebody still wants."""
         return self._short.num_waiting + self._long.num_waiting
 
     def submit(self, job: Job) -> None:
@@ -242,12 +242,12 @@ class _Children:
 
     @property
     def pids(self) -> list[int]:
-        """Of the children that run."""
+        """Return the process ids of the children that run."""
         return [child.pid for child in self._children if child.pid is not None]
 
     @property
     def num_waiting(self) -> int:
-        """Jobs in the queue that somebody wants."""
+        """Return how many jobs in the queue somebody wants."""
         with self._changed:
             return sum(not job.future.cancelled() for job in self._jobs)
 
@@ -297,7 +297,7 @@ class _Children:
         child.close()
 
     def _take(self) -> Job | None:
-        """The next job, once there is one; None at the end."""
+        """Return the next job, once there is one; None at the end."""
         with self._changed:
             self._num_idle += 1
             self._changed.wait_for(lambda: self._is_closed or self._has_next())
@@ -327,7 +327,7 @@ class _Children:
             job.settle(TemplateError(f"the chat template's process could not be asked: {problem}"))
 
     def _ask(self, job: Job, child: RenderProcess) -> str:
-        """The text; a second time where the child ended for no fault of the job's."""
+        """Return the text; a second time where the child ended for no fault of the job's."""
         try:
             answer = self._ask_once(job, child)
         except Vanished:

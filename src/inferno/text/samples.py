@@ -55,7 +55,7 @@ class SampleTexts:
         ]
 
     def feed(self, event: TokenEvent) -> Iterator[Chunk]:
-        """The text that the event adds, if any; the sample's last chunk carries its completion."""
+        """Yield the text that an event adds, if any; a sample's last chunk has its completion."""
         if event.token_ids:
             self._samples[event.sample_index].rate.note(len(event.token_ids), time.perf_counter())
         if self._is_by_token and len(event.token_ids) > 1:
@@ -87,7 +87,7 @@ class SampleTexts:
             )
 
     def _add(self, event: TokenEvent, sample: _Sample) -> Delta:
-        """What the event's tokens add; those after a stop string are dropped, wherever they came.
+        """Return the text that the event's tokens add; tokens after a stop string are dropped.
 
         How many tokens an event holds depends on timing, and nothing that is told may.
         """
@@ -140,7 +140,7 @@ class SampleTexts:
 
 
 def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
-    """The same news, token by token."""
+    """Yield an event's news token by token."""
     last = len(event.token_ids) - 1
     for i in range(last):
         yield event._replace(
@@ -153,7 +153,7 @@ def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
 
 
 class _Sample:
-    """What has come of one sample so far."""
+    """The state of one sample: its pieces, tokens, log-probabilities and timing so far."""
 
     def __init__(self, output: OutputText) -> None:
         self.output = output
@@ -168,7 +168,7 @@ class _Sample:
         self.is_done = False
 
     def feed(self, event: TokenEvent, now: float) -> Delta:
-        """New text, and the stop string that it ran into."""
+        """Take an event, and return the new text, and the stop string that it ran into."""
         if event.token_ids and self.first_token_at is None:
             self.first_token_at = now
         self.token_ids += event.token_ids
@@ -182,7 +182,7 @@ class _Sample:
         return delta
 
     def take_untold(self) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
-        """The tokens since the last chunk: those whose text was held back come with later ones."""
+        """Return the tokens since the last chunk, those of text held back then among them."""
         first = len(self.token_ids) - self.num_untold
         self.num_untold = 0
         return tuple(self.token_ids[first:]), tuple(self.logprobs[first:])

@@ -30,7 +30,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, slots=True)
 class NamedTokens:
-    """Tokens that tokenizer_config.json, or an older special_tokens_map.json, names.
+    """The tokens that tokenizer_config.json, or an older special_tokens_map.json, names.
 
     named   name -> token: bos_token and the like, and a model's own, such as image_token.
     extra   more special tokens, which have no name.
@@ -42,13 +42,13 @@ class NamedTokens:
     by_id: dict[int, AddedToken]
 
     def text(self, name: str) -> str | None:
-        """The text of the token of that name; None where there is none."""
+        """Return the text of the token of that name; None where there is none."""
         token = self.named.get(name)
         return None if token is None else str(token.content)
 
 
 def read_named_tokens(folder: Path) -> NamedTokens:
-    """What the files of a model's folder name, as transformers reads them.
+    """Return the tokens that the files of a model's folder name, as transformers reads them.
 
     Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
     special_tokens_map.json has the last word. TokenizerError where a token is no token.
@@ -70,7 +70,7 @@ def read_named_tokens(folder: Path) -> NamedTokens:
 
 
 def read_tokenizer_config(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, or nothing where the folder has none."""
+    """Read tokenizer_config.json; empty where the folder has none."""
     path = folder / "tokenizer_config.json"
     return read_json(path, error=TokenizerError) if path.exists() else {}
 
@@ -86,7 +86,7 @@ def _named(config: dict[str, Any], path: Path) -> Iterator[tuple[str, AddedToken
 
 
 def _is_own(name: str, value: object) -> bool:
-    """Whether it is one of a model's own special tokens, and no switch such as add_bos_token."""
+    """Return whether it is a special token of the model's, and no switch such as add_bos_token."""
     is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value)
     return name.endswith("_token") and is_token
 
@@ -118,7 +118,7 @@ def _id(text: str, where: str) -> int:
 
 
 def _token(value: object, where: str, *, special: bool = True) -> AddedToken:
-    """The token that a text or an object is; `special` is what an object means that doesn't say."""
+    """Return a text or an object as a token; `special` is the default for an object."""
     entry = value if isinstance(value, dict) else {"content": value, "special": True}
     text: Any = entry.get("content")
     flags = {"special": special} | {flag: entry[flag] for flag in _FLAGS if flag in entry}

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 
 class StopStrings:
-    """Text passes until a stop string is complete: the first one to be, of several the longest.
+    """A filter of text up to a stop string: the first to be complete, of several the longest.
 
     Which one that is depends on the text alone, not on how it is cut. The strings are sought
     together (Aho & Corasick, 1975), so the cost per character does not grow with their number or
@@ -27,11 +27,11 @@ class StopStrings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to stop at, so that all text passes at once."""
+        """Return whether there is nothing to stop at, so that all text passes at once."""
         return not self._root.children
 
     def feed(self, text: str) -> tuple[str, str | None]:
-        """The text that is safe to show, and the stop string that has just been completed.
+        """Return the text that is safe to show, and the stop string that has just been completed.
 
         After a stop string nothing passes any more.
         """
@@ -49,7 +49,7 @@ class StopStrings:
         return seen[:num_safe], None
 
     def finish(self) -> str:
-        """What was held back, as no more text comes."""
+        """Return the text that was held back, as no more text comes."""
         held, self._held = self._held, ""
         self._state = self._root
         return held

@@ -22,7 +22,7 @@ class TemplateNames:
 
 @lru_cache(maxsize=8)  # of the model, and of requests that bring their own
 def template_names(source: str) -> TemplateNames:
-    """The names that a template reads."""
+    """Return the names that a template reads."""
     variables: set[str] = set()
     keys: set[str] = set()
     at = 0

@@ -32,7 +32,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load_tokenizer(folder: Path, *, is_optional: bool = False) -> Tokenizer:
-    """The tokenizer of a model's folder; TokenizerError where it is missing, damaged or hostile.
+    """Return the tokenizer of a model's folder; TokenizerError if missing, damaged or hostile.
 
     One that is missing and optional, as with random weights, knows no token: no id has a text.
     """
@@ -53,7 +53,7 @@ def load_tokenizer(folder: Path, *, is_optional: bool = False) -> Tokenizer:
 
 
 class Tokenizer:
-    """Text to token ids and back, for one model.
+    """A model's tokenizer: text to token ids and back.
 
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
@@ -75,7 +75,7 @@ class Tokenizer:
         self.decoder = spec_of(backend.decoder)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """The ids of a raw prompt: special tokens that it spells out count as such.
+        """Return the ids of a raw prompt: special tokens that it spells out count as such.
 
         add_special_tokens  begin (and end) as the model expects, with <s> for instance.
         Surrogates, which are no characters, become U+FFFD.
@@ -85,7 +85,7 @@ class Tokenizer:
             return ids_of(self._backend, text, add_special_tokens=add_special_tokens)
 
     def encode_rendered(self, chat: RenderedChat) -> list[int]:
-        """The ids of a rendered conversation, with nothing put before or after.
+        """Return the ids of a rendered conversation, with nothing put before or after.
 
         Only the special tokens that the template wrote count as such.
         """
@@ -98,7 +98,7 @@ class Tokenizer:
             return self._private_spelling.encode(chat)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """The text of token ids; ids that the tokenizer doesn't know have none."""
+        """Return the text of token ids; ids that the tokenizer doesn't know have none."""
         if not all(0 <= token_id <= MAX_TOKEN_ID for token_id in token_ids):
             raise InvalidRequest(f"token ids must be from 0 to {MAX_TOKEN_ID}", param="token_ids")
         with _refused_as("the tokenizer can't decode these ids"):
@@ -111,15 +111,15 @@ class Tokenizer:
             return self._backend.decode(ids, skip_special_tokens=skip_special_tokens)
 
     def id_to_token(self, token_id: int) -> str | None:
-        """The vocabulary's own spelling of a token, such as `▁the`; None where there is none."""
+        """Return the vocabulary's own spelling of a token, such as `▁the`, or None."""
         return self._backend.id_to_token(token_id)
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token in the vocabulary's own spelling; None where there is none."""
+        """Return the id of a token in the vocabulary's own spelling; None where there is none."""
         return self._backend.token_to_id(replace_surrogates(token))
 
     def join(self, tokens: list[str]) -> str:
-        """The text of tokens in the vocabulary's own spelling."""
+        """Return the text of tokens in the vocabulary's own spelling."""
         decoder = self._backend.decoder
         with _refused_as("the tokenizer can't decode these tokens"):
             return " ".join(tokens) if decoder is None else decoder.decode(tokens)
@@ -130,7 +130,7 @@ class Tokenizer:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with U+FFFD for each surrogate, which UTF-8 can't encode."""
+    """Return the text with U+FFFD for each surrogate, which UTF-8 can't encode."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -150,7 +150,7 @@ def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
 
 @contextmanager
 def _refused_as(error: str) -> Iterator[None]:
-    """What goes wrong in the library becomes a TokenizerError that begins with these words."""
+    """Turn the library's errors into a TokenizerError that begins with these words."""
     try:
         yield
     except BaseException as problem:  # its errors are plain Exceptions, its panics not even that

@@ -23,7 +23,7 @@ MAX_SEPARATORS = 10_000_000
 
 
 def check_file(content: bytes) -> None:
-    """ValueError where the file is no JSON, or nothing that the library reads safely."""
+    """Raise ValueError where the file is no JSON, or nothing that the library reads safely."""
     if sum(map(content.count, _SEPARATORS)) > MAX_SEPARATORS:
         raise ValueError("it has too many values")
     with _no_collection():
@@ -43,7 +43,7 @@ def check_file(content: bytes) -> None:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A third of the time would go to looking for garbage among a million new lists."""
+    """Stop garbage collection: among a million new lists it would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -61,7 +61,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _normalizers(part: object) -> Iterator[dict[str, Any]]:
-    """This part and those in it, as far as they are normalizers."""
+    """Yield this part and those in it, as far as they are normalizers."""
     match part:
         case dict():
             yield part
@@ -81,7 +81,7 @@ def _check_normalizer(normalizer: dict[str, Any]) -> None:
 
 
 def _patterns(part: object) -> Iterator[str]:
-    """All regular expressions in it."""
+    """Yield all regular expressions in a part."""
     match part:
         case {"Regex": str(pattern)}:
             yield pattern
@@ -93,7 +93,7 @@ def _patterns(part: object) -> Iterator[str]:
 
 
 def _check_added(tokens: object) -> None:
-    """A token is special or it isn't: of two that differ, the library would believe both."""
+    """Refuse a token that is both special and not: the library would believe both."""
     is_special: dict[str, bool] = {}
     for token in tokens if isinstance(tokens, list) else ():
         match token:
@@ -103,7 +103,7 @@ def _check_added(tokens: object) -> None:
 
 
 def _check_merges(vocab: dict[str, Any], merges: list[Any], prefix: str) -> None:
-    """Each merge makes a token: the library cuts and joins the halves before it looks."""
+    """Refuse merges that make no token: the library cuts and joins before it looks."""
     for merge in merges:
         first, second = merge.split(" ", 1) if isinstance(merge, str) else merge
         if not second.startswith(prefix) or first + second[len(prefix) :] not in vocab:

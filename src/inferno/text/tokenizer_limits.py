@@ -27,7 +27,7 @@ _ADD_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 def check_limits(
     backend: tokenizers.Tokenizer, vocab: Mapping[str, int], special_tokens: Mapping[int, str]
 ) -> None:
-    """ValueError where a text, or a token, could become too much of anything."""
+    """Raise ValueError where a text, or a token, could become too much of anything."""
     _check_vocabulary(vocab)
     for token_id, text in special_tokens.items():
         if len(text) > MAX_SPECIAL_LENGTH:
@@ -49,7 +49,7 @@ def check_limits(
 
 
 def spec_of(part: Any) -> dict[str, Any]:
-    """A part of a tokenizer in the words of tokenizer.json; empty where there is no such part."""
+    """Return a part of a tokenizer in the words of tokenizer.json; empty without such a part."""
     state = b"{}" if part is None else part.__getstate__()
     if len(state) > MAX_PART_BYTES:
         raise ValueError(f"a part of it, {state[:30]!r}..., is longer than {MAX_PART_BYTES} bytes")
@@ -72,7 +72,7 @@ def _check_words(model: Any) -> None:
 
 
 def _stages(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of nested sequences, in order."""
+    """Yield the parts of nested sequences, in order."""
     parts = [spec[key] for key in _STAGES if key in spec]
     if parts:
         for part in parts[0]:
@@ -82,7 +82,7 @@ def _stages(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _growth(stage: dict[str, Any]) -> int:
-    """How many characters may come of one, at most."""
+    """Return how many characters may come of one, at most."""
     match stage:
         case {"type": "Replace", "pattern": {"String": str(pattern)}, "content": str(content)}:
             return max(1, -(-len(content) // len(pattern))) if pattern else 1 + len(content)
@@ -100,7 +100,7 @@ def _growth(stage: dict[str, Any]) -> int:
 
 
 def _check_added(stages: list[dict[str, Any]]) -> None:
-    """Few tokens are added to a text, which stands there once; the library can do worse."""
+    """Refuse stages that may add many tokens, or have the text more than once."""
     adding = [stage for stage in stages if stage["type"] in _ADD_TOKENS]
     if len(adding) > 1:
         raise ValueError("its post_processor adds special tokens in more than one stage")

@@ -51,7 +51,7 @@ _PLACE, _CHARACTER, _SWITCH = Part(), Part(least=1), Part(may_fail=False)
 
 
 def read_pattern(pattern: str) -> Part:
-    """What the whole pattern is; ValueError where it could cost too much, or can't be read."""
+    """Parse a whole pattern; ValueError where it could cost too much, or can't be read."""
     whole = _Reader(pattern).whole()
     if whole.cost > MAX_WAYS:
         raise ValueError(f"its pattern {pattern!r:.80} could try a text in too many ways")
@@ -59,7 +59,7 @@ def read_pattern(pattern: str) -> Part:
 
 
 class _Reader:
-    """Reads a pattern from left to right."""
+    """A reader of a pattern, from left to right."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -84,7 +84,7 @@ class _Reader:
         return _in_turn(parts)
 
     def _single(self) -> Part:
-        """A group, a class, an escape, or a character."""
+        """Read a group, a class, an escape, or a character."""
         match self._pattern[self._at]:
             case "(":
                 return self._group()
@@ -118,7 +118,7 @@ class _Reader:
         return _PLACE if escaped in _PLACES else _CHARACTER
 
     def _end_of_class(self, start: int) -> int:
-        """Behind the bracket that closes a class; classes may lie in it."""
+        """Return the place behind the bracket that closes a class; classes may lie in it."""
         at = start + 1 + self._pattern.startswith("^", start + 1)
         at += self._pattern.startswith("]", at)  # as the first it is a character
         while at < len(self._pattern):
@@ -189,7 +189,7 @@ def _one_of(parts: Sequence[Part]) -> Part:
 
 
 def _in_turn(parts: Sequence[Part]) -> Part:
-    """Parts that follow each other: up to the last that may fail, all before it is tried anew."""
+    """Join parts in a row: up to the last that may fail, all before a part is tried anew."""
     last = max((i for i, part in enumerate(parts) if part.may_fail), default=-1)
     ways = tried = cost = 1
     for i, part in enumerate(parts):

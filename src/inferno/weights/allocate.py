@@ -17,7 +17,7 @@ def check_fits(needed: int, device: torch.device, dtype: torch.dtype) -> None:
 
 
 def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """The bytes that the parameters take, floats in `dtype`."""
+    """Return the number of bytes that the parameters take, floats in `dtype`."""
     return sum(
         parameter.numel() * kept_dtype(parameter, dtype).itemsize
         for parameter in model.parameters()
@@ -33,7 +33,7 @@ def replace(model: nn.Module, name: str, weight: object) -> None:
 
 
 def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
-    """Modules that have parameters of their own, in the model's order, with those's full names."""
+    """Return modules with parameters of their own, in order, with the parameters' full names."""
     return [
         (module, [f"{name}.{leaf}".lstrip(".") for leaf, _ in parameters])
         for name, module in model.named_modules()
@@ -42,7 +42,7 @@ def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
 
 
 def kept_dtype(parameter: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """What a parameter is kept in: floats in `dtype`, packed bits as they are."""
+    """Return the type that a parameter is kept in: `dtype` for floats, packed bits as they are."""
     return dtype if parameter.is_floating_point() else parameter.dtype
 
 

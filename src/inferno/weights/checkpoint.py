@@ -38,7 +38,7 @@ _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in `folder`: model.safetensors, else the shards that its index lists.
+    """Return the checkpoint in `folder`: model.safetensors, else the shards that its index lists.
 
     Raises ModelNotFound where there are no weights, CheckpointError where they are damaged.
     """
@@ -86,7 +86,7 @@ class Checkpoint:
         self._read(info, out)
 
     def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
-        """As `read_into`, but only the stored rows from `first` on, as many as `out` has."""
+        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on."""
         info = self.tensors[name]
         assert tuple(out.shape[1:]) == info.shape[1:]
         assert first + out.shape[0] <= info.shape[0]
@@ -112,26 +112,26 @@ class Checkpoint:
         file.check_unchanged()
 
     def signatures(self) -> dict[Path, tuple[int, int]]:
-        """Of each file its size, and when it was last changed, in nanoseconds."""
+        """Return each file's size, and when it was last changed, in nanoseconds."""
         return {path: (file.size, file.mtime_ns) for path, file in self._files.items()}
 
     def identities(self) -> dict[Path, FileIdentity]:
-        """Of each file what told it from all others when it was opened."""
+        """Return the identity that each file had when it was opened."""
         return {path: file.identity for path, file in self._files.items()}
 
     def is_as_opened(self) -> bool:
-        """Whether no file has changed since, not even behind its modification time."""
+        """Return whether no file has changed since, not even behind its modification time."""
         return all(file.is_as_opened() for file in self._files.values())
 
     def headers(self) -> dict[Path, bytes]:
-        """Of each file the bytes before its tensors."""
+        """Return the bytes of each file that stand before its tensors."""
         starts = {info.file: info.start for info in reversed(self._by_place())}
         return {
             path: file.read(0, starts.get(path, file.size)) for path, file in self._files.items()
         }
 
     def raw_pieces(self, name: str) -> Iterator[memoryview]:
-        """A tensor's bytes as they are stored, some at a time, each valid until the next."""
+        """Yield a tensor's bytes as they are stored, some at a time, each valid until the next."""
         info = self.tensors[name]
         for start in range(info.start, info.stop, CHUNK_BYTES):
             size = min(CHUNK_BYTES, info.stop - start)
@@ -140,7 +140,7 @@ class Checkpoint:
             yield piece
 
     def samples(self, count: int, size: int) -> Iterator[bytes]:
-        """A few evenly spread pieces of each file."""
+        """Yield a few evenly spread pieces of each file."""
         for file in self._files.values():
             for index in range(count):
                 start = index * file.size // count
@@ -150,7 +150,7 @@ class Checkpoint:
         return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))
 
     def holds_twice(self, name: str, other: str) -> bool:
-        """Whether two tensors are stored as the same bytes of the same type."""
+        """Return whether two tensors are stored as the same bytes of the same type."""
         first, second = self.tensors[name], self.tensors[other]
         if (first.dtype, first.shape) != (second.dtype, second.shape):
             return False
@@ -261,7 +261,7 @@ def _open_shards(
 def _read_listed(
     files: Iterable[_WeightsFile], weight_map: Mapping[str, str]
 ) -> dict[str, TensorInfo]:
-    """The tensors of all shards, where each holds only what the index places in it.
+    """Return the tensors of all shards, where each holds only what the index places in it.
 
     An unlisted tensor is refused too, although others load it: it could be another's double.
     """

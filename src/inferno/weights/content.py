@@ -1,4 +1,4 @@
-"""What names the content of weights: hashed while they are read, without slowing that down.
+"""The names of weights' content: hashes, made while they are read, without slowing that down.
 
 Whoever publishes a model must not be able to make it pass for another one, or its packed weights
 would be used for the other. A cryptographic hash would prevent that, and take half as long as
@@ -43,7 +43,7 @@ class HashKey:
 
     @classmethod
     def of_user(cls, path: Path) -> HashKey:
-        """The one in this file, which is made if it must be. Raises OSError where it can't be."""
+        """Return the key in this file, which is made if missing; OSError where it can't be."""
         with contextlib.suppress(FileNotFoundError):
             if len(secret := _read_small(path)) == _SECRET_BYTES:
                 return cls(secret)
@@ -63,7 +63,7 @@ class HashKey:
         return cls(secret)
 
     def digest(self) -> hashlib._Hash:
-        """SHA-256 that begins with the secret."""
+        """Return a SHA-256 that begins with the secret."""
         return hashlib.sha256(self._secret)
 
 
@@ -100,7 +100,7 @@ class BlockHash:
         self._rest += data[whole:]
 
     def hexdigest(self) -> str:
-        """The hash of all bytes so far; no more may come."""
+        """Return the hash of all bytes so far; no more may come."""
         if self._rest:
             self._add_block(self._rest + bytes(-len(self._rest) % _WORD))
         self._digest.update(self.num_bytes.to_bytes(8, "little"))
@@ -158,7 +158,7 @@ class ContentHash:
 
 
 def sketch(key: HashKey, checkpoint: Checkpoint) -> str:
-    """A name that other content seldom has, of a few pieces of each file: it costs next to nothing.
+    """Return a cheap name that other content seldom has, made of a few pieces of each file.
 
     Equal sketches are worth the time to compare contents.
     """

@@ -65,7 +65,7 @@ _IMPOSTORS = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where one tensor lies: bytes `start` to `stop` of `file`, row-major and little-endian.
+    """The place of one tensor: bytes `start` to `stop` of `file`, row-major, little-endian.
 
     `dtype` is the format's own name (such as "F8_E4M3") where inferno can't read the type.
     """
@@ -79,7 +79,7 @@ class TensorInfo:
 
 
 def parse_length(first_bytes: bytes, file_size: int) -> int:
-    """The header's length in bytes, from the file's first eight. Raises Malformed."""
+    """Return the header's length in bytes, from the file's first eight. Raises Malformed."""
     if len(first_bytes) < LENGTH_BYTES:
         raise Malformed(f"it has {file_size} bytes, too few for a safetensors header")
     length = int.from_bytes(first_bytes, "little")
@@ -91,7 +91,7 @@ def parse_length(first_bytes: bytes, file_size: int) -> int:
 
 
 def parse_header(header: bytes, file: Path, file_size: int) -> dict[str, TensorInfo]:
-    """The tensors that `header` declares, checked to tile the data section exactly.
+    """Return the tensors that `header` declares, checked to tile the data section exactly.
 
     Raises Malformed.
     """
@@ -188,7 +188,7 @@ def _num_elements(name: str, shape: tuple[int, ...]) -> int:
 
 
 def _check_tiling(tensors: Mapping[str, TensorInfo], data_start: int, file_size: int) -> None:
-    """Every byte of data belongs to exactly one tensor: no hole, no overlap, nothing after."""
+    """Check that each byte of data is in exactly one tensor: no hole, no overlap, nothing after."""
     position = data_start
     for info in sorted(tensors.values(), key=lambda info: (info.start, info.stop)):
         if info.start != position:

@@ -15,7 +15,7 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,239}\.safetensors")
 
 
 def parse_index(raw: bytes) -> dict[str, str]:
-    """The weight map: tensor name to shard name. Other keys (sizes, metadata) aren't read.
+    """Return the weight map: tensor name to shard name. Other keys (sizes, metadata) aren't read.
 
     Raises Malformed.
     """

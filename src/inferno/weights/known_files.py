@@ -27,7 +27,7 @@ _SETTLED = 2 * _SECOND
 
 
 class FileIdentity(NamedTuple):
-    """What tells a file from all others, and from itself after a change; times in nanoseconds."""
+    """The numbers that tell a file from all others and change with it; times in nanoseconds."""
 
     device: int
     inode: int
@@ -46,7 +46,7 @@ class FileIdentity(NamedTuple):
         )
 
     def is_settled(self, now: int) -> bool:
-        """Whether any change after `now` would show, as far as this file system tells.
+        """Return whether any change after `now` would show, as far as this file system tells.
 
         One that counts whole seconds may not keep the time of the change at all.
         """
@@ -55,7 +55,7 @@ class FileIdentity(NamedTuple):
 
 
 class KnownFiles:
-    """The table, in a file of our own; what is wrong with that file is as if it were not there.
+    """The table of known contents, in a file of our own, which counts as empty if damaged.
 
     key_name  under which the contents were hashed: those of another key are worth nothing.
     """
@@ -65,7 +65,7 @@ class KnownFiles:
         self._key_name = key_name
 
     def find(self, identity: FileIdentity) -> str | None:
-        """The content of a file, if it is known."""
+        """Return the content of a file, or None if it is not known."""
         content = self._read().get(_name(identity))
         return content if isinstance(content, str) else None
 

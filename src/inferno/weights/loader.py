@@ -89,7 +89,7 @@ class _Source:
 
 @dataclass(slots=True)
 class _Differences:
-    """What keeps the checkpoint from filling the model, one line each."""
+    """The reasons why the checkpoint can't fill the model, one line each."""
 
     missing: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ def _plan(
     fused: FusedSpec,
     tied: Mapping[str, str],
 ) -> dict[str, list[_Source]]:
-    """For each parameter the tensors that fill it, or WeightsMismatch."""
+    """Return for each parameter the tensors that fill it, or raise WeightsMismatch."""
     plan = {name: _sources(name, parameter, fused) for name, parameter in model.named_parameters()}
     _use_tied_names(plan, checkpoint, tied)
     expected = {source.name: source for sources in plan.values() for source in sources}
@@ -119,7 +119,7 @@ def _plan(
 
 
 def _check_ties(checkpoint: Checkpoint, tied: Mapping[str, str]) -> None:
-    """Tensors that the config says are one must be one: training may have moved them apart."""
+    """Refuse tensors that differ though the config says they are one: training may do that."""
     for name, target in tied.items():
         both = name in checkpoint.tensors and target in checkpoint.tensors
         if both and not checkpoint.holds_twice(name, target):
@@ -192,7 +192,7 @@ def _report(differences: _Differences) -> str:
 
 
 def _in_rows(parameter: Tensor, sources: Sequence[_Source]) -> bool:
-    """Whether each source is whole rows of the parameter that begin and end where it may be cut."""
+    """Return whether each source is whole rows of the parameter, cut where it may be."""
     for source in sources:
         part = source.part(parameter)
         first = _first_row(parameter, source)
@@ -208,7 +208,7 @@ def _first_row(parameter: Tensor, source: _Source) -> int:
 
 
 class _Count:
-    """How many bytes are filled; tells `progress`."""
+    """The count of bytes that are filled; tells `progress`."""
 
     def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
         self._progress = progress
@@ -223,14 +223,14 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Brings what a checkpoint holds to where it is computed with."""
+    """A reader that brings what a checkpoint holds to where it is computed with."""
 
     checkpoint: Checkpoint
     staging: Staging
     count: _Count
 
     def fill_rows(self, weight: Fillable, row: int, source: _Source, dtype: torch.dtype) -> None:
-        """The weight's rows from `row` on, some at a time."""
+        """Fill the weight's rows from `row` on, some at a time."""
         num_rows, width = source.shape
         step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
         for first in range(0, num_rows, step):
@@ -240,7 +240,7 @@ class _Reader:
             self.count.add(rows.nbytes)
 
     def fill(self, part: Tensor, source: _Source) -> None:
-        """Straight into place where the part lies there as it is stored; some rows at a time."""
+        """Fill the part, straight in place where it lies as it is stored; some rows at a time."""
         is_in_place = part.is_cpu and part.is_contiguous()
         stored = part.view(source.shape) if is_in_place else part
         if is_in_place and stored.nbytes <= CHUNK_BYTES:

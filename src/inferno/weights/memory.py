@@ -10,7 +10,7 @@ from inferno import machine
 
 
 def available_bytes(device: torch.device, root: Path = machine.ROOT) -> int | None:
-    """Bytes that can be allocated on `device` now, or None where it can't be known.
+    """Return the bytes that can be allocated on `device` now, or None if unknown.
 
     On the CPU the least of what the kernel and each enclosing control group leave; `root` is
     where proc/ and sys/ are.

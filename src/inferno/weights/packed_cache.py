@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]
 
 
 def folder() -> Path:
-    """Where the files are: INFERNO_HOME/packed, or the user's cache folder's inferno/packed.
+    """Return where the files are: INFERNO_HOME/packed, or inferno/packed in the user's cache.
 
     Raises RuntimeError where the user has no home.
     """
@@ -60,7 +60,7 @@ def folder() -> Path:
 
 
 class PackedCache:
-    """What was packed of a checkpoint before, found by its content and by how it is packed.
+    """The packed weights of a checkpoint, found by its content and by how it is packed.
 
     The content is known of files that have not changed since they were last read; of others it is
     hashed while they are read to be packed, or first, where packed weights may be those of a copy.
@@ -68,7 +68,7 @@ class PackedCache:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, model: nn.Module, **choices: str) -> PackedCache | None:
-        """That of an open checkpoint and a model on the meta device; None where nothing is kept."""
+        """Return the cache of a checkpoint and a model on the meta device; None if none is kept."""
         try:
             home = folder().parent / "known_weights"
             key = HashKey.of_user(home / "key")
@@ -141,7 +141,7 @@ class PackedCache:
         return digests if len(digests) == len(found) else None
 
     def _remember(self) -> None:
-        """For the next start, the content of files whose next change will show."""
+        """Note for the next start the content of files whose next change will show."""
         assert self._digests is not None
         settled = [
             (identity, self._digests[path])
@@ -155,7 +155,7 @@ class PackedCache:
                 _logger.info("the content of weights was not noted: %s", problem)
 
     def _name(self) -> str:
-        """The content, and all that shapes what is packed of it."""
+        """Return a name made of the content, and of all that shapes what is packed of it."""
         assert self._digests is not None
         shaping = [_VERSION, sorted(self._digests.values()), self._shapes, self._choices]
         return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()
@@ -228,7 +228,7 @@ def _restored(entry: _Entry) -> Tensor | Prepared:
 
 
 def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress) -> None:
-    """All or nothing: the file gets its name when it is whole."""
+    """Write the file, all or nothing: it gets its name when it is whole."""
     places, offset = [], 0
     for entry in entries:
         place = []
@@ -258,7 +258,7 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
 
 
 def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
-    """The file's weights, in memory of our own, each checked against its sum."""
+    """Yield the file's weights, in memory of our own, each checked against its sum."""
     with open(path, "rb", opener=_open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -288,7 +288,7 @@ def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
 
 
 def _nobody(done: int, total: int) -> None:
-    """Nobody asks how far it is."""
+    """Ignore how far it is, as nobody asks."""
 
 
 def _open_nonblocking(path: str, flags: int) -> int:

@@ -23,7 +23,7 @@ class Piece:
     joined: tuple[int, int] | None = None
 
     def stored_shape(self, parameter: Tensor) -> tuple[int, ...]:
-        """The tensor's shape in the checkpoint; the parameter is on the meta device."""
+        """Return the tensor's shape in the checkpoint; the parameter is on the meta device."""
         assert parameter.is_meta, "flatten would copy"
         view = self.part(parameter)
         return tuple(view.shape if self.joined is None else view.flatten(*self.joined).shape)
@@ -35,12 +35,12 @@ FusedSpec = Mapping[str, tuple[Piece, ...]]
 
 
 def whole(parameter: Tensor) -> Tensor:
-    """The part that is everything."""
+    """Return the whole parameter as its part."""
     return parameter
 
 
 def side_by_side(*names_and_rows: tuple[str, int]) -> tuple[Piece, ...]:
-    """Pieces of so many rows each, one below the other: ("q_proj", 2048), ("k_proj", 256), ..."""
+    """Return pieces of so many rows, one below the other: ("q_proj", 2048), ("k_proj", 256)."""
     pieces, first = [], 0
     for name, num_rows in names_and_rows:
         pieces.append(Piece(name, partial(_rows, first=first, num_rows=num_rows)))
@@ -49,7 +49,7 @@ def side_by_side(*names_and_rows: tuple[str, int]) -> tuple[Piece, ...]:
 
 
 def stacked(count: int, *names_and_rows: tuple[str, int]) -> tuple[Piece, ...]:
-    """`side_by_side` at each index of the first axis, which stands in the names for "{}"."""
+    """Return `side_by_side` at each index of the first axis, which is "{}" in the names."""
     pieces = side_by_side(*names_and_rows)
     return tuple(
         Piece(piece.name.format(index), partial(_at, index=index, part=piece.part))
@@ -59,7 +59,7 @@ def stacked(count: int, *names_and_rows: tuple[str, int]) -> tuple[Piece, ...]:
 
 
 def find_pieces(name: str, fused: FusedSpec) -> tuple[Piece, ...]:
-    """The pieces of the parameter of that name, under the whole names that they have."""
+    """Return the pieces of the parameter of that name, under the whole names that they have."""
     for segments, pieces in fused.items():
         before, found, after = f".{name}.".partition(f".{segments}.")
         if found:

@@ -15,7 +15,7 @@ _NEVER = ("router",)  # a wrong choice of experts costs far more than these few 
 
 
 def choose(name: str, quantize: str | None) -> str | None:
-    """What the weight of the module of that name becomes: int8, int4 or None."""
+    """Return the type that a module's weight becomes by the module's name: int8, int4 or None."""
     leaf = name.rpartition(".")[2]
     if leaf in _NEVER:
         return None
@@ -23,7 +23,7 @@ def choose(name: str, quantize: str | None) -> str | None:
 
 
 def num_bytes(model: nn.Module, dtype: torch.dtype, quantize: str | None) -> float:
-    """The bytes that the parameters take: weights quantized, other floats in `dtype`."""
+    """Return the bytes that the parameters take: weights quantized, other floats in `dtype`."""
     return sum(
         parameter.numel() * _bits(name, parameter, dtype, quantize) / 8
         for name, parameter in model.named_parameters()

@@ -21,7 +21,7 @@ class Staging:
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor on the CPU that holds anything, valid until the next one is taken."""
+        """Return a tensor on the CPU that holds anything, valid until the next one is taken."""
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes > len(self._bytes):
             self._bytes = torch.empty(max(num_bytes, CHUNK_BYTES), dtype=torch.uint8)

@@ -1,1 +1,1 @@
-"""What `inferno play` is made of."""
+"""The modules of `inferno play`, a conversation with a model in a terminal."""

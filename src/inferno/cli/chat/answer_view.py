@@ -11,7 +11,7 @@ from inferno.text.parsers.parser import Part, Piece
 
 
 class AnswerView:
-    """Feed it the pieces of an answer, then finish it; `write` gets what the terminal is to do."""
+    """An answer on a terminal: feed it the pieces, then finish it; `write` gets the output."""
 
     def __init__(self, write: Callable[[str], None], size: Callable[[], os.terminal_size]) -> None:
         self._write = write
@@ -21,7 +21,7 @@ class AnswerView:
         self._has_printed = False
 
     def feed(self, piece: Piece) -> None:
-        """More of the answer; a call of a tool is shown as part of the reasoning."""
+        """Show one more piece of the answer; a call of a tool is shown as part of the reasoning."""
         if piece.part is Part.CONTENT:
             self._content().feed(piece.text)
         else:
@@ -30,7 +30,7 @@ class AnswerView:
         self._has_printed = True
 
     def finish(self) -> None:
-        """No more pieces."""
+        """Show all that is left, as no more pieces come."""
         if self._markdown is None:
             self._reasoning.finish()
             self._write("\n")

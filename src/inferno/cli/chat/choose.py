@@ -20,7 +20,7 @@ _EMBEDDED = {
 
 
 def choose_model(*, may_ask: bool) -> tuple[str, str]:
-    """Name and folder of the model that the person picks, or of `demo` where there is no choice."""
+    """Return name and folder of the model that the person picks, or of `demo` without a choice."""
     models = local_models()
     usable = [model for model in models if problem_with(model.folder) is None]
     if not may_ask:

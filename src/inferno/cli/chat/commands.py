@@ -1,4 +1,4 @@
-"""What a line of input means: a message, or a command such as /set."""
+"""The meaning of a line of input: a message for the model, or a command such as /set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTEXT, _TRIM, _KEEP = "context", "trim", "keep"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a line comes to: something to show, a question for the model, or the end."""
+    """The result of a line: something to show, a question for the model, or the end."""
 
     text: str = ""
     question: str | None = None
@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a command is written, what it does in a few words, and what runs it."""
+    """A command: how it is written, what it does in a few words, and what runs it."""
 
     usage: str
     about: str
@@ -60,7 +60,7 @@ class Commands:
 
     @property
     def names(self) -> list[str]:
-        """The commands as they are typed."""
+        """Return the commands as they are typed."""
         return [f"/{name}" for name in self._table]
 
     def run(self, line: str) -> Outcome:
@@ -101,7 +101,7 @@ class Commands:
         return Outcome(f"{name} = {getattr(session.params, name)}")
 
     def _set_context(self, text: str) -> Outcome:
-        """What becomes of the oldest turns where a message finds the context full."""
+        """Set whether the oldest turns are dropped where a message finds the context full."""
         if text not in (_TRIM, _KEEP, "default"):
             raise InvalidRequest(
                 "context must be trim, which drops the oldest turns by itself, or keep, "
@@ -154,6 +154,6 @@ class Commands:
 
 
 def _split(text: str, *, between: re.Pattern[str] | None = None) -> tuple[str, str]:
-    """The first word, and what comes after it."""
+    """Return the first word, and what comes after it."""
     first, *rest = (between or _SPACES).split(text.strip(), maxsplit=1)
     return first, "".join(rest)

@@ -16,7 +16,7 @@ _LONGEST = 50_000  # characters
 
 
 def history_path() -> Path | None:
-    """The history's file: in INFERNO_HOME, or where the system keeps such things; None: nowhere."""
+    """Return the history's path, in INFERNO_HOME or the user's state folder; None without home."""
     try:
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:  # no home
@@ -33,7 +33,7 @@ class FileHistory(History):
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """Newest first, as prompt_toolkit wants them."""
+        """Return the messages, the newest first, as prompt_toolkit wants them."""
         entries, is_long = self._read()
         if is_long:
             self._write("w", entries)
@@ -45,7 +45,7 @@ class FileHistory(History):
             self._write("a", [string])
 
     def _read(self) -> tuple[list[str], bool]:
-        """The last entries, oldest first, and whether the file holds more than it should."""
+        """Return the last entries, oldest first, and whether the file holds more than it should."""
         if self._path is None:
             return [], False
         try:

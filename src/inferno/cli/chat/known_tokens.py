@@ -11,7 +11,7 @@ from inferno.text.tokenizer import Tokenizer
 def with_known_tokens(
     rendered: Sequence[int], known: Sequence[int], tokenizer: Tokenizer
 ) -> list[int]:
-    """The rendered prompt, beginning with the known tokens as far as both are the same text.
+    """Return the rendered prompt, beginning with the known tokens as far as both are the same text.
 
     A model may spell its answer otherwise than the tokenizer would, `New` + `_York` for `New_York`.
     The cache knows what the model wrote.
@@ -27,7 +27,7 @@ def with_known_tokens(
 def _spell(
     token_ids: Sequence[int], tokenizer: Tokenizer
 ) -> tuple[list[str | int], dict[int, int]]:
-    """The characters of the tokens, and how many tokens end at each of their ends.
+    """Return the characters of the tokens, and how many tokens end at each of their ends.
 
     A special token is one unit of its own: nothing that is text may pass for it.
     """

@@ -9,7 +9,7 @@ from inferno.cli.chat.markdown import Line
 
 
 class LiveLines:
-    """Draws by moving up over what it drew before, in one write, so that nothing flickers.
+    """Lines that are drawn over those drawn before, in one write, so that nothing flickers.
 
     size    asks for the terminal's size. When it has become narrower, terminals have wrapped the
             lines anew.
@@ -38,7 +38,7 @@ class LiveLines:
         self._shown = shown
 
     def _num_same(self, lines: Sequence[Line]) -> int:
-        """Lines at the top that need no drawing; the one with the cursor always does."""
+        """Return how many lines at the top need no drawing; the cursor's line always does."""
         num_same = 0
         for old, new in zip(self._shown[:-1], lines[:-1], strict=False):
             if old != new:

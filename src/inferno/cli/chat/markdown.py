@@ -34,14 +34,14 @@ EMPTY = Line("", 0)
 
 
 def rendered_lines(source: str, width: int) -> list[Line]:
-    """The source as lines of at most `width` columns, with an empty one between blocks."""
+    """Return the source as lines of at most `width` columns, with an empty one between blocks."""
     blocks = [_block_lines(tokens, width) for tokens in _blocks(_PARSER.parse(source))]
     parted = [[EMPTY, *lines] for lines in blocks if lines]
     return [line for lines in parted for line in lines][1:]
 
 
 def last_block_start(source: str) -> int:
-    """Where the last block of complete lines begins: what is before it won't change any more."""
+    """Return where the last block of complete lines begins: what is before it won't change."""
     lines = source.split("\n")
     complete = "\n".join(lines[:-1])
     starts = [token.map[0] for token in _PARSER.parse(complete) if token.map and not token.level]
@@ -93,7 +93,7 @@ class _Block(Markdown):
 
 
 def _keep_line_breaks(tokens: list[Token]) -> None:
-    """A line that the model ends is a line, as in every chat, though not in a Markdown document."""
+    """Let each line that the model ends be a line, as in every chat, though not in Markdown."""
     for token in tokens:
         if token.type == "softbreak":
             token.type = "hardbreak"
@@ -113,5 +113,5 @@ def _without_empty_ends(lines: list[Line]) -> list[Line]:
 
 @cache
 def _console() -> Console:
-    """Knows the terminal's colours, and prints into captures only."""
+    """Return a console that knows the terminal's colours, and prints into captures only."""
     return Console(file=io.StringIO(), force_terminal=True, legacy_windows=False)

@@ -20,7 +20,7 @@ _WAITING = Line("\x1b[2m…\x1b[0m", 1)
 
 
 class MarkdownStream:
-    """Feed it pieces of text, then finish it; `write` gets what the terminal is to do.
+    """Markdown drawn as it grows: feed it pieces, then finish it; `write` gets the output.
 
     size    asks for the terminal's size, which may change meanwhile.
     """
@@ -34,7 +34,7 @@ class MarkdownStream:
         self._live.draw([], [_WAITING])
 
     def feed(self, text: str) -> None:
-        """More text."""
+        """Add text, and draw it unless the last drawing was a moment ago."""
         self._text += printable(text)
         start = time.perf_counter()
         if start >= self._next_drawing:
@@ -43,7 +43,7 @@ class MarkdownStream:
             self._next_drawing = start + max(_MIN_SECONDS, took / _MOST_SHARE)
 
     def finish(self) -> None:
-        """No more text: what is left is printed for good."""
+        """Print what is left for good, as no more text comes."""
         self._draw(len(self._text))
 
     def _draw(self, num_finished: int) -> None:
@@ -54,6 +54,6 @@ class MarkdownStream:
         self._live.draw(final, self._block(self._text, width))
 
     def _block(self, text: str, width: int) -> list[Line]:
-        """The text's lines, and an empty one between them and what was printed."""
+        """Return the text's lines, and an empty one between them and what was printed."""
         lines = rendered_lines(text, width)
         return [EMPTY, *lines] if lines and self._has_printed else lines

@@ -18,7 +18,7 @@ _HINTS = "A line is a message, /help lists the commands, Ctrl+D leaves, Ctrl+C d
 
 
 def converse(session: Session) -> bool:
-    """Answer line by line; False if one was refused. Standard error says which, and why."""
+    """Answer line by line, False if one was refused; standard error says which, and why."""
     commands = Commands(session)
     num_refused = 0
     for number, line in enumerate(_lines(), start=1):

@@ -25,7 +25,7 @@ _FENCE = '"""'
 
 
 class Editor:
-    """Reads messages: Enter sends; Alt+Enter, or Enter after a backslash, begins a new line.
+    """The line editor: Enter sends; Alt+Enter, or Enter after a backslash, begins a new line.
 
     A message that begins with three quotes goes on until the next three.
     words   are what Tab completes.
@@ -45,18 +45,18 @@ class Editor:
         )
 
     def read(self) -> str:
-        """The next message. KeyboardInterrupt on Ctrl+C, EOFError on Ctrl+D at an empty line."""
+        """Return the next message; KeyboardInterrupt on Ctrl+C, EOFError on Ctrl+D without text."""
         return _without_fences(self._session.prompt())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was typed when the last message was given up."""
+        """Return whether nothing was typed when the last message was given up."""
         return not self._session.default_buffer.text
 
 
 @contextmanager
 def silent_keyboard() -> Iterator[None]:
-    """What is typed between prompts appears at the next one, not in the middle of an answer."""
+    """Turn off echo in the block: what is typed between prompts appears at the next one."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     silent = termios.tcgetattr(keyboard)
@@ -69,7 +69,7 @@ def silent_keyboard() -> Iterator[None]:
 
 
 def _output() -> Vt100_Output:
-    """Minds NO_COLOR, and doesn't ask where the cursor is: not every terminal answers in time."""
+    """Return an output that minds NO_COLOR and never asks for the cursor's place."""
 
     def size() -> Size:
         columns, rows = terminal_size()

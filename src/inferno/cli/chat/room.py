@@ -16,7 +16,7 @@ def no_room(
     num_turns: int,
     num_tokens: Callable[[int], int],
 ) -> NeverFits:
-    """The engine's refusal of a message, in a chat's words.
+    """Return the engine's refusal of a message, in a chat's words.
 
     context     tokens that the model can attend to; the KV cache may hold fewer.
     num_tokens  of the conversation with the message, without that many of its oldest turns.
@@ -47,11 +47,11 @@ def no_room(
 
 
 def most_tokens(room: int, max_tokens: int | None) -> int:
-    """Tokens that a prompt may have of so many: a quarter, or max_tokens, is for the answer."""
+    """Return how many tokens a prompt may take; a quarter, or max_tokens, is for the answer."""
     most = room * 3 // 4
     return most if max_tokens is None else max(most, room - max_tokens)
 
 
 def num_to_drop(most: int, num_turns: int, num_tokens: Callable[[int], int]) -> int:
-    """The fewest oldest turns without which at most so many tokens are left; all if need be."""
+    """Return how many oldest turns to drop so that at most so many tokens are left, or all."""
     return 1 + bisect_left(range(1, num_turns), True, key=lambda num: num_tokens(num) <= most)

@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Totals:
-    """What all answers together took; of stopped ones it is not known what was cached."""
+    """The counts of all answers together; a stopped answer's cached tokens are not known."""
 
     num_answers: int = 0
     num_stopped: int = 0
@@ -57,7 +57,7 @@ class Totals:
 
 
 def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
-    """Whether an answer ended where the context, or the KV cache, was full."""
+    """Return whether an answer ended where the context, or the KV cache, was full."""
     done, most = turn.completion, params.max_tokens
     if done is None or done.finish_reason is not FinishReason.LENGTH:
         return False
@@ -65,7 +65,7 @@ def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
 
 
 class Session:
-    """Turns, system prompt and sampling parameters of one conversation.
+    """The turns, system prompt and sampling parameters of one conversation.
 
     name            the model's, for people.
     template_args   further values for the model's chat template.
@@ -94,21 +94,21 @@ class Session:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation as a chat template takes it."""
+        """Return the conversation as a chat template takes it."""
         return self._messages(self.turns)
 
     @property
     def num_context_tokens(self) -> int:
-        """Tokens of the conversation so far."""
+        """Return the number of tokens in the conversation so far."""
         return len(self._known)
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether the last question got no answer, not even the beginning of one."""
+        """Return whether the last question got no answer, not even the beginning of one."""
         return self._unanswered is not None
 
     def ask(self, question: str) -> Generator[Chunk, None, None]:
-        """The answer, chunk by chunk; who leaves early stops it, and what came of it stays.
+        """Yield the answer, chunk by chunk; leaving early stops it, and what came of it stays.
 
         Raises InvalidRequest, NeverFits, TemplateError and EngineError; a question without an
         answer is no part of the conversation.
@@ -118,7 +118,7 @@ class Session:
         return self._answer(question)
 
     def retry(self) -> str:
-        """The last question, to be asked again; its answer is dropped."""
+        """Return the last question, to be asked again; its answer is dropped."""
         if self._unanswered is None and not self.turns:
             raise InvalidRequest("there is no message yet that could be sent again")
         return self._unanswered or self.turns.pop().question
@@ -189,7 +189,7 @@ class Session:
             self.num_trimmed += num_dropped
 
     def _encode(self, question: str, num_dropped: int = 0) -> list[int]:
-        """The next prompt, as it is without that many of the oldest turns."""
+        """Return the next prompt, as it is without that many of the oldest turns."""
         messages = self._messages(self.turns[num_dropped:])
         rendered = self._render([*messages, _message("user", question)])
         return with_known_tokens(rendered, self._known, self.llm.tokenizer)

@@ -28,14 +28,14 @@ _WORD = re.compile(r'"(?:[^"\\]|\\.)*"|\S+')
 
 
 def describe_settings(params: SamplingParams) -> str:
-    """One line per setting."""
+    """Return one line per setting."""
     return "\n".join(f"{name} {_shown(getattr(params, name))}" for name in SETTINGS)
 
 
 def change_setting(
     params: SamplingParams, defaults: SamplingParams, name: str, text: str
 ) -> SamplingParams:
-    """The parameters with one of them set; InvalidRequest says what was expected instead.
+    """Return the parameters with one of them set; InvalidRequest says what was expected instead.
 
     `default` restores what the conversation began with, `none` switches an optional one off.
     """
@@ -71,7 +71,7 @@ def _hint(name: str) -> str:
 
 
 def _number(text: str) -> int | float | str:
-    """The number that a text spells; a text that spells none, for SamplingParams to refuse."""
+    """Return the number that a text spells, or the text, for SamplingParams to refuse."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -81,7 +81,7 @@ def _number(text: str) -> int | float | str:
 
 
 def _texts(words: str) -> tuple[str, ...]:
-    """Texts between spaces, or between quotes as JSON writes them."""
+    """Split words at spaces, or between quotes as JSON writes them."""
     try:
         return tuple(
             str(json.loads(word)) if word.startswith('"') else word for word in _WORD.findall(words)

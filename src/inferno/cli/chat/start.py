@@ -47,7 +47,7 @@ def start(
 
 
 def _has_terminal() -> bool:
-    """Whether a person types and reads, on a terminal that can move its cursor."""
+    """Return whether a person types and reads, on a terminal that can move its cursor."""
     streams = (sys.stdin, sys.stdout)
     is_interactive = all(stream is not None and stream.isatty() for stream in streams)
     return is_interactive and os.environ.get("TERM", "dumb") != "dumb"

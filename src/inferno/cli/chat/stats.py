@@ -1,4 +1,4 @@
-"""What answers took, in words: the line below each, the table of `/stats`, notices."""
+"""The figures of answers in words: the line below each, the table of `/stats`, notices."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from inferno.requests import FinishReason
 
 
 def summary(session: Session, turn: Turn) -> str:
-    """One line about an answer: tokens, speed, context."""
+    """Return one line about an answer: tokens, speed, context."""
     parts = [f"{len(turn.token_ids)} tokens", *_speeds(turn)]
     return " · ".join([*parts, f"context {_context(session)}"])
 
 
 def notice(session: Session, turn: Turn) -> str | None:
-    """Why an answer ended before its end, and what to do; None where it didn't."""
+    """Return why an answer ended before its end, and what to do; None where it didn't."""
     if turn.completion is None:
         return "stopped; /retry asks again"
     if turn.completion.finish_reason is not FinishReason.LENGTH:
@@ -41,7 +41,7 @@ def trim_notice(session: Session) -> str | None:
 
 
 def describe_stats(session: Session) -> str:
-    """What was spent, grouped by what it counts: an answer, a conversation, or all of them."""
+    """Return the table of `/stats`: the last answer, the conversation, all answers, the model."""
     footprint = session.llm.footprint
     groups = {
         "last answer": _last(session.turns[-1]) if session.turns else {},
@@ -60,7 +60,7 @@ def describe_stats(session: Session) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes as people read it."""
     value, unit = float(num_bytes), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":

@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class StopKey:
-    """Ends the wait for the next piece of an answer, and does nothing at other times."""
+    """The key that ends the wait for an answer's next piece, and does nothing at other times."""
 
     def __init__(self) -> None:
         self._is_waiting = False
         self._was_pressed = False
 
     def until_pressed(self, pieces: Iterator[T]) -> Iterator[T]:
-        """The pieces as they come."""
+        """Yield the pieces as they come."""
         self._was_pressed = False
         while not self._was_pressed:
             self._is_waiting = True
@@ -41,7 +41,7 @@ class StopKey:
 
 @contextmanager
 def stop_key() -> Iterator[StopKey]:
-    """Ctrl+C is a StopKey meanwhile."""
+    """Make Ctrl+C a StopKey within the block."""
     key = StopKey()
     before = signal.signal(signal.SIGINT, key.press)
     try:

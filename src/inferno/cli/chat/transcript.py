@@ -36,7 +36,7 @@ def save(session: Session, path: Path, *, force: bool) -> None:
 
 
 def as_json(session: Session) -> str:
-    """Model, settings and messages; an answer that was stopped is marked."""
+    """Return model, settings and messages as JSON; an answer that was stopped is marked."""
     content = {
         "model": session.name,
         "settings": {name: getattr(session.params, name) for name in SETTINGS},
@@ -49,7 +49,7 @@ def as_json(session: Session) -> str:
 
 
 def as_markdown(session: Session) -> str:
-    """The messages under headings."""
+    """Return the messages under headings."""
     parts = [f"# Conversation with {session.name}"]
     if session.system:
         parts.append(f"## System\n\n{session.system}")

@@ -166,7 +166,7 @@ def add_rms_norm(
 
 
 def silu_mul(gate_up_TF: Tensor) -> Tensor:
-    """silu(first half) * second half: [T, 2F] -> [T, F]."""
+    """Compute silu(first half) * second half: [T, 2F] -> [T, F]."""
     if not is_ours(gate_up_TF):
         return reference.silu_mul(gate_up_TF)
     gate_up_TF = rows(gate_up_TF)

@@ -20,7 +20,7 @@ from inferno.ops.cpu.native import TYPES
 
 
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
-    """Unfilled keys and values, both seen as [N, S, K, D]; in int8 their scales too.
+    """Return unfilled keys and values, both seen as [N, S, K, D]; in int8 their scales too.
 
     Values lie as [N, K, S, D]. So do keys of bfloat16, of which attention makes pairs for dot
     products; others lie as [N, K, D, S], so that 16 positions of one dimension fill a vector
@@ -59,7 +59,7 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
 
 
 def view(kv: LayerKV) -> _native.Cache:
-    """A layer's cache for the kernels."""
+    """Describe a layer's cache to the kernels."""
     blocks, slots, heads, size = kv.keys_NSKD.shape
     return _native.cache(
         kv.keys_NSKD.data_ptr(),
@@ -72,7 +72,7 @@ def view(kv: LayerKV) -> _native.Cache:
 
 
 def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Untouched memory, on huge pages where the system has them.
+    """Return untouched memory, on huge pages where the system has them.
 
     A long prompt's keys and values touch new pages in every layer; of 4 KiB each, they would take
     longer than what is written.

@@ -20,7 +20,7 @@ def is_ours(x: Tensor) -> bool:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Unfilled memory for a result, from an arena: nothing is asked of the system in a step."""
+    """Return unfilled memory for a result, from an arena: a step asks the system for nothing."""
     return _native.empty(list(shape), TYPES[dtype])
 
 
@@ -30,19 +30,19 @@ def kernel_context(num_threads: int) -> _native.KernelContext:
 
 
 def matrix(x: Tensor) -> _native.Matrix:
-    """A tensor whose first axis has rows that lie without gaps, though not side by side."""
+    """Describe a tensor to the kernels; its rows have no gaps, but may lie apart."""
     count, *sizes = x.shape
     return x.data_ptr(), TYPES[x.dtype], count, math.prod(sizes), x.stride(0)
 
 
 def rows(x: Tensor) -> Tensor:
-    """The tensor, or a copy of it where its rows have gaps."""
+    """Return the tensor, or a copy of it where its rows have gaps."""
     has_gaps = x.stride(-1) != 1 or (x.ndim == 3 and x.stride(1) != x.shape[2])
     return x.contiguous() if has_gaps else x
 
 
 def vector(x: Tensor | None) -> _native.Vector | None:
-    """A vector that may be absent."""
+    """Describe a vector, which may be absent, to the kernels."""
     if x is None:
         return None
     assert x.is_contiguous(), "parameters lie without gaps"

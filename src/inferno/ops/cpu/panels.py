@@ -32,7 +32,7 @@ class Packing(IntEnum):
 
     @property
     def has_groups(self) -> bool:
-        """True where groups of 32 inputs share a scale."""
+        """Return whether groups of 32 inputs share a scale."""
         return self >= Packing.INT8
 
 
@@ -57,7 +57,7 @@ class PanelWeight:
 
     @property
     def num_bytes(self) -> int:
-        """The bytes that it takes."""
+        """Return the number of bytes that it takes."""
         return self.codes.nbytes + self.scales.nbytes
 
     def fill(self, first: int, values_NI: Tensor) -> None:
@@ -75,14 +75,14 @@ class PanelWeight:
         return Stored(meta, (self.codes, self.scales))
 
     def unpack(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The values [O, I]; exact for weights that are floats of that dtype or narrower."""
+        """Return the values [O, I]; exact for weights that are floats of that dtype or narrower."""
         values_OI = torch.empty(self.shape, dtype=dtype if dtype in _FLOATS else torch.float32)
         ids_O = torch.arange(self.shape[0])
         _native.embedding(ids_O.data_ptr(), self.native, matrix(values_OI))
         return values_OI.to(dtype)
 
     def steps(self) -> Tensor | None:
-        """The size of each value's scale [O, I], where it was quantized to int8 or int4."""
+        """Return the size of each value's scale [O, I], where it was quantized to int8 or int4."""
         if self.packing not in (Packing.INT8, Packing.INT4):
             return None
         num_outputs, num_inputs = self.shape
@@ -100,12 +100,12 @@ class PanelExperts:
 
     @property
     def shape(self) -> torch.Size:
-        """[X, O, I]."""
+        """Return the shape [X, O, I]."""
         return torch.Size((len(self.experts), *self.experts[0].shape))
 
     @property
     def num_bytes(self) -> int:
-        """The bytes that they take."""
+        """Return the number of bytes that they take."""
         return sum(expert.num_bytes for expert in self.experts)
 
     def __getitem__(self, index: int) -> PanelWeight:
@@ -113,13 +113,13 @@ class PanelExperts:
 
 
 def empty_panels(packing: Packing, shape: torch.Size, dtype: torch.dtype) -> PanelWeight:
-    """A weight whose panels are yet to be filled."""
+    """Return a weight whose panels are yet to be filled."""
     code_bytes, scale_bytes = _sizes(packing, shape)
     return _view(packing, shape, dtype, aligned_memory(code_bytes), aligned_memory(scale_bytes))
 
 
 def _sizes(packing: Packing, shape: torch.Size) -> tuple[int, int]:
-    """Bytes of codes and of scales."""
+    """Return the bytes of codes and of scales."""
     num_outputs, num_inputs = shape
     filled = -(-num_outputs // PANEL) * PANEL
     unit = _UNIT.get(packing, GROUP)
@@ -137,7 +137,7 @@ def _view(
 
 
 def restore(stored: Stored) -> PanelWeight:
-    """The weight that was stored, over the same memory, which must begin at a multiple of 64.
+    """Return the weight that was stored, over the same memory, which must be aligned to 64 bytes.
 
     Raises ValueError, KeyError or TypeError where it describes none.
     """
@@ -152,14 +152,14 @@ def restore(stored: Stored) -> PanelWeight:
 def begin(
     shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
 ) -> PanelWeight | None:
-    """A weight [O, I] yet to be filled with values of that dtype; None if kernels don't take it."""
+    """Return a weight [O, I] yet to be filled in that dtype; None if kernels don't take it."""
     if len(shape) != 2 or dtype not in _FLOATS:
         return None
     return empty_panels(_packing(dtype, quantize), shape, dtype)
 
 
 def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | PanelWeight | PanelExperts:
-    """A weight in panels; floats that kernels don't take come back as they are.
+    """Lay a weight out in panels; floats that kernels don't take come back as they are.
 
     [O, I] becomes a PanelWeight, [X, O, I] PanelExperts. Values stay what they are unless
     `quantize` says int8 or int4.
@@ -173,7 +173,7 @@ def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | PanelWei
 
 
 def prepare_experts(values: MXFP4Weight) -> PanelExperts:
-    """Experts in panels, in MXFP4 as they were."""
+    """Lay experts out in panels, in MXFP4 as they were."""
     return _stack([_pack_mxfp4(values[x]) for x in range(values.shape[0])])
 
 

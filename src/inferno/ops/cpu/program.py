@@ -16,7 +16,7 @@ from inferno.ops.program import KernelContext, NotRecordable
 
 
 class CallList:
-    """Kernel calls that are made again, in order.
+    """A list of kernel calls that are made again, in order.
 
     result      what they compute, contiguous; its memory is given back to the arena, for the next
                 program to compute in. Kept for each, a server's programs would add up.
@@ -36,7 +36,7 @@ class CallList:
 
 
 class CallRecorder:
-    """Records the kernel calls of a context; what they compute lies in an arena of its own."""
+    """A recorder of a context's kernel calls; what they compute lies in an arena of its own."""
 
     def __init__(self, context: _native.KernelContext) -> None:
         self._context = context
@@ -58,7 +58,7 @@ def recorder(context: KernelContext) -> CallRecorder:
 
 
 class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses every operator of torch that computes: it would be missing from the record."""
+    """A mode that refuses torch's operators that compute: the record would lack them."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -72,7 +72,7 @@ class _OnlyViews(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _borrowed(result: Tensor) -> Tensor:
-    """The same values in the same place, which is somebody else's."""
+    """Return a tensor of the same values in the same memory, which somebody else owns."""
     assert result.is_contiguous(), "hidden states lie without gaps"
     memory = (ctypes.c_char * result.nbytes).from_address(result.data_ptr())
     return torch.frombuffer(memory, dtype=result.dtype).view(result.shape)

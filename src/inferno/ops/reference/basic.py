@@ -31,7 +31,7 @@ def gated_linear(
 
 
 def silu_mul(gate_up_TF: Tensor) -> Tensor:
-    """silu(first half) * second half: [T, 2F] -> [T, F]."""
+    """Compute silu(first half) * second half: [T, 2F] -> [T, F]."""
     gate_TF, up_TF = gate_up_TF.chunk(2, dim=-1)
     return F.silu(gate_TF) * up_TF
 

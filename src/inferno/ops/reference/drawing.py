@@ -86,7 +86,7 @@ class _Group:
     min_p_R1: Tensor
 
     def draw(self, logits_RV: Tensor, peak_R1: Tensor, uniform_R1: Tensor) -> Tensor:
-        """A token for each of the group's rows: [R]."""
+        """Return a token for each of the group's rows: [R]."""
         unit = unit_weight(logits_RV.shape[1])
         least_R1 = (self.min_p_R1 * unit).float()
         scale = Scale(peak_R1, self.inverse_temperature_R1, least_R1, unit)
@@ -108,7 +108,7 @@ def _method(rule: DrawRule) -> _Method:
 def _tabulate(
     method: _Method, index: Tensor | slice, rules: Sequence[DrawRule], device: torch.device
 ) -> _Group:
-    """The rules of some rows as tensors."""
+    """Return the rules of some rows as tensors."""
     temperatures, top_ks, top_ps, min_ps = zip(*rules, strict=True)
     return _Group(
         method=method,
@@ -121,7 +121,7 @@ def _tabulate(
 
 
 def _index(rows: Sequence[int], num_rows: int, device: torch.device) -> Tensor | slice:
-    """Ascending row numbers as an index: a slice for all rows, which copies nothing."""
+    """Return ascending row numbers as an index: a slice for all rows, which copies nothing."""
     return slice(None) if len(rows) == num_rows else torch.tensor(rows, device=device)
 
 

@@ -88,7 +88,7 @@ def flash_attention(
 def visible_tiles(
     queries: range, keys: range, window: int | None, config: FlashAttentionConfig
 ) -> Iterator[range]:
-    """The positions of keys that some query sees, cut at multiples of block_size_kv."""
+    """Yield the positions of keys that some query sees, cut at multiples of block_size_kv."""
     first = keys.start if window is None else max(keys.start, queries.start - window + 1)
     last = min(keys.stop, queries.stop) if config.causal else keys.stop
     size = config.block_size_kv
@@ -97,7 +97,7 @@ def visible_tiles(
 
 
 class _OnlineSoftmax:
-    """Sums of values weighted by 2^score, rescaled whenever a tile of scores raises the maximum.
+    """The sums of values weighted by 2^score, rescaled when a tile of scores raises the maximum.
 
     In base 2 as in GPU kernels; and on a CPU torch.exp takes 40 times as long where it underflows.
     """
@@ -123,5 +123,5 @@ class _OnlineSoftmax:
         self.sum_KMD.mul_(shrink_KM1).baddbmm_(weights_KML, v_KLD)
 
     def result(self) -> Tensor:
-        """The weighted mean of the values: [K, M, D]."""
+        """Return the weighted mean of the values: [K, M, D]."""
         return self.sum_KMD / self.total_KM1

@@ -15,7 +15,7 @@ from inferno.ops.reference.paged_attention import describe
 
 
 class _TorchContext(nullcontext[None]):
-    """PyTorch keeps threads and memory itself, for the whole process."""
+    """A context that does nothing: PyTorch keeps threads and memory itself, for the process."""
 
     def release_memory(self) -> None:
         pass
@@ -56,7 +56,7 @@ def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> La
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
-    """Nothing: pages are made when they are written."""
+    """Do nothing: pages are made when they are written."""
 
 
 def recorder(context: KernelContext) -> None:

@@ -50,7 +50,7 @@ def experts(
 
 
 def choices_by_expert(experts_TA: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Each chosen expert with its choices, t * A + a for token t's rank a, in that order.
+    """Yield each chosen expert with its choices, t * A + a for token t's rank a, in that order.
 
     Waits for the device once, to learn how many each has: a kernel would loop there.
     """
@@ -64,7 +64,7 @@ def choices_by_expert(experts_TA: Tensor) -> Iterator[tuple[int, Tensor]]:
 def multiply(
     x_NI: Tensor, weight_OI: Tensor | MXFP4Weight | Prepared, bias_O: Tensor | None
 ) -> Tensor:
-    """x @ weight.T + bias, where an MXFP4 weight is unpacked a few rows at a time."""
+    """Compute x @ weight.T + bias, where an MXFP4 weight is unpacked a few rows at a time."""
     if not isinstance(weight_OI, MXFP4Weight):
         return F.linear(x_NI, unpacked(weight_OI, x_NI.dtype), bias_O)
     num_rows, row_size = weight_OI.shape
@@ -75,7 +75,7 @@ def multiply(
 
 
 def combine(outputs_TAE: Tensor, weights_TA: Tensor) -> Tensor:
-    """The weighted sum of each token's experts in float32, from rank 0 on."""
+    """Return the weighted sum of each token's experts in float32, from rank 0 on."""
     sum_TE = torch.zeros_like(outputs_TAE[:, 0], dtype=torch.float32)
     for rank in range(weights_TA.shape[1]):
         sum_TE += outputs_TAE[:, rank].float() * weights_TA[:, rank, None]

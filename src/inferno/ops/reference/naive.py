@@ -24,7 +24,7 @@ def naive_attention(
     query_start: int = 0,
     key_start: int = 0,
 ) -> Tensor:
-    """softmax(scale * q k) v of one request: [T, H, D] -> [T, H, D] in q's dtype.
+    """Compute softmax(scale * q k) v of one request: [T, H, D] -> [T, H, D] in q's dtype.
 
     Keys and values come in pieces [P, K, D] that join to L, and are asked for one by one. Query t
     is at position query_start + t, key l at key_start + l; each query must see some key. A window
@@ -60,21 +60,21 @@ def _softmax(scores_KML: Tensor, sinks_H: Tensor | None) -> Tensor:
 
 
 def group_heads(q_THD: Tensor, num_kv_heads: int) -> Tensor:
-    """[T, H, D] -> [K, G * T, D]: the rows that read one key/value head, as one matrix."""
+    """Join the rows that read one key/value head to a matrix: [T, H, D] -> [K, G * T, D]."""
     num_tokens, _, head_size = q_THD.shape
     q_TKGD = q_THD.view(num_tokens, num_kv_heads, -1, head_size)
     return q_TKGD.permute(1, 2, 0, 3).reshape(num_kv_heads, -1, head_size)
 
 
 def ungroup_heads(x_KMD: Tensor, like_THD: Tensor) -> Tensor:
-    """[K, G * T, D] -> [T, H, D], with the shape and dtype of `like`."""
+    """Undo group_heads: [K, G * T, D] -> [T, H, D], with the shape and dtype of `like`."""
     num_kv_heads, _, head_size = x_KMD.shape
     x_KGTD = x_KMD.view(num_kv_heads, -1, like_THD.shape[0], head_size)
     return x_KGTD.permute(2, 0, 1, 3).reshape(like_THD.shape).to(like_THD.dtype)
 
 
 def expand_sinks(sinks_H: Tensor, rows_KMX: Tensor) -> Tensor:
-    """The sink of each row's head, in float32: [H] -> [K, G * T, 1]."""
+    """Return the sink of each row's head, in float32: [H] -> [K, G * T, 1]."""
     num_kv_heads, num_rows, _ = rows_KMX.shape
     num_tokens = num_kv_heads * num_rows // len(sinks_H)
     return sinks_H.float().repeat_interleave(num_tokens).view(num_kv_heads, num_rows, 1)

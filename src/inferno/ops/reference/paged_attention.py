@@ -29,7 +29,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """One request after the other: nothing is padded, and no result depends on who else is there.
+    """Attend for one request after the other: no padding, and no result depends on others.
 
     Only slots that were written are read, so what lies in the others, be it NaN, can't leak.
     """
@@ -83,7 +83,7 @@ def _join(pieces: Iterable[Tensor]) -> Tensor:
 
 
 def _visible_positions(batch: Batch, request: int, window: int | None) -> range:
-    """The positions that the request's tokens see in this step."""
+    """Return the positions that the request's tokens see in this step."""
     context_len = batch.context_lens[request]
     return range(first_visible(context_len - batch.query_lens[request], window), context_len)
 

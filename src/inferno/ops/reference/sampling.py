@@ -37,7 +37,7 @@ class Scale:
     unit: float
 
     def rows(self, index: Tensor | slice) -> Scale:
-        """The scale of some rows."""
+        """Return the scale of some rows."""
         inverse_R1, least_R1 = self.inverse_temperature_R1[index], _some(self.least_R1, index)
         return Scale(self.peak_R1[index], inverse_R1, least_R1, self.unit)
 
@@ -65,7 +65,7 @@ class Cut:
     total_R1: Tensor | None = None
 
     def rows(self, index: Tensor) -> Cut:
-        """The cut of some rows."""
+        """Return the cut of some rows."""
         return Cut(self.top_p_R1[index], _some(self.top_k_R1, index), _some(self.total_R1, index))
 
     def last_kept(self, end_RC: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
 
 
 def _block_maxima(logits_RV: Tensor) -> Tensor:
-    """The largest logit of each block, [R, B]: NaN where a block has one."""
+    """Return the largest logit of each block, [R, B]: NaN where a block has one."""
     num_rows, vocab_size = logits_RV.shape
     num_whole = vocab_size // _BLOCK
     whole_RV, rest_RV = logits_RV[:, : num_whole * _BLOCK], logits_RV[:, num_whole * _BLOCK :]
@@ -153,7 +153,7 @@ def _block_maxima(logits_RV: Tensor) -> Tensor:
 
 
 def _block_masses(logits_RV: Tensor, scale: Scale) -> Tensor:
-    """The sum of the weights of each block, [R, B], float64, exact."""
+    """Return the sum of the weights of each block, [R, B], float64, exact."""
     num_rows, vocab_size = logits_RV.shape
     num_blocks = -(-vocab_size // _BLOCK)
     chunk = _rows_per_chunk(logits_RV)
@@ -178,7 +178,7 @@ def _rows_per_chunk(logits_RV: Tensor) -> int:
 
 
 def _open_block(logits_RV: Tensor, block_R1: Tensor) -> tuple[Tensor, Tensor]:
-    """The logits and ids of one block of each row, [R, C]; the last id fills up a short block."""
+    """Return one block's logits and ids of each row, [R, C]; the last id fills up a short block."""
     ids_RC = block_R1 * _BLOCK + torch.arange(_BLOCK, device=logits_RV.device)
     ids_RC.clamp_(max=logits_RV.shape[1] - 1)
     return logits_RV.gather(1, ids_RC), ids_RC
@@ -190,12 +190,12 @@ def _target(mass_R1: Tensor, uniform_R1: Tensor) -> Tensor:
 
 
 def _invert(end_RC: Tensor, target_R1: Tensor) -> Tensor:
-    """The first place where a running sum of weights passes the target; it has a weight."""
+    """Return the first place where a running sum of weights passes the target; it has a weight."""
     return _clip(torch.searchsorted(end_RC, target_R1, right=True), end_RC)
 
 
 def _clip(place_R1: Tensor, end_RC: Tensor) -> Tensor:
-    """Places inside the candidates: NaN points outside, as do sums that the candidates miss."""
+    """Move places inside the candidates: NaN points outside, as do sums that they miss."""
     return place_R1.clamp_(max=end_RC.shape[1] - 1)
 
 
@@ -217,7 +217,7 @@ def _draw_ranked(
 
 
 def _rank(logits_RV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:
-    """The largest logits of each row and their ids, in order; equal logits by id: [R, C].
+    """Return the largest logits of each row and their ids, in order; equal logits by id: [R, C].
 
     Which of the tokens that equal the last candidate are among the candidates is undefined.
     """
@@ -232,7 +232,7 @@ def _rank(logits_RV: Tensor, num_candidates: int) -> tuple[Tensor, Tensor]:
 
 
 def _ordinal(values: Tensor) -> Tensor:
-    """Whole numbers, int64, in the order of float32 values: their bits, those below 0 reversed."""
+    """Return int64 numbers in the order of float32 values: their bits, reversed below 0."""
     bits = (values + 0.0).view(torch.int32)  # adding zero makes -0.0 equal to 0.0
     return (bits ^ ((bits >> 31) & _MASK31)).long()
 

@@ -81,12 +81,12 @@ class UnpackedWeight:
 
     @property
     def shape(self) -> torch.Size:
-        """The shape [O, I]."""
+        """Return the shape [O, I]."""
         return self.values.shape
 
     @property
     def num_bytes(self) -> int:
-        """The bytes that it takes."""
+        """Return the number of bytes that it takes."""
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def unpack(self, dtype: torch.dtype) -> Tensor:
@@ -157,7 +157,7 @@ def _mxfp4(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _
 
 
 def _nibbles(codes: Tensor, num_panels: int, num_groups: int) -> Tensor:
-    """The low halves of a unit's bytes, then the high halves, as a unit each: [P, U, L, C]."""
+    """Return the low halves of a unit's bytes, then the high ones, as a unit each: [P, U, L, C]."""
     codes_PULC = codes.view(num_panels, 4 * num_groups, _PANEL, 4)
     return torch.stack((codes_PULC & 15, codes_PULC >> 4), dim=2).flatten(1, 2)
 
@@ -167,7 +167,7 @@ def _integer_scales(scales: Tensor, num_panels: int, num_groups: int) -> Tensor:
 
 
 def _of_units(scales_PGL: Tensor) -> Tensor:
-    """A group's scale for each of its eight units: [P, U, L, 1]."""
+    """Return a group's scale for each of its eight units: [P, U, L, 1]."""
     return scales_PGL.repeat_interleave(8, dim=1).unsqueeze(-1)
 
 

@@ -30,7 +30,7 @@ class Answer:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> Answer:
-    """The answer that all pieces of an output make."""
+    """Join all pieces of an output to the answer that they make."""
     texts: dict[Part, list[str]] = {part: [] for part in Part}
     names: dict[int, str] = {}
     arguments: dict[int, list[str]] = {}
@@ -50,7 +50,7 @@ def join_pieces(pieces: Iterable[Piece]) -> Answer:
 
 
 def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
-    """The answer as the model's chat template takes it in a conversation that goes on.
+    """Return the answer as the model's chat template takes it in a conversation that goes on.
 
     It carries the reasoning: the template itself leaves out what the model is not to see again.
     """
@@ -73,7 +73,7 @@ def _message_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | str:
-    """An object where they are one, which templates write as JSON; else the text that it is."""
+    """Return the arguments as an object, which templates write as JSON, else as the text."""
     try:
         return parse_object(call.arguments.encode())
     except Malformed:

@@ -15,7 +15,7 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Dialect(StrEnum):
-    """How a model sets its reasoning apart from its answer."""
+    """The way in which a model sets its reasoning apart from its answer."""
 
     HARMONY = "harmony"  # in channels: gpt-oss
     THINK = "think"  # between <think> and </think>: Qwen3, DeepSeek-R1
@@ -23,7 +23,7 @@ class Dialect(StrEnum):
 
 
 def choose_dialect(template: str | None, tokenizer: Tokenizer) -> Dialect:
-    """The dialect whose marks the chat template knows and the tokenizer has as single tokens.
+    """Return the dialect whose marks the chat template and, as single tokens, the tokenizer know.
 
     Harmony's marks must be special tokens. Where there is no template, or one without marks, the
     dialect is plain.
@@ -42,7 +42,7 @@ def make_parser(
     decoder: IncrementalDecoder,
     prompt_token_ids: Sequence[int] = (),
 ) -> Parser:
-    """A parser for one output, which continues this prompt; the decoder becomes the parser's."""
+    """Return a parser for one output, which continues this prompt and takes over the decoder."""
     match dialect:
         case Dialect.HARMONY:
             return HarmonyParser(tokenizer, decoder, prompt_token_ids)
@@ -53,7 +53,7 @@ def make_parser(
 
 
 def ending_ids(dialect: Dialect, tokenizer: Tokenizer) -> frozenset[int]:
-    """Tokens that end an answer beside those that the model's files declare.
+    """Return the tokens that end an answer beside those that the model's files declare.
 
     Harmony's `<|call|>` hands over to a tool; gpt-oss's first files don't declare it.
     """

@@ -15,7 +15,7 @@ _CONTENT_CHANNELS = (None, "final", "commentary")
 
 
 class HarmonyParser:
-    """Messages `<|start|>role<|channel|>name<|message|>text<|end|>`; any mark may be missing.
+    """A parser of `<|start|>role<|channel|>name<|message|>text<|end|>`; any mark may be missing.
 
     What is for a tool is a call, whatever its channel. Otherwise `final`, `commentary` (plans that
     the user may read) and messages without a channel are content; `analysis`, channels that don't
@@ -47,11 +47,11 @@ class HarmonyParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """What these ids make certain."""
+        """Return the pieces of text that these ids make certain."""
         return [piece for token_id in token_ids for piece in self._token(token_id)]
 
     def finish(self) -> list[Piece]:
-        """What was held back, as no more ids come."""
+        """Return the pieces that were held back, as no more ids come."""
         return [*self._text(self._decoder.finish()), *self._end()]
 
     def _continue(self, prompt_token_ids: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ _NO_TOOLS = ("assistant", "user", "all")
 
 
 class Header:
-    """What stands before a message, as it grows.
+    """The header of a message, as it grows.
 
     first       the mark that it begins with, or the one that ended the message before, if any.
     num_tokens  how long it is, marks included.
@@ -41,35 +41,35 @@ class Header:
         self.num_tokens = 0
 
     def begin(self, mark: Mark) -> None:
-        """What comes next follows this mark."""
+        """Begin the part of the header that follows this mark."""
         self._texts.append((mark, ""))
 
     def add(self, text: str) -> None:
-        """The text of one more token, or what was held back at a mark."""
+        """Add the text of one more token, or the text held back at a mark."""
         mark, before = self._texts[-1]
         self._texts[-1] = (mark, before + text)
         self.num_tokens += 1
 
     @property
     def is_by_another(self) -> bool:
-        """Whether it is in the name of a user or tool: models go on without them at times."""
+        """Return whether it is in a user's or tool's name: models go on without them at times."""
         role = _beginning(_ROLE.match, self._after(Mark.START))
         return role not in ("", "assistant") or self._recipient == "assistant"
 
     @property
     def channel(self) -> str | None:
-        """The last channel named; "" for a name that is none, None where nothing is named."""
+        """Return the last channel named; "" for a name that is none, None where none is named."""
         name = self._after(Mark.CHANNEL)
         return None if name is None else _beginning(_CHANNEL.match, name).strip()
 
     @property
     def tool(self) -> str | None:
-        """The tool that it is for, such as `functions.f` or `python`; None where for none."""
+        """Return the tool that it is for, such as `functions.f` or `python`, or None."""
         return None if self._recipient in _NO_TOOLS else self._recipient
 
     @property
     def rest(self) -> str:
-        """All beside the names of role and channel."""
+        """Return all beside the names of role and channel."""
         return "".join(text for _, text in self._unnamed())
 
     @property
@@ -86,7 +86,7 @@ class Header:
         return next((text for found, text in reversed(self._texts) if found is mark), None)
 
     def _unnamed(self) -> Iterator[tuple[Mark | None, str]]:
-        """Each mark with what follows it, but for the name of a role or channel."""
+        """Yield each mark with what follows it, but for the name of a role or channel."""
         for mark, text in self._texts:
             name = _NAMES.get(mark)
             yield mark, text.removeprefix(_beginning(name, text)) if name else text

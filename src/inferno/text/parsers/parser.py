@@ -1,4 +1,4 @@
-"""What a parser is, and the pieces that it makes of an output."""
+"""The interface of a parser, and the pieces that it makes of an output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class Part(StrEnum):
-    """What a text is within an answer."""
+    """The part of an answer to which a text belongs."""
 
     REASONING = "reasoning"  # what the model thinks before it answers
     CONTENT = "content"  # the answer
@@ -18,14 +18,14 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Which call of an answer, counted from 0, and the function's name."""
+    """The number of a call within an answer, counted from 0, and the function's name."""
 
     index: int
     name: str
 
 
 class Piece(NamedTuple):
-    """New text of one part; for a tool call also which one: its first piece announces it."""
+    """The new text of a part; for a tool call also which one: its first piece announces it."""
 
     part: Part
     text: str
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 
 
 class Parser(Protocol):
-    """Token ids of one output become pieces of its parts.
+    """The interface of parsers: an output's token ids become pieces of its parts.
 
     The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
     character is cut in half, and no sequence of ids is an error.
@@ -44,9 +44,9 @@ class Parser(Protocol):
     num_reasoning_tokens: int
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """What these ids make certain."""
+        """Take more token ids, and return the pieces of text that they make certain."""
         ...
 
     def finish(self) -> list[Piece]:
-        """What was held back, as no more ids come."""
+        """Return the pieces that were held back, as no more ids come."""
         ...

@@ -9,18 +9,18 @@ from inferno.text.parsers.parser import Part, Piece
 
 
 class PlainParser:
-    """All text is content."""
+    """A parser to which all text is content."""
 
     def __init__(self, decoder: IncrementalDecoder) -> None:
         self._decoder = decoder
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """The text that these ids complete."""
+        """Return the text that these ids complete."""
         return _content(self._decoder.feed(token_ids))
 
     def finish(self) -> list[Piece]:
-        """What was held back."""
+        """Return the text that was held back, as content."""
         return _content(self._decoder.finish())
 
 

@@ -25,7 +25,7 @@ class _State(Enum):
 
 
 class ThinkParser:
-    """Reasoning, if there is any, comes first; all that follows is content.
+    """A parser of outputs that begin with reasoning, if there is any; all that follows is content.
 
     Only the tokens `<think>` and `</think>` count as marks, not the same letters in other tokens,
     and only where reasoning can begin or end: elsewhere they are text. Newlines next to a mark, and
@@ -48,11 +48,11 @@ class ThinkParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """What these ids make certain."""
+        """Return the pieces of text that these ids make certain."""
         return [piece for token_id in token_ids for piece in self._token(token_id)]
 
     def finish(self) -> list[Piece]:
-        """What was held back, as no more ids come."""
+        """Return the pieces that were held back, as no more ids come."""
         pieces = list(self._text(self._decoder.finish()))
         part = Part.CONTENT if self._state is _State.BEFORE else Part.REASONING
         return pieces + _pieces(part, self._take_held())
@@ -71,7 +71,7 @@ class ThinkParser:
         yield from self._text(self._decoder.feed((token_id,)))
 
     def _moves(self, token_id: int) -> bool:
-        """Whether the token is a mark where it stands; then it takes what was held back with it."""
+        """Return whether the token is a mark where it stands, and drop what was held back if so."""
         match self._state:
             case _State.BEFORE | _State.OPENED:
                 self._state = _State.OPENED if token_id == self._opens else _State.CLOSED
@@ -121,7 +121,7 @@ class ThinkParser:
 def _from_last_mark(
     tokenizer: Tokenizer, prompt_token_ids: Sequence[int], marks: set[int | None]
 ) -> Sequence[int]:
-    """The end of the prompt's last turn, from its last mark on; empty where that turn has none."""
+    """Return the end of the prompt's last turn, from its last mark on; empty without a mark."""
     for index in reversed(range(len(prompt_token_ids))):
         token_id = prompt_token_ids[index]
         if token_id in marks:
