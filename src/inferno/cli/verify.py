@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from inferno import verify as verification
 from inferno.cli.manners import one_line_errors
@@ -19,7 +16,7 @@ from inferno.cli.model_options import (
     Revision,
 )
 from inferno.cli.options import options_of, takes_options
-from inferno.cli.terminal import print_text, terminal_size
+from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -90,7 +87,7 @@ def verify(
             invariance=invariance,
             **options_of(EngineOptions, given),
         )
-        with _telling() as tell:
+        with telling() as tell:
             report = verification.verify(options, tell)
         if as_json:
             print_text(json.dumps(report_as_json(report), indent=2) + "\n")
@@ -111,14 +108,3 @@ def _read_layers(text: str | None) -> tuple[int, ...] | None:
         raise InvalidRequest(
             f"--layers must be numbers such as 0,1,-1, not {text[:80]!r}", param="layers"
         ) from None
-
-
-@contextlib.contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is being done, until the block ends; nothing when piped."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("verifying") as status:
-        yield status.update
