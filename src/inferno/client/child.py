@@ -136,4 +136,5 @@ def _words(code: int | None) -> str:
     name = str(-code)
     with suppress(ValueError):
         name = signal.Signals(-code).name
-    return f"its process was killed by {name}"
+    hint = ", as systems do that run out of memory" if -code == signal.SIGKILL else ""
+    return f"its process was killed by {name}{hint}"
