@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def package_files() -> dict[str, Path]:
-    """Return the package's source files by their names, such as engine/plan.py."""
+    """Return the package's source files by their names, such as engine/step_plan.py."""
     root = SOURCE / PACKAGE
     return {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.py"))}
 

@@ -11,7 +11,10 @@ from import_graph import SOURCE, package_files
 
 # A caption begins so, and means nothing away from the line above it.
 CAPTIONS = frozenset(
-    {"what", "who", "whose", "whom", "it", "its", "of", "those", "as", "that", "they"}
+    {
+        *("what", "who", "whose", "whom", "it", "its", "of", "those", "as", "that", "they"),
+        *("how", "which", "whether", "where", "when", "why"),
+    }
 )
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -570,11 +570,11 @@ def _expected(row: OptionRow) -> str:
         return "true or false"
     if row.kind in (int, float):
         kind = "an integer" if row.kind is int else "a number"
-        return f"{'auto, or ' if facts.accepts_auto else ''}{kind} {bounds(facts)}"
+        return f"{'auto, or ' if facts.accepts_auto else ''}{kind} {_bounds(facts)}"
     return f"of type {row.kind.__name__}"
 
 
-def bounds(facts: Option) -> str:
+def _bounds(facts: Option) -> str:
     """Return the bounds of a number in words."""
     return f"from {_plain(facts.low)} to {_plain(facts.high)}"
 

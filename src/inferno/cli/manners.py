@@ -1,4 +1,4 @@
-"""How a command ends when something goes wrong: one line, an exit code, no traceback."""
+"""End a command in which something goes wrong: one line, an exit code, no traceback."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
 
 
 def problem_with(folder: Path) -> str | None:
-    """Why the model in a folder can't be run, as far as its config.json says; None if it can."""
+    """Return why the model in a folder can't be run, by its config.json; None if it can."""
     try:
         read_model_config(read_hf_config(folder))
     except ModelError as problem:

@@ -60,7 +60,7 @@ def _longest_prefixes(ordered: Sequence[tuple[int, ...]]) -> list[int | None]:
 
 
 def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens they have in common at the front."""
+    """Return how many tokens both have in common at the front."""
     for i, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return i

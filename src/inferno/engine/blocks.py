@@ -1,4 +1,4 @@
-"""Where each sample's keys and values lie, and which prefixes of it are cached.
+"""Keep where each sample's keys and values lie, and which prefixes of it are cached.
 
 Layers with equal windows form a group. A sample has one table per group, and all tables draw from
 one pool: a block belongs to one group at a time. Block 0 is scratch and never handed out.
@@ -95,7 +95,7 @@ class BlockManager:
         return max(windows) if len(windows) == len(self._windows) else None
 
     def new_root(self, salt: str) -> bytes:
-        """Where the digests of a request start; all its samples get the same one."""
+        """Return where the digests of a request start; all its samples get the same one."""
         seed = salt if self._enable_prefix_cache else str(next(self._serials))
         return hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()
 

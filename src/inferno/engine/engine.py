@@ -56,7 +56,7 @@ class Engine:
 
     @property
     def expected_step_seconds(self) -> float | None:
-        """How long the step under way should take; None before the engine has run any.
+        """Return how long the step under way should take; None before the first one.
 
         Any thread may ask.
         """
@@ -64,12 +64,12 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do something."""
+        """Return whether a step would do something."""
         return self._break is not None or self._scheduler.has_work
 
     @property
     def footprint(self) -> Footprint:
-        """Where the model lives and what it takes."""
+        """Return the model's device, and the memory that it takes."""
         return self._executor.footprint
 
     @property

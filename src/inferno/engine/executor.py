@@ -67,7 +67,7 @@ class Executor:
         return self._runner.footprint
 
     def release_memory(self) -> None:
-        """Let the system have memory that only steps need; takes milliseconds, now and later.
+        """Let the system have memory that only steps need; the next step touches its pages anew.
 
         All sequences are forgotten: the next plan must have another epoch.
         """

@@ -1,4 +1,4 @@
-"""Where a loaded model lives and what it takes."""
+"""The device of a loaded model, and the memory that it takes."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _share(layout: KVLayout, storages: Sequence[LayerKV]) -> list[LayerKV]:
 
 
 def choose_num_blocks(layout: KVLayout, free_bytes: int | None, *, most_tokens: int) -> int:
-    """How many blocks to make: enough for `most_tokens`, within half of the free memory.
+    """Return how many blocks to make: enough for `most_tokens`, within half of free memory.
 
     Raises NotEnoughMemory where not even one block fits.
     """
@@ -98,7 +98,7 @@ def choose_num_blocks(layout: KVLayout, free_bytes: int | None, *, most_tokens: 
 def bytes_to_prefault(
     layout: KVLayout, num_blocks: int | None, weights_bytes: int, free_bytes: int | None
 ) -> int:
-    """How much of the cache to make ready before it is used.
+    """Return how much of the cache to make ready before it is used.
 
     All of num_blocks, where so many were asked for and half of the memory is left for others;
     otherwise a gigabyte, or what the weights take, if that is less.

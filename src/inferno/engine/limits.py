@@ -1,4 +1,4 @@
-"""How much may run at a time, and whether a request could run at all."""
+"""Limit how much runs at a time, and refuse requests that could never run."""
 
 from __future__ import annotations
 

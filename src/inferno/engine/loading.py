@@ -90,7 +90,7 @@ def _read(
 
 
 class _Layout:
-    """How a model's weights are to lie on a device."""
+    """The layout of a model's weights on a device."""
 
     def __init__(
         self, model: CausalLM, device: torch.device, dtype: torch.dtype, quantize: str | None

@@ -53,7 +53,7 @@ def ban(logits_RV: Tensor, banned: Sequence[tuple[int, Tensor]]) -> None:
 
 
 def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | None:
-    """Where the tokens of rows lie when row follows row, [N]; None where there are none."""
+    """Return where the tokens of rows lie when row follows row, [N]; None if there are none."""
     sizes = [len(ids_N) for _, ids_N in lists]
     if not any(sizes):
         return None

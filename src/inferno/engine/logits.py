@@ -109,7 +109,7 @@ class LogitShaper:
 
 
 def is_shaped(row: SampleRow) -> bool:
-    """Whether anything here would change this row's logits."""
+    """Return whether anything here would change this row's logits."""
     params = row.params
     return (
         bool(params.logit_bias)
@@ -121,7 +121,7 @@ def is_shaped(row: SampleRow) -> bool:
 
 
 def has_penalty(params: SamplingParams) -> bool:
-    """Whether tokens that have occurred are penalised."""
+    """Return whether tokens that have occurred are penalised."""
     return (
         params.repetition_penalty != 1.0
         or params.presence_penalty != 0.0
@@ -130,7 +130,7 @@ def has_penalty(params: SamplingParams) -> bool:
 
 
 def is_too_short(row: SampleRow) -> bool:
-    """Whether the output has fewer than min_tokens tokens."""
+    """Return whether the output has fewer than min_tokens tokens."""
     return len(row.token_ids) - row.num_prompt_tokens < row.params.min_tokens
 
 

@@ -86,7 +86,7 @@ class Sampler:
             ops.draw(logits_RV, peak_R, self._rules, _uniform(rows, self._device), out=token_R)
 
     def _tabulate(self, params: Sequence[SamplingParams]) -> DrawRules | None:
-        """How each row is drawn; None if none is."""
+        """Return how each row is drawn; None if none is."""
         rules = [_rule(row_params, self._vocab_size) for row_params in params]
         if all(rule.temperature == 0.0 for rule in rules):
             return None
@@ -127,7 +127,7 @@ def prompt_logprobs(
 
 
 def _rule(params: SamplingParams, vocab_size: int) -> DrawRule:
-    """How a row is drawn; not at all if it gets the likeliest token."""
+    """Return how a row is drawn; not at all if it gets the likeliest token."""
     is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
     return DrawRule(
         temperature=0.0 if is_greedy else max(params.temperature, _SMALLEST_TEMPERATURE),

@@ -99,7 +99,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything is left to plan, to commit or to tell."""
+        """Return whether anything is left to plan, to commit or to tell."""
         return bool(self._requests or self._in_flight or self._events)
 
     @property
@@ -353,7 +353,7 @@ class Scheduler:
             self._computing.setdefault(digest, sample)
 
     def _is_ready(self, sample: SampleState) -> bool:
-        """Whether nothing of it is in flight, and the prompt it shares has been computed.
+        """Return whether none of its chunks is in flight, and the prompt it shares is computed.
 
         Of a request's samples the first one computes the prompt, the others find it in the cache.
         """

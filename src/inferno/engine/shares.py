@@ -1,4 +1,4 @@
-"""How much of a step the prompts under way get, and which of them.
+"""Share out a step's tokens among the prompts under way.
 
 They share by deficit round robin. Each is entitled to an equal part of every step, and what it was
 given less, or more, is carried over. The measure is seconds by the cost model, or tokens where
@@ -31,7 +31,7 @@ _LEAST_STREAMS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StepBound:
-    """How long a step may take.
+    """The time that a step may take.
 
     target_seconds  where a stream runs; None for "auto", 0 for no bound at all, with or without
                     streams.
@@ -72,12 +72,12 @@ class StepRoom:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is shared by seconds."""
+        """Return whether the room is shared by seconds, and not by tokens."""
         return self._seconds is not None
 
     @property
     def size(self) -> float:
-        """How much is left, as it is shared: seconds, or tokens."""
+        """Return how much room is left: seconds where they are bounded, else tokens."""
         if self._seconds is None:
             return float(self.num_tokens)
         return max(0.0, self._seconds - self._taken)
@@ -110,7 +110,7 @@ class StepRoom:
 def share_out(
     prompts: Sequence[SampleState], room: StepRoom, block_size: int, *, is_first: bool
 ) -> dict[SampleState, int]:
-    """How many tokens each of these prompts, given by rank, computes in a step.
+    """Return how many tokens each of these prompts, given by rank, computes in a step.
 
     is_first    no other prompts were given any: then one of these gets a block, or what is missing
                 of it, even if there is no time for that.

@@ -14,7 +14,7 @@ Rank = tuple[float, int, int]  # see Scheduler; number of arrival, sample index:
 
 
 class Status(Enum):
-    """Where a sample stands."""
+    """The status of a sample."""
 
     WAITING = auto()  # has not run yet
     RUNNING = auto()  # has a slot and blocks

@@ -1,4 +1,4 @@
-"""How long a step will take: prices of what it computes, learnt from the steps that were run.
+"""Expect a step's time, by prices of what it computes that are learnt from earlier steps.
 
 A step costs a fixed part (each weight is read once), a part per chunk (its logits and its draw), a
 part per token, and attention: a part per key that a token sees, and one per key that a chunk reads.
@@ -121,7 +121,7 @@ class StepCostModel:
         return max(0.0, fixed + _FEW * (few - more) + (_SOME - _FEW) * (some - more))
 
     def most_tokens(self, work: StepWork, start: int, most: int, seconds: float) -> int:
-        """How many of a chunk's next tokens, at most `most`, a step of `work` can take in time."""
+        """Return how many of a chunk's next tokens, at most `most`, a step can take in time."""
         if self._prices is None or self._takes(work, start, most) <= seconds:
             return most
         low, high = 0, most  # `low` fits, `high` may

@@ -10,7 +10,7 @@ import torch
 
 
 class _Borrowed:
-    """How many borrow PyTorch's threads, and how many threads those were before the first did."""
+    """The count of who borrows PyTorch's threads, and their number before the first did."""
 
     def __init__(self) -> None:
         # Reentrant, for the collector may end a borrower in the middle of anything.

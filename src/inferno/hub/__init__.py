@@ -1,4 +1,4 @@
-"""Where models come from."""
+"""Find and fetch models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a layer declares a weight: shaped and empty, filled by the loader, then laid out by `ops`."""
+"""Declare a layer's weight: shaped and empty, filled by the loader, then laid out by `ops`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tokens each layer sees: layers and their windows, as config.json tells them."""
+"""The layers and their windows, the tokens that each sees, as config.json tells them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a server behaves: its options, and whose keys it knows."""
+"""The settings of a server: its options, and the keys that it knows."""
 
 from __future__ import annotations
 

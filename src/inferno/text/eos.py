@@ -1,4 +1,4 @@
-"""Which tokens end a model's output, by the three files that may say so."""
+"""Find the tokens that end a model's output in the three files that may say so."""
 
 from __future__ import annotations
 

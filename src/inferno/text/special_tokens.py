@@ -1,4 +1,4 @@
-"""Which tokens a model's files name beside tokenizer.json: bos_token, eos_token and the like."""
+"""Find tokens that a model's files name beside tokenizer.json: bos_token, eos_token and others."""
 
 from __future__ import annotations
 

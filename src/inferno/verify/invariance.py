@@ -1,4 +1,4 @@
-"""Whether company, chunks, a cache or preemption change what a request gets when it runs alone."""
+"""Try whether company, chunks, a cache or preemption change what a request gets alone."""
 
 from __future__ import annotations
 

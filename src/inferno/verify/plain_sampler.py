@@ -1,4 +1,4 @@
-"""Which token a request's parameters make of its logits, by definition, in float64.
+"""Choose the token that a request's parameters make of its logits, by definition, in float64.
 
 Penalties, biases and bans change logits, which are float32, and what float32 rounds there counts.
 After that everything is exact, and `Draw.allows` knows by how much the engine's weights may be off.

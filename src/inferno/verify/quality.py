@@ -1,4 +1,4 @@
-"""How well the engine predicts a text, compared with float32 maths on the same weights."""
+"""Measure how well the engine predicts a text, beside float32 maths on the same weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How quantized weights may differ from those of the files: by half a step, if scales fit."""
+"""Bound how quantized weights may differ from the files': by half a step, if scales fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which content files had when they were last read: so a second start need not read them.
+"""Keep the content that files had when last read, so that a second start need not read them.
 
 A file is known by device, inode, size, and the times of its last modification and change. Users can
 set the first time back, not the second: a file that was replaced or written in place is another.

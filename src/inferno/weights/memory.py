@@ -1,4 +1,4 @@
-"""How much memory a device has left: what may still be allocated without being killed for it."""
+"""Measure the memory that may still be allocated on a device without being killed for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a parameter is made of a checkpoint's tensors: which ones, and where each lies in it."""
+"""The tensors of a checkpoint that a parameter is made of, and where each lies in it."""
 
 from __future__ import annotations
 

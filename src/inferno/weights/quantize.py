@@ -1,4 +1,4 @@
-"""Which weights become int8 or int4 while a model is loaded, and what the model takes then."""
+"""Choose the weights that become int8 or int4 while a model is loaded, and count its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model to chat with, where none was named."""
+"""Choose the model to chat with, where none was named."""
 
 from __future__ import annotations
 

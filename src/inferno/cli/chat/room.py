@@ -1,4 +1,4 @@
-"""Why a message has no room in a conversation, and what makes some."""
+"""Say why a message has no room in a conversation, and make some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests the server takes, and which it sends away at once because it is full.
+"""Take requests, or send them away at once because the server is full.
 
 An endpoint holds a slot from before its answer begins until the last token is out:
 

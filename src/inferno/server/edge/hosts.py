@@ -1,4 +1,4 @@
-"""Which names and pages the server answers to: Host, Origin and CORS."""
+"""The names and pages that the server answers to: Host, Origin and CORS."""
 
 from __future__ import annotations
 

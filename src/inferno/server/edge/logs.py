@@ -1,4 +1,4 @@
-"""Where log lines go: to standard error, by a thread, so that a stuck reader stops nobody.
+"""Write log lines to standard error, by a thread, so that a stuck reader stops nobody.
 
 The thread is woken a few times a second, not for each line: it takes Python's lock from the event
 loop each time, which on busy cores costs more than all else that a refusal takes.

@@ -1,4 +1,4 @@
-"""Why a request is not served, as an exception and as OpenAI's error object."""
+"""The reason why a request is not served, as an exception and as OpenAI's error object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether requests are told to OpenTelemetry, which is an extra."""
+"""Tell requests to OpenTelemetry, which is an extra, where an endpoint is given."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _log = logging.getLogger("inferno.worker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """Where the message goes, and how often that is tried.
+    """The address that the message goes to, and the number of tries.
 
     timeout         seconds of one attempt, from connecting to the answer.
     first_delay     before the second attempt, doubled after each, up to most_delay.

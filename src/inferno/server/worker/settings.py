@@ -1,4 +1,4 @@
-"""How a worker behaves: what its options say beside those of every server."""
+"""The settings of a worker, beside those of every server."""
 
 from __future__ import annotations
 

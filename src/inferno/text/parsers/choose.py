@@ -1,4 +1,4 @@
-"""Which dialect a model speaks, the parser for it, and the tokens that end its answers."""
+"""Choose a model's dialect, the parser for it, and the tokens that end its answers."""
 
 from __future__ import annotations
 
