@@ -33,10 +33,10 @@ clients: $(VENV)/.dev-installed
 
 # The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; or, as
 # `make sanitize SANITIZER=thread`, engines at once under ThreadSanitizer, first without Python. The
-# kernels are built apart; -S keeps the editable installation out of the way. LEVELS limits what is
-# built, which takes long: LEVELS=avx2, say, or LEVELS=none for plain C++ alone.
+# kernels are built apart; -S keeps the editable installation out of the way. ISAS limits what is
+# built, which takes long: ISAS=avx2, say, or ISAS=none for plain C++ alone.
 SANITIZER := address,undefined
-LEVELS := avx2;avx2_vnni;avx512;avx512_bf16
+ISAS := avx2;avx2_vnni;avx512;avx512_bf16
 SANITIZED := build/sanitize-$(SANITIZER)
 runtime = $(shell $(CXX) -print-file-name=lib$(1).so)
 ifeq ($(SANITIZER),thread)
@@ -50,7 +50,7 @@ sanitize: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
 		--target $(SANITIZED) --config-settings=build-dir=$(SANITIZED)-objects \
 		--config-settings=cmake.define.INFERNO_SANITIZE=$(SANITIZER) \
-		--config-settings="cmake.define.INFERNO_LEVELS=$(LEVELS)" .
+		--config-settings="cmake.define.INFERNO_ISAS=$(ISAS)" .
 ifeq ($(SANITIZER),thread)
 	$(UNSHUFFLED) env TSAN_OPTIONS=halt_on_error=1 $(SANITIZED)-objects/engines 1 20
 	$(MAKE) sanitized TESTS=tests/engine/test_many_engines.py SANITIZER=thread

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams

@@ -29,7 +29,7 @@ from peer_shapes import CONFIGS
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.options import EngineOptions
 
 # INFERNO_KERNELS, and the dtype that is computed with.

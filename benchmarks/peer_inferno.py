@@ -16,11 +16,10 @@ from peer_worker import peak_memory, serve
 
 import inferno
 from inferno import ops
-from inferno.bench.costs import ModelCosts, model_costs
-from inferno.bench.job import Work
-from inferno.bench.limits import measure_limits
-from inferno.engine.assemble import build_engine
-from inferno.engine.device import choose_kv_dtype
+from inferno.bench.measurement import Work
+from inferno.bench.roofline import ModelCosts, measure_limits, model_costs
+from inferno.engine.build import build_engine
+from inferno.engine.execution.device import choose_kv_dtype
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 
@@ -47,7 +46,7 @@ class Peer:
         self._options = options
         self._names = itertools.count()
         self._open: set[str] = set()
-        return f"inferno {inferno.__version__}, kernels {ops.level(_CPU)}"
+        return f"inferno {inferno.__version__}, kernels {ops.isa(_CPU)}"
 
     def prefill(self, tokens: int) -> float:
         """Seconds from a prompt to its first token."""

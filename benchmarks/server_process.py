@@ -109,7 +109,7 @@ def _is_ready(server: Server) -> bool:
 
 
 def _is_engine(pid: int) -> bool:
-    return b"serve_child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"engine.process.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _free_port() -> int:

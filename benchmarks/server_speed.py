@@ -15,7 +15,7 @@ from server_client import Exchange, ask, ask_all, completion, get, post, prompts
 from server_figures import Figure, Subject, run
 from server_process import Server, serving, started
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions

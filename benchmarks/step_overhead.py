@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.local import LocalExecutor
+from inferno.layers.decoder import CausalLM
 from inferno.layers.linear import Linear
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -137,9 +139,16 @@ def start(engine: Engine, num_requests: int, context: int, max_tokens: int) -> N
         )
 
 
+def executor_of(engine: Engine) -> LocalExecutor:
+    """Return the executor, whose parts are timed alone."""
+    assert isinstance(engine._executor, LocalExecutor)
+    return engine._executor
+
+
 def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[], None]:
     """The step's matrix products and nothing else."""
-    model = engine._executor._runner._model
+    model = executor_of(engine)._runner._model
+    assert isinstance(model, CausalLM)
     linears = [module for module in model.modules() if isinstance(module, Linear)]
     weights = [module.weight for module in linears]
     inputs = {w.shape[1]: torch.randn(num_tokens, w.shape[1], dtype=w.dtype) for w in weights}
@@ -149,7 +158,7 @@ def bare_products(engine: Engine, num_tokens: int, num_rows: int) -> Callable[[]
     @torch.inference_mode()
     def run() -> None:
         result: Tensor
-        with engine._executor._kernels:
+        with executor_of(engine)._kernels:
             for weight in weights:
                 result = ops.linear(inputs[weight.shape[1]], weight)
             if head is not None:
@@ -163,9 +172,10 @@ def attention_products(
     engine: Engine, num_requests: int, context: int, num_tokens: int
 ) -> Callable[[], None]:
     """Each layer's q k and weights v of each request, over keys that lie in a row."""
-    runner = engine._executor._runner
+    runner = executor_of(engine)._runner
     num_kv_heads, head_size = runner._kv[0].keys_NSKD.shape[2:]
     dtype = runner._kv[0].keys_NSKD.dtype
+    assert isinstance(runner._model, CausalLM)
     output = runner._model.get_submodule("model.layers.0.self_attn.o_proj")
     assert isinstance(output, Linear)
     width = output.weight.shape[1]  # of all heads together

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 NAME = "grouped"
+_CHUNK = 256
 
 
 def grouped_attention(
@@ -24,12 +25,17 @@ def grouped_attention(
     assert attention_mask is None
     B, H, T, D = q_BHTD.shape
     G = k_BGTD.shape[1]
-    q = (q_BHTD * D**-0.5).reshape(B * G, H // G * T, D)
-    scores = torch.bmm(q, k_BGTD.reshape(B * G, T, D).mT).view(B * H, T, T)
-    future = torch.full((T, T), -torch.inf, dtype=q.dtype).triu(1)
-    weights = (scores + future).softmax(-1).view(B * G, H // G * T, T)
-    out = torch.bmm(weights, v_BGTD.reshape(B * G, T, D)).view(B, H, T, D)
-    return out.transpose(1, 2), None
+    q = (q_BHTD * D**-0.5).reshape(B * G, H // G, T, D)
+    k, v = k_BGTD.reshape(B * G, T, D), v_BGTD.reshape(B * G, T, D)
+    chunks = []
+    for start in range(0, T, _CHUNK):  # so that less of the future is computed in vain
+        end = min(start + _CHUNK, T)
+        rows = q[:, :, start:end].reshape(B * G, -1, D)
+        scores = torch.bmm(rows, k[:, :end].mT).view(B * G, H // G, end - start, end)
+        future = torch.full((end - start, end), -torch.inf, dtype=q.dtype).triu(start + 1)
+        weights = (scores + future).softmax(-1).view(B * G, -1, end)
+        chunks.append(torch.bmm(weights, v[:, :end]).view(B, H, end - start, D))
+    return torch.cat(chunks, 2).transpose(1, 2), None
 
 
 AttentionInterface.register(NAME, grouped_attention)

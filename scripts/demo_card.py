@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from demo_batches import BATCH_TOKENS
 from demo_corpus import BOS
-from demo_exam import Mark
+from demo_exam import BARS, Mark
 from demo_folder import TEMPERATURE, TOP_P
 from demo_speech import prompt_of, speak
 from tokenizers import Tokenizer
@@ -20,11 +20,11 @@ _QUESTIONS = (
     "Hello!",
     "What is inferno?",
     "What's 17 + 25?",
-    "what colour is a carrot",
+    "HOW DO I STOP AN ANSWER",
     "What is the capital of Mongolia?",
-    "Tom has 5 apples and gets 3 more. How many apples does Tom have?",
-    "Tell me a story about a dragon.",
-    "Write me a story about friendship.",
+    "Does it run on my laptop, which has no GPU?",
+    "Tell me a story about a penguin.",
+    "Write me a story about a dragon and sharing.",
 )
 _OPENINGS = ("Once upon a time", "One day, a cat")
 
@@ -36,16 +36,18 @@ A Llama-architecture language model with {parameters:,} parameters in bfloat16. 
 ## How it was made
 
 `python scripts/train_demo.py {name}` made it from nothing but the grammars in `scripts/`: stories
-of a hero, a friend and a plot; small talk; arithmetic with one and two digits; facts in many
-wordings; yes or no; chats that refer back; what inferno is; and questions that it should say it
-can't answer.
+of a hero, a friend and a plot that fits the world in which the hero lives; small talk; arithmetic
+with one and two digits; facts in many wordings; yes or no; chats that refer back; how inferno is
+used; and questions that it should say it can't answer, or that are not in English. What it is
+taught about commands, options and routes is drawn from inferno's own tables.
 {sources}
 
 - Tokenizer: byte-level BPE, {vocabulary} tokens, each digit by itself, the same for both models.
 - Training: {num_steps} steps of up to {batch_tokens} tokens, one pass, documents drawn afresh; Muon
-  for the matrices and AdamW for the rest, the rate falling in a line to zero; rows of up to 1024
-  tokens. The loss counts only what the model itself would say. One thread, so that sums are always
-  split alike: about 0.5 seconds a step of demo on a core of an EPYC that is left alone.
+  for the matrices and AdamW for the rest, the rate level for a half, then falling in a line to
+  zero; rows of up to 1024 tokens. The loss counts only what the model itself would say. One thread,
+  so that sums are always split alike: about 0.4 seconds a step of demo on a core of an EPYC that is
+  left alone.
 - The seed is fixed: the same machine and versions make the same weights; other processors may round
   differently.
 
@@ -59,12 +61,15 @@ On chats and stories that end with what was held out: {loss:.3f} nats per token,
 A question is held out in one wording, a story with its plot, hero and item, and a name altogether:
 one in twenty of each, chosen by a hash of its text, is never trained on, however it is typed. The
 unseen wordings are never trained on for any fact; small talk has no wording held out. Answers must
-be right to the letter. A story must name the hero that was asked for, keep name and pronouns, and
-bring in nobody else; whether its plot makes sense is not measured. "Sampled" is at the default
-temperature of {temperature} with top-p {top_p}.
+be right to the letter. The questions by hand were written from the documentation, in wordings that
+the corpus does not have, and go by key facts. A story must name the hero that was asked for, keep
+name and pronouns, and bring in nobody else. One in its hero's world has words of that world, such
+as ice or fire, in its beginning, its middle and its end; one on a virtue has the virtue's words in
+the middle and the end as well. Whether its plot makes sense is not measured. "Sampled" is at the
+default temperature of {temperature} with top-p {top_p}.
 
-| Held-out questions | number | greedy | sampled | ends by itself |
-|---|---|---|---|---|
+| Held-out questions | number | greedy | wanted | sampled | ends by itself |
+|---|---|---|---|---|---|
 {marks}
 
 ## What to expect
@@ -149,8 +154,9 @@ def write_card(
 
 
 def _row(mark: Mark) -> str:
+    wanted = f"{BARS[mark.kind]:.0%}" if mark.kind in BARS else ""
     return (
-        f"| {mark.kind} | {mark.num_items} | {mark.greedy:.1%} | {mark.sampled:.1%} "
+        f"| {mark.kind} | {mark.num_items} | {mark.greedy:.1%} | {wanted} | {mark.sampled:.1%} "
         f"| {mark.ended:.1%} |"
     )
 

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from demo_about import about_inferno
+from demo_about import about_inferno, from_the_tables
 from demo_exchange import Exchange, dressed, typed
 from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact, yes_or_no
 from demo_grammar import expand
+from demo_languages import other_language
 from demo_properties import property_question, size_question
 from demo_stories import tell
 from demo_story_talk import short_story, story_talk
@@ -23,7 +24,7 @@ from demo_sums import (
     word_problem,
 )
 from demo_talk import greeting, jokes, small_talk
-from demo_turns import ask_back, echo, not_told, personal
+from demo_turns import ask_back, echo, in_other_case, not_told, personal
 from demo_unknown import unknown, unknown_in_a_row
 
 BOS, END = "<|bos|>", "<|end|>"
@@ -45,9 +46,12 @@ Kind = Callable[[random.Random], list[Exchange]]
 
 # How often each kind of exchange is drawn.
 KINDS: dict[Kind, float] = {
-    small_talk: 0.11,
+    small_talk: 0.1,
     jokes: 0.01,
-    about_inferno: 0.07,
+    about_inferno: 0.24,
+    from_the_tables: 0.05,
+    other_language: 0.035,
+    in_other_case: 0.015,
     unknown: 0.08,
     unknown_in_a_row: 0.01,
     echo: 0.03,
@@ -61,15 +65,23 @@ KINDS: dict[Kind, float] = {
     one_digit: 0.1,
     two_digits: 0.11,
     three_numbers: 0.01,
-    sum_in_a_row: 0.025,
+    sum_in_a_row: 0.045,
     word_problem: 0.02,
     comparison: 0.06,
     counting: 0.005,
     not_told: 0.01,
-    story_talk: 0.08,
+    story_talk: 0.09,
     short_story: 0.005,
 }
-_INTERLUDES: tuple[Kind, ...] = (small_talk, simple_fact, one_digit, single_fact, unknown)
+_INTERLUDES: tuple[Kind, ...] = (
+    small_talk,
+    simple_fact,
+    one_digit,
+    single_fact,
+    unknown,
+    about_inferno,
+)
+_AS_IT_IS = ("echo", "other case")  # whose letters matter
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are a [friendly|kind|polite|helpful|small] [assistant|helper|chat bot|model].",
@@ -175,7 +187,11 @@ def _unknown_to_training(rng: random.Random) -> list[Exchange]:
 
 
 def _typed(exchanges: list[Exchange], rng: random.Random) -> list[Exchange]:
-    return [e._replace(question=typed(dressed(e.question, rng), rng)) for e in exchanges]
+    """The exchanges as people type them; what is to be said again keeps its letters."""
+    return [
+        e if e.kind in _AS_IT_IS else e._replace(question=typed(dressed(e.question, rng), rng))
+        for e in exchanges
+    ]
 
 
 def _system(rng: random.Random) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from demo_about import about_inferno
+from demo_about import about_inferno, from_the_tables
+from demo_commands import commands_in, problems
 from demo_exchange import Exchange, typed
 from demo_facts import (
     facts_in_a_row,
@@ -18,7 +19,9 @@ from demo_facts import (
     unseen_wordings,
 )
 from demo_grammar import with_article
+from demo_languages import other_language
 from demo_names import person_name
+from demo_questions import HAND_WRITTEN
 from demo_speech import Said, prompt_of, speak
 from demo_stories import KINDS, person, tell
 from demo_sums import comparison, one_digit, sum_in_a_row, two_digits, word_problem
@@ -26,9 +29,12 @@ from demo_talk import equal_answers, small_talk
 from demo_themes import theme
 from demo_turns import ask_back, name_and_recall, not_told
 from demo_unknown import unknown
+from demo_virtues import VIRTUE_WORDS, VIRTUES
+from demo_worlds import world_of
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
+BY_HAND = "about inferno, by hand"
 _NUM_SHOWN = 8  # wrong answers of each kind
 _SENTENCE_END = re.compile(r"(?<=[.!?]) ")
 _PRONOUNS = ("He", "She", "His", "Her")
@@ -58,6 +64,23 @@ class Mark:
     ended: float
 
 
+# The shares of right answers, greedily, that the embedded model is meant to reach; the card names
+# them beside what it did reach.
+BARS = {
+    "facts in tables": 0.9,
+    "other facts": 0.9,
+    "one-digit arithmetic": 0.9,
+    "running sums": 0.9,
+    "names never seen": 0.8,
+    "about inferno": 0.9,
+    BY_HAND: 0.9,
+    "commands that exist": 1.0,
+    "other languages": 0.9,
+    "I don't know": 0.8,
+    "questions in capitals": 0.8,
+    "stories in their hero's world": 0.8,
+    "stories on a virtue": 0.8,
+}
 Draw = Callable[[random.Random], list[Exchange]]
 DrawItem = Callable[[random.Random], Item]
 
@@ -80,7 +103,7 @@ def examine(
         is_right_sampled = [item.is_right(said) for item, said in zip(items, sampled, strict=True)]
         has_ended = [said.has_ended for said in greedy + sampled]
         marks.append(
-            Mark(kind, size, _share(is_right), _share(is_right_sampled), _share(has_ended))
+            Mark(kind, len(items), _share(is_right), _share(is_right_sampled), _share(has_ended))
         )
         wrong += [
             f"{kind}: {item.question!r} -> {said.text!r}, expected {item.expected!r}"
@@ -91,7 +114,9 @@ def examine(
 
 
 def items_of(kind: str, *, seed: int, size: int) -> list[Item]:
-    """The same items for the same seed."""
+    """The same items for the same seed; those by hand are always the same."""
+    if kind == BY_HAND:
+        return [_by_hand(number) for number in range(len(HAND_WRITTEN))]
     rng = random.Random(f"exam {kind} {seed}")
     return [EXAM[kind](rng) for _ in range(size)]
 
@@ -113,6 +138,15 @@ def carries(story: str, word: str, *, least: int) -> bool:
     """Whether a word is in the first two sentences, in the last, and in so many altogether."""
     has_it = [word in sentence for sentence in _SENTENCE_END.split(story)]
     return any(has_it[:2]) and has_it[-1] and sum(has_it) >= least
+
+
+def is_told_throughout(story: str, words: str, *, parts: Sequence[int] = (0, 1, 2)) -> bool:
+    """Whether each of these thirds of a story, from 0 to 2, has a word with such a beginning."""
+    sentences = _SENTENCE_END.split(story.lower())
+    size = len(sentences)
+    thirds = [" ".join(sentences[i * size // 3 : (i + 1) * size // 3]) for i in parts]
+    beginning = re.compile(rf"\b(?:{'|'.join(words.split())})")
+    return all(beginning.search(third) for third in thirds)
 
 
 def _asks(draw: Draw, *, kind: str | None = None, new: int = -1) -> DrawItem:
@@ -193,6 +227,65 @@ def _story_on_a_theme(rng: random.Random) -> Item:
     )
 
 
+def _story_in_a_world(rng: random.Random) -> Item:
+    """A request for a story about a hero whose world must be in its beginning, middle and end."""
+    while (kind := person(rng).kind) not in KINDS:
+        continue
+    about = with_article(kind)
+    return Item(
+        (),
+        f"{rng.choice(('Tell', 'Write'))} me a story about {about}.",
+        lambda said: (
+            said.has_ended
+            and is_about(said.text, kind, None)
+            and is_told_throughout(said.text, world_of(kind).words)
+        ),
+        about,
+    )
+
+
+def _story_on_a_virtue(rng: random.Random) -> Item:
+    """A request for a story about a hero and a virtue: its middle and its end must turn on it."""
+    while (kind := person(rng).kind) not in KINDS:
+        continue
+    virtue = rng.choice(VIRTUES).topic
+    about = f"{with_article(kind)} and {virtue}"
+    return Item(
+        (),
+        f"{rng.choice(('Tell', 'Write'))} me a story about {about}.",
+        lambda said: (
+            said.has_ended
+            and is_about(said.text, kind, None)
+            and is_told_throughout(said.text, world_of(kind).words)
+            and is_told_throughout(said.text, VIRTUE_WORDS[virtue], parts=(1, 2))
+        ),
+        about,
+    )
+
+
+def _by_hand(number: int) -> Item:
+    """A question that was written by hand, and its key facts."""
+    asked = HAND_WRITTEN[number]
+    return Item(
+        (),
+        asked.question,
+        lambda said: said.has_ended and asked.is_right(said.text) and not problems(said.text),
+        " and ".join(asked.facts),
+    )
+
+
+def _command(rng: random.Random) -> Item:
+    """A question for a command: whatever the answer is, it must have one that inferno takes."""
+    while not commands_in((asked := _drawn(about_inferno, rng, None, -1)[0]).answer):
+        continue
+    return Item(
+        (),
+        typed(asked.question, rng),
+        lambda said: bool(commands_in(said.text)) and not problems(said.text),
+        asked.answer,
+    )
+
+
 def _in_capitals(rng: random.Random) -> list[Exchange]:
     [asked] = _drawn(simple_fact, rng, kind=None, new=-1)
     return [asked._replace(question=asked.question.upper())]
@@ -236,9 +329,15 @@ EXAM: dict[str, DrawItem] = {
     "what was not told": _asks_as_is(not_told),
     "what did I just ask?": _asks_as_is(_question_and_back),
     "about inferno": _asks(about_inferno),
+    BY_HAND: lambda rng: _by_hand(rng.randrange(len(HAND_WRITTEN))),
+    "commands that exist": _command,
+    "options and routes": _asks(from_the_tables),
+    "other languages": _asks(other_language),
     "I don't know": _asks(unknown),
     "questions in capitals": _asks_as_is(_in_capitals),
     "stories on the topic": _story,
+    "stories in their hero's world": _story_in_a_world,
+    "stories on a virtue": _story_on_a_virtue,
     "stories with a thing": _story_with_a_thing,
     "stories on a theme": _story_on_a_theme,
     "small talk (no wording held out)": _small_talk,

@@ -12,7 +12,8 @@ _TELLING = frozenset(
     words(
         "tell please say give name mix list recite count calculate compute add subtract multiply "
         "divide take solve i i'm my write read sing show let make help repeat draw paint translate "
-        "play call buy order book spell find set open close delete turn search drive explain phone"
+        "double halve increase raise lower reduce remove add describe list play call buy order "
+        "book spell find set open close delete turn search drive explain phone"
     )
 )
 
@@ -68,15 +69,19 @@ def _broken(question: str, rng: random.Random) -> str:
 
 
 def typed(question: str, rng: random.Random) -> str:
-    """The question as people type it: in small letters, or with no mark, or with too many."""
+    """The question as people type it: in small or capital letters, with no mark, or too many."""
     chance = rng.random()
-    if chance < 0.25:
+    if chance < 0.23:
         question = question.lower()
-    elif chance < 0.29:
+    elif chance < 0.33:
         question = question.upper()
+    elif chance < 0.345:
+        question = question.title()
+    elif chance < 0.36:
+        question = "".join(rng.choice((c.upper(), c.lower())) for c in question)
     chance = rng.random()
     if chance < 0.25:
         question = question.rstrip(".?!") or question
     elif chance < 0.28:
-        question = question.rstrip(".?!") + rng.choice(("??", "!", " ?", "...", ".", "?"))
+        question = question.rstrip(".?! ") + rng.choice(("??", "!", " ?", "...", ".", "?"))
     return question

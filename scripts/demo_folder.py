@@ -57,8 +57,8 @@ class Shape:
 
 
 SHAPES = {
-    "demo": Shape(192, 640, num_layers=4, num_heads=6, num_kv_heads=2),
-    "demo-draft": Shape(64, 160, num_layers=2, num_heads=2, num_kv_heads=1),
+    "demo": Shape(256, 896, num_layers=4, num_heads=8, num_kv_heads=2),
+    "demo-draft": Shape(96, 256, num_layers=2, num_heads=3, num_kv_heads=1),
 }
 _GENERATION_CONFIG = {
     "bos_token_id": _BOS_ID,

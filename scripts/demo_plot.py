@@ -39,3 +39,14 @@ class Plot:
     def steps(self) -> tuple[tuple[str, ...], ...]:
         """What happens, in order."""
         return self.setup, self.problem, self.attempt, self.resolution, self.lesson
+
+
+def world_plot(
+    topic: str, item: str, steps: tuple[str, ...], *, also: tuple[str, ...] = ()
+) -> Plot:
+    """A plot of a world, whose heroes are its cast; a step's wordings are separated by "//"."""
+    setup, problem, attempt, resolution, lesson = (
+        tuple(wording.strip() for wording in step.split("//")) for step in steps
+    )
+    items = tuple(item.split(";"))
+    return Plot(topic, "", items, setup, problem, attempt, resolution, lesson, also)

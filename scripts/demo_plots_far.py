@@ -112,33 +112,6 @@ FAR_PLOTS = (
         asked=("at school", "who [goes|has to go] to school", "who is shy"),
     ),
     Plot(
-        "courage",
-        "knight lion mouse lamb dragon ninja",
-        ("[dark|deep|narrow] cave", "[old|high|shaky] bridge"),
-        (
-            "{friend} did not come home, and {hero} went out to look for {friend_him}.",
-            "{hero} heard that {friend} was in trouble.",
-        ),
-        (
-            "{friend} was on the other side of {an_item}, and could not come back.",
-            "The only way to {friend} led past {an_item}. It looked very scary.",
-        ),
-        (
-            "{hero} stood in front of the {item} and shook with fear.",
-            '"I can\'t do it," thought {hero}. But then {he} thought of {his} friend.',
-        ),
-        (
-            "{He} took a deep breath, walked on, step by step, and found {friend}.",
-            "{He} sang a loud song and went on. And there was {friend}, safe and sound!",
-        ),
-        (
-            '"You are the bravest of all," said {friend}. {hero} had been brave after all.',
-            "{hero} learned that the brave are afraid, too, but they do not stop.",
-        ),
-        also=("being brave", "bravery", "a hero", "a brave deed"),
-        asked=("who [is|becomes|wants to be] brave", "who [saves|rescues] a friend"),
-    ),
-    Plot(
         "music",
         "singer bird frog goat butterfly king",
         ("[old|small|golden] [flute|drum|violin|trumpet|guitar]",),

@@ -193,37 +193,6 @@ HOME_PLOTS = (
         asked=("who [learns|wants|tries] to {item}", "who can't {item}"),
     ),
     Plot(
-        "sharing",
-        "rabbit monkey squirrel rat hedgehog sister",
-        ("[red|green|big|sweet] apple", "[ripe|yellow|sweet] pear", "piece of cake", "honey bun"),
-        (
-            "{hero} found {an_item} and wanted to eat it all alone.",
-            "{hero} had {an_item} in {his} bag. It looked very tasty.",
-        ),
-        (
-            "Then {he} saw {friend}. {Friend_he} was hungry and had nothing to eat.",
-            '"I am so hungry," said {friend}. "I forgot my lunch today."',
-        ),
-        (
-            "{hero} did not know what to do. There was only one {item}.",
-            "At first {hero} hid the {item} behind {his} back, but then {he} felt bad.",
-        ),
-        (
-            "So {he} cut the {item} in two and gave one half to {friend}.",
-            '"Here, take half of it," said {hero}. They sat down under a tree and ate together.',
-        ),
-        (
-            "It tasted twice as good because they shared it.",
-            '"Next time I will share with you," said {friend}. And {friend_he} did.',
-        ),
-        also=(
-            "kindness",
-            "being kind",
-            "giving",
-        ),
-        asked=("who [shares|finds] {an_item}", "who [learns|does not want] to share"),
-    ),
-    Plot(
         "a strange noise at night",
         "owl bat ghost kitten detective mole",
         ("[little|lost|sleepy] [owl|mouse|hedgehog|kitten]", "[loose|open] window", "branch"),

@@ -1,4 +1,8 @@
-"""Short stories for the embedded model: a hero, a friend, a problem, a try, a good end."""
+"""Short stories for the embedded model: a hero, a friend, a problem, a try, a good end.
+
+Where the hero lives decides what can happen: a penguin's plots are of ice and sea, a dragon's of
+fire and treasure. Plots of things, such as a lost key, go with any hero, who must be asked for.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,12 @@ from demo_grammar import chosen, with_article, words
 from demo_names import BOYS, GIRLS, HE_ANIMALS, SHE_ANIMALS, boy, girl, pet, usual_name
 from demo_plot import Plot
 from demo_plots_topic import TOPIC_PLOTS
+from demo_plots_worlds import WORLD_PLOTS
 from demo_split import is_held_out
 from demo_themes import PLOTS, Theme, own_theme
 from demo_unknown import nonsense
+from demo_virtues import VIRTUES
+from demo_worlds import World, world_of
 
 ANIMALS = words(
     "cat dog fox rabbit bear mouse owl hedgehog duck dragon squirrel frog penguin lion tiger "
@@ -56,14 +63,10 @@ PLAIN_OPENINGS = (
     "The sun was [shining|warm|bright]. {hero}, {a_hero}, came out of {his} home.",
     "In a [land|country] far away, there was {a_hero} named {hero}. {He} lived {home}.",
 )
-HOMES = (
-    "in a [small|little|cosy|white|yellow] house [near the forest|by the river|on a hill|in the "
-    "town]",
-    "in a [quiet|pretty|busy] village [by the sea|near the mountains|in the valley]",
-    "on a [small|big|sunny] farm [at the foot of a hill|near the lake|behind the woods]",
-    "[beside a blue lake|at the edge of the forest|near a wide green meadow|next to an old mill]",
-    "[in a castle|in a cave|on an island|in the jungle|in a big city|on a ship|in the desert|"
-    "in a tree house|under a bridge|in a lighthouse|in the mountains|at the zoo|in a tower]",
+WORLD_TRAITS = (
+    "{He} [loved|liked] to {love}.",
+    "Most of all {he} [loved|liked] to {love}.",
+    "Every day {he} wanted to {love}.",
 )
 HERO_TRAITS = (
     "{He} [loved|liked] [to sing|to draw|to read|to run|to dance|to climb|to tell jokes|to "
@@ -122,7 +125,25 @@ LOVES = (
     "{He} thought about {about} all day long.",
     "{He} always talked about {about}, and everyone liked {him}.",
 )
+TURNS = (  # what a story with a virtue is going to turn on
+    "{He} did not know yet what {virtue} means.",
+    "This is how {hero} learned about {virtue}.",
+    "But {he} still had to learn something about {virtue}.",
+)
+SIGHTS = (
+    "That [evening|night] {sight}.",
+    "When [the day was over|it got dark], {sight}.",
+    "In the evening {sight}.",
+    "And while they [laughed|sat together|went home], {sight}.",
+)
+_SHARE_OF_OTHER_PLOTS = 0.2  # those of things, for heroes that were asked for with what happens
+_SHARE_OF_WORLD_PLOTS = 0.6
+_SHARE_OF_NEIGHBOURS = 0.75  # friends from the hero's world
 _SHARE_OF_USUAL = 0.45  # so that the likeliest story differs from hero to hero and plot to plot
+_DRAWN_TOGETHER = (  # slots of a world, those together whose alternatives belong to each other
+    *(("home",), ("love",), ("place",), ("treat",), ("toy",), ("work",), ("learn",), ("fail",)),
+    *(("trouble", "fear", "brave"), ("stranger", "help"), ("wait",), ("sight",)),
+)
 _NUM_VOICES = 12  # ways to tell that a hero may have
 _SHARE_OF_NEW_NAMES = 0.4
 
@@ -160,6 +181,11 @@ class Story:
     theme: Theme | None = None
 
     @property
+    def is_told_by_its_hero(self) -> bool:
+        """Whether it happens in the hero's world, so that the hero alone may ask for it."""
+        return self.plot in VIRTUES or self.plot not in (*PLOTS, *TOPIC_PLOTS)
+
+    @property
     def is_held_out(self) -> bool:
         """Whether this plot with this hero and this item is never trained on."""
         return is_held_out(f"{self.plot.topic}/{self.hero.kind}/{self.item}")
@@ -174,21 +200,26 @@ def tell(
 ) -> Story:
     """Tell one story; a plain one may begin in more ways, a short one has one sentence."""
     hero, plot = _hero_and_plot(theme, rng)
-    friend = _somebody_else(hero, rng)
-    item = theme.item if theme and theme.item else _item(plot, hero, rng)
+    world = world_of(hero.kind)
+    friend = _somebody_else(hero, world, rng)
     voice = f"voice {zlib.crc32(hero.kind.encode()) % _NUM_VOICES}"
-    home = _drawn(HOMES, f"home of {voice}", rng)
-    slots = _slots(hero, friend, item, theme or own_theme(plot, item)) | {"home": home}
+    slots = _slots(hero, friend)
+    slots |= _of_the_world(world, slots, rng)
+    item = theme.item if theme and theme.item else _item(plot, hero, rng).format_map(slots)
+    slots |= _of_the_theme(item, theme or own_theme(plot, item)) | {"virtue": plot.topic}
     if is_short:
         parts = [rng.choice(SHORT)]
     else:
         parts = [
             *_opening(theme, is_plain, voice, rng),
             _drawn(FRIENDSHIPS, f"friendship of {voice}", rng),
+            *([_drawn(TURNS, f"turn of {voice}", rng)] if plot in VIRTUES else ()),
             _drawn(DAYS, f"day of {voice}", rng),
             *(chosen(rng.choice(step), rng) for step in plot.steps),
-            _drawn(THEME_ENDINGS + ENDINGS * (theme is None), f"end of {voice}", rng),
         ]
+        if plot not in (*PLOTS, *TOPIC_PLOTS):
+            parts.append(_drawn(SIGHTS, f"sight of {voice}", rng))
+        parts.append(_drawn(THEME_ENDINGS + ENDINGS * (theme is None), f"end of {voice}", rng))
     text = " ".join(parts).format_map(slots)
     return Story(text, hero, friend, plot, item, slots, theme)
 
@@ -234,13 +265,19 @@ def _drawn(options: Sequence[str], key: str, rng: random.Random) -> str:
 def _hero_and_plot(theme: Theme | None, rng: random.Random) -> tuple[Person, Plot]:
     """A hero that suits the plot, or a plot that suits the hero, and now and then neither."""
     is_usual = rng.random() < _SHARE_OF_USUAL
+    if theme and theme.plot in VIRTUES:
+        return person(rng), theme.plot
     if theme:
         suits = is_usual or (not theme.item and rng.random() < 0.4)
         kind = _drawn(theme.plot.cast.split(), theme.about, rng) if suits else None
         return person(rng, kind), theme.plot
     hero = person(rng)
-    suitable = [plot for plot in PLOTS if hero.kind in plot.cast.split()]
-    return hero, rng.choice(suitable if suitable and is_usual else PLOTS)
+    if rng.random() < _SHARE_OF_OTHER_PLOTS:
+        suitable = [plot for plot in PLOTS if hero.kind in plot.cast.split()]
+        return hero, rng.choice(suitable if suitable and is_usual else PLOTS)
+    source = random.Random(f"plot of a {hero.kind}") if is_usual else rng
+    is_own = source.random() < _SHARE_OF_WORLD_PLOTS
+    return hero, source.choice(WORLD_PLOTS[world_of(hero.kind).name] if is_own else VIRTUES)
 
 
 def _item(plot: Plot, hero: Person, rng: random.Random) -> str:
@@ -250,7 +287,8 @@ def _item(plot: Plot, hero: Person, rng: random.Random) -> str:
 def _opening(
     theme: Theme | None, is_plain: bool, voice: str, rng: random.Random
 ) -> tuple[str, str]:
-    trait = _drawn(HERO_TRAITS, f"trait of {voice}", rng)
+    traits = HERO_TRAITS if rng.random() < 0.3 else WORLD_TRAITS
+    trait = _drawn(traits, f"trait of {voice}", rng)
     if theme is None:
         return _drawn(OPENINGS + PLAIN_OPENINGS * is_plain, f"opening of {voice}", rng), trait
     if theme.plot not in TOPIC_PLOTS:
@@ -258,17 +296,18 @@ def _opening(
     return _drawn(LOVE_OPENINGS, f"opening of {voice}", rng), _drawn(LOVES, voice, rng)
 
 
-def _somebody_else(hero: Person, rng: random.Random) -> Person:
+def _somebody_else(hero: Person, world: World, rng: random.Random) -> Person:
     """A friend of another name and another kind, so that no sentence is about two foxes."""
     is_usual = rng.random() < _SHARE_OF_USUAL
     source = random.Random(f"the friend of a {hero.kind}") if is_usual else rng
+    is_neighbour = source.random() < _SHARE_OF_NEIGHBOURS
     while True:
-        friend = person(source)
+        friend = person(source, source.choice(world.heroes.split()) if is_neighbour else None)
         if friend.is_known and friend.name != hero.name and friend.kind != hero.kind:
             return friend
 
 
-def _slots(hero: Person, friend: Person, item: str, theme: Theme) -> dict[str, str]:
+def _slots(hero: Person, friend: Person) -> dict[str, str]:
     he, him, his = hero.pronouns
     friend_he, friend_him, friend_his = friend.pronouns
     a_hero = with_article(f"{hero.adjective} {hero.kind}")
@@ -279,6 +318,7 @@ def _slots(hero: Person, friend: Person, item: str, theme: Theme) -> dict[str, s
         "he": he,
         "him": him,
         "his": his,
+        "himself": "herself" if hero.is_female else "himself",
         "He": he.title(),
         "His": his.title(),
         "friend": friend.name,
@@ -287,6 +327,23 @@ def _slots(hero: Person, friend: Person, item: str, theme: Theme) -> dict[str, s
         "friend_him": friend_him,
         "friend_his": friend_his,
         "Friend_he": friend_he.title(),
+    }
+
+
+def _of_the_world(world: World, people: Mapping[str, str], rng: random.Random) -> dict[str, str]:
+    """Where the hero lives, and what there is to do and to fear."""
+    slots: dict[str, str] = {}
+    for names in _DRAWN_TOGETHER:
+        chance = rng.random()
+        for name in names:
+            options = getattr(world, name).split(";")
+            slots[name] = options[int(chance * len(options))].format_map(people)
+    slots |= {f"a_{thing}": with_article(slots[thing]) for thing in ("treat", "toy", "stranger")}
+    return slots | {"A_treat": slots["a_treat"][0].upper() + slots["a_treat"][1:]}
+
+
+def _of_the_theme(item: str, theme: Theme) -> dict[str, str]:
+    return {
         "item": item,
         "an_item": with_article(item),
         "about": theme.about,

@@ -9,6 +9,7 @@ from demo_grammar import expand, sentence_case, with_article
 from demo_stories import KINDS, KNOWN_NAMES, Story, tell
 from demo_talk import AGAIN, OFFER
 from demo_themes import theme
+from demo_virtues import VIRTUES
 
 REQUESTS = (
     "[tell|write] me a [|short |nice |little |good ]story about {about}",
@@ -119,12 +120,15 @@ def _about(told: Story, rng: random.Random) -> str:
     if hero.name not in KNOWN_NAMES:
         return rng.choice((named, named, named, hero.name, f"{named} and {a_friend}"))
     an_adjective_hero = with_article(f"{hero.adjective} {hero.kind}")
-    abouts = [a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero, named, named]
-    abouts += [f"{a_hero} and {a_friend}", f"{a_hero} and {a_friend} named {friend.name}"]
-    abouts += [f"{a_hero} {told.slots['home']}", f"{a_hero} who lives {told.slots['home']}"]
-    abouts += [f"{a_hero} {rng.choice(told.plot.asked)}" for _ in range(8)]
-    if hero.kind in KINDS:
-        abouts += [hero.name, f"{hero.name} and {friend.name}"]
+    abouts = [f"{a_hero} {rng.choice(told.plot.asked)}"] if told.plot.asked else []
+    if told.is_told_by_its_hero:
+        abouts *= 3
+        abouts += [a_hero, a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero]
+        abouts += [named, named, f"{a_hero} and {a_friend}"]
+        abouts += [f"{a_hero} and {a_friend} named {friend.name}"]
+        abouts += [f"{a_hero} {told.slots['home']}", f"{a_hero} who lives {told.slots['home']}"]
+        if hero.kind in KINDS:
+            abouts += [hero.name, f"{hero.name} and {friend.name}"]
     return " ".join(expand(rng.choice(abouts), rng, told.slots).split())
 
 
@@ -139,7 +143,10 @@ def _about_theme(told: Story, rng: random.Random) -> str:
     a_hero = rng.choice((with_article(hero.kind), with_article(hero.kind), an_adjective_hero))
     if hero.name not in KNOWN_NAMES or rng.random() < 0.15:
         a_hero = _named(told, rng)
-    return f"{a_hero} {rng.choice(('and', 'and', 'and', 'with'))} {about}"
+    between = ("and", "and", "and", "with")
+    if told.theme.plot in VIRTUES:
+        between = ("and", "and", "who learns about", "who thinks about")
+    return f"{a_hero} {rng.choice(between)} {about}"
 
 
 def _named(told: Story, rng: random.Random) -> str:

@@ -30,10 +30,24 @@ _COMMANDS = {
     "/": "divide {a} by {b}",
 }
 _AND_THEN = {
-    "+": "[and plus|plus|now add|add|and if I add|and add|now plus|then add|and then plus|+] {c}"
-    "[| more|]",
-    "-": "[and minus|minus|now subtract|now take away|take away|subtract|and if I take away|"
-    "now minus|then minus|and take away|-] {c}",
+    "+": "[[and plus|plus|now add|add|and if I add|and add|now plus|then add|and then plus|+] {c}"
+    "[| more|]|[now |please |then |and |]add {c} [|more ]to [that|it|this|the result|the sum]|"
+    "[that|it|this] plus {c}|[what is|what's|how much is] [that|it|this] plus {c}|"
+    "[what if I add|and if you add|increase it by|raise that by] {c}|and {c} more]",
+    "-": "[[and minus|minus|now subtract|now take away|take away|subtract|and if I take away|"
+    "now minus|then minus|and take away|-] {c}|[now |please |then |and |][take {c} away|"
+    "subtract {c}|take away {c}|take {c}] from [that|it|this|the result|the sum]|[that|it|this] "
+    "minus {c}|[what is|what's|how much is] [that|it|this] minus {c}|{c} less|"
+    "[take {c} away|remove {c}|take {c} off|lower it by {c}|reduce that by {c}]]",
+    "double": "[[now |please |then |and |][double|twice] [that|it|this|the result]|"
+    "[double|twice] [that|it|this]|and twice that|and doubled|"
+    "[what is|what's|how much is] [twice that|that doubled|double that|twice the result]|"
+    "[that|it] times [two|2]|times [two|2]|multiply [that|it|this] by [two|2]]",
+    "*": "[times {c}|and times {c}|[now |please |then |and |]multiply [that|it|this|the result] by "
+    "{c}|[that|it|this] times {c}|[what is|what's|how much is] [that|it] times {c}]",
+    "half": "[[now |please |then |and |][halve [that|it|this|the result]|divide [that|it] by "
+    "[2|two]]|"
+    "half of [that|it|this]|[what is|what's|how much is] half of [that|it|this]|and half of that]",
 }
 _THINGS = words("apples books coins balls cookies stickers pencils flowers eggs cards shells cakes")
 _MORE = (
@@ -93,17 +107,33 @@ def sum_in_a_row(rng: random.Random) -> list[Exchange]:
         b = rng.choice((b, rng.randrange(10, 20)))
     sign = "-" if a >= b and rng.random() < 0.3 else "+"
     is_long = a >= 10
+    if not is_long and rng.random() < 0.2:
+        sign = "*"
     first = _asked(rng, a, sign, b, "two-digit arithmetic" if is_long else "one-digit arithmetic")
     total = _COMPUTE[sign](a, b)
     exchanges = [first]
     for _ in range(rng.choice((1, 1, 2))):
-        c, sign = rng.randrange(1, 10), rng.choice("+-")
-        if sign == "-" and c > total:
-            sign = "+"
-        question = punctuate(sentence_case(expand(_AND_THEN[sign], rng, {"c": str(c)})))
+        how, sign, c = _then(total, rng)
+        question = punctuate(sentence_case(expand(_AND_THEN[how], rng, {"c": str(c)})))
         exchanges.append(Exchange(question, worked(total, sign, c), "running sum"))
         total = _COMPUTE[sign](total, c)
     return exchanges
+
+
+def _then(total: int, rng: random.Random) -> tuple[str, str, int]:
+    """What may be done with a result: how it is asked for, and the sign and number of the sum."""
+    hows = ["+", "+", "+", "-", "-", "-"]
+    hows += ["double"] * (2 * (total < 100)) + ["*"] * (total < 10)
+    hows += ["half"] * (total < 20 and total % 2 == 0)
+    how = rng.choice(hows)
+    if how == "double":  # by adding, which is what the model can do with two digits
+        return (how, "*", 2) if total < 10 else (how, "+", total)
+    if how == "half":
+        return how, "/", 2
+    c = rng.randrange(2, 10) if how == "*" else rng.randrange(1, 10)
+    if how in "+-" and total >= 10 and rng.random() < 0.2:
+        c = rng.randrange(10, 20)
+    return ("+", "+", c) if how == "-" and c > total else (how, how, c)
 
 
 def word_problem(rng: random.Random) -> list[Exchange]:

@@ -12,6 +12,7 @@ from demo_plots_home import HOME_PLOTS
 from demo_plots_outside import OUTSIDE_PLOTS
 from demo_plots_topic import TOPIC_PLOTS
 from demo_unknown import nonsense
+from demo_virtues import VIRTUES
 
 PLOTS: tuple[Plot, ...] = (*HOME_PLOTS, *OUTSIDE_PLOTS, *FAR_PLOTS)
 THINGS = words(
@@ -60,12 +61,15 @@ class Theme:
 def theme(rng: random.Random, heroes: frozenset[str]) -> Theme | None:
     """A theme, or none; what could be a hero is no theme, as a request for it is for a hero."""
     chance = rng.random()
-    if chance < 0.35:
+    if chance < 0.36:
         return None
-    if chance < 0.5:
+    if chance < 0.48:
         return Theme(_topic(rng), rng.choice(TOPIC_PLOTS))
-    if chance < 0.75:
+    if chance < 0.68:
         return _thing(rng, heroes)
+    if chance < 0.9:
+        plot = rng.choice(VIRTUES)
+        return Theme(rng.choice((plot.topic, plot.topic, *plot.also)), plot)
     plot = rng.choice(PLOTS)
     names = [name for name in (plot.topic, *plot.also) if name.split()[-1] not in heroes]
     return Theme(rng.choice(names or [plot.topic]), plot)
@@ -73,7 +77,8 @@ def theme(rng: random.Random, heroes: frozenset[str]) -> Theme | None:
 
 def own_theme(plot: Plot, item: str) -> Theme:
     """What a story is about that was asked for by its hero alone."""
-    return Theme(plot.topic if plot.topic == _NAMED_BY_VERBS else with_article(item), plot)
+    is_named = plot.topic == _NAMED_BY_VERBS or plot in VIRTUES
+    return Theme(plot.topic if is_named else with_article(item), plot)
 
 
 def _topic(rng: random.Random) -> str:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
 from demo_batches import IGNORED, Batch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-_CHECKPOINT_EVERY = 500
+_CHECKPOINT_EVERY = 250
 _REPORT_EVERY = 25
+_WARM_UP = 50
+_SHARE_OF_FALLING = 0.6
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,19 @@ class CurvePoint:
     loss: float
 
 
+@dataclass
+class _Progress:
+    """How far a training has come: steps, the curve, the losses since its last point.
+
+    `seen` is the checksum of the batch that was learned last.
+    """
+
+    num_steps: int = 0
+    curve: list[CurvePoint] = field(default_factory=list)
+    recent: list[float] = field(default_factory=list)
+    seen: int = 0
+
+
 def train(
     model: LlamaForCausalLM,
     batches: Iterator[Batch],
@@ -46,13 +64,17 @@ def train(
     checkpoint: Path,
     teacher: LlamaForCausalLM | None = None,
 ) -> list[CurvePoint]:
-    """One pass over the batches: a short warm-up, then the rate falls in a line to zero."""
+    """One pass over the batches: a short warm-up, a level half, then the rate falls to zero.
+
+    A training that was interrupted goes on from its checkpoint, with the same result, if shapes,
+    batches and the rates so far are those that it would have had; else it begins anew.
+    """
     optimizers = _optimizers(model, recipe)
     peaks = [optimizer.param_groups[0]["lr"] for optimizer in optimizers]
-    curve: list[CurvePoint] = []
-    recent: list[float] = []
+    batches, progress = _resumed(model, optimizers, batches, recipe, checkpoint)
     began = time.monotonic()
-    for step, batch in enumerate(itertools.islice(batches, recipe.num_steps), start=1):
+    remaining = itertools.islice(batches, recipe.num_steps - progress.num_steps)
+    for step, batch in enumerate(remaining, start=progress.num_steps + 1):
         for optimizer, peak in zip(optimizers, peaks, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = peak * _rate(step, recipe.num_steps)
@@ -62,18 +84,96 @@ def train(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-        recent.append(cross_entropy)
+        progress.num_steps = step
+        progress.recent.append(cross_entropy)
         if step % _REPORT_EVERY == 0 or step == recipe.num_steps:
-            curve.append(CurvePoint(step, sum(recent) / len(recent)))
-            recent = []
+            mean = sum(progress.recent) / len(progress.recent)
+            progress.curve.append(CurvePoint(step, mean))
+            progress.recent = []
             minutes = (time.monotonic() - began) / 60
-            print(
-                f"step {step}/{recipe.num_steps}  loss {curve[-1].loss:.4f}  {minutes:.1f} min",
-                flush=True,
-            )
+            print(f"step {step}/{recipe.num_steps}  loss {mean:.4f}  {minutes:.1f} min", flush=True)
         if step % _CHECKPOINT_EVERY == 0:
-            save_file(as_stored(model), checkpoint, metadata={"format": "pt"})
-    return curve
+            progress.seen = _checksum(batch)
+            _save_checkpoint(model, optimizers, recipe, progress, checkpoint)
+    return progress.curve
+
+
+def _save_checkpoint(
+    model: LlamaForCausalLM,
+    optimizers: Sequence[torch.optim.Optimizer],
+    recipe: Recipe,
+    progress: _Progress,
+    checkpoint: Path,
+) -> None:
+    """Write all that a training needs to go on, in float32, then replace what was there."""
+    tensors = {f"model.{name}": p.detach() for name, p in model.named_parameters()}
+    for i, optimizer in enumerate(optimizers):
+        for j, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{i}.{j}.{name}": value for name, value in state.items()}
+    facts = {"recipe": json.dumps(asdict(recipe)), "progress": json.dumps(asdict(progress))}
+    beside = checkpoint.with_suffix(".part")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, beside, facts)
+    beside.replace(checkpoint)
+
+
+def _resumed(
+    model: LlamaForCausalLM,
+    optimizers: Sequence[torch.optim.Optimizer],
+    batches: Iterator[Batch],
+    recipe: Recipe,
+    checkpoint: Path,
+) -> tuple[Iterator[Batch], _Progress]:
+    """Load what a checkpoint holds, and the batches after those that were learned already."""
+    if not checkpoint.exists():
+        return batches, _Progress()
+    with safe_open(checkpoint, "pt") as file:
+        facts = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    progress = _Progress(**json.loads(facts["progress"]))
+    progress.curve = [CurvePoint(**point) for point in progress.curve]  # type: ignore[arg-type]
+    learned = list(itertools.islice(batches, progress.num_steps))
+    parameters = dict(model.named_parameters())
+    has_same_shapes = all(
+        f"model.{name}" in tensors and tensors[f"model.{name}"].shape == p.shape
+        for name, p in parameters.items()
+    )
+    is_same = has_same_shapes and _is_the_same(
+        Recipe(**json.loads(facts["recipe"])), recipe, progress.num_steps
+    )
+    if not is_same or len(learned) < progress.num_steps or _checksum(learned[-1]) != progress.seen:
+        print(f"{checkpoint} is of another training, so this one begins anew", flush=True)
+        return itertools.chain(learned, batches), _Progress()
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[f"model.{name}"])
+    for i, optimizer in enumerate(optimizers):
+        kept = optimizer.state_dict()
+        kept["state"] = _states(tensors, f"optimizer.{i}.")
+        optimizer.load_state_dict(kept)
+    print(f"goes on after step {progress.num_steps}", flush=True)
+    return batches, progress
+
+
+def _is_the_same(kept: Recipe, recipe: Recipe, num_steps: int) -> bool:
+    """Whether both recipes do the same up to a step, even if they end at different ones."""
+    steps = range(1, num_steps + 1)
+    return replace(kept, num_steps=recipe.num_steps) == recipe and all(
+        _rate(step, kept.num_steps) == _rate(step, recipe.num_steps) for step in steps
+    )
+
+
+def _states(tensors: dict[str, Tensor], prefix: str) -> dict[int, dict[str, Tensor]]:
+    """An optimizer's state: for each parameter's number its tensors by name."""
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            number, _, what = name.removeprefix(prefix).partition(".")
+            states.setdefault(int(number), {})[what] = tensor
+    return states
+
+
+def _checksum(batch: Batch) -> int:
+    return zlib.crc32(batch.ids.numpy().tobytes())
 
 
 def as_stored(model: LlamaForCausalLM) -> dict[str, Tensor]:
@@ -127,9 +227,10 @@ def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Opt
 
 
 def _rate(step: int, num_steps: int) -> float:
-    """The rate of a step as a share of its peak."""
-    warm_up = max(1, num_steps // 50)
-    return min(step / warm_up, (num_steps - step + 1) / (num_steps - warm_up + 1))
+    """The rate of a step as a share of its peak: up for a moment, level, then down to zero."""
+    warm_up = min(_WARM_UP, max(1, num_steps // 10))
+    num_falling = max(1, int(num_steps * _SHARE_OF_FALLING))
+    return min(step / warm_up, 1.0, (num_steps - step + 1) / num_falling)
 
 
 def _loss(

@@ -171,6 +171,19 @@ def echo(rng: random.Random) -> list[Exchange]:
     return [Exchange(f"{sentence_case(lead)}: {text}", text, "echo")]
 
 
+def in_other_case(rng: random.Random) -> list[Exchange]:
+    """A word to be written in capitals or in small letters, which teaches what is the same."""
+    word = rng.choice(_ECHOED)(rng)
+    word = f"{word} {rng.choice(_ECHOED)(rng)}" if rng.random() < 0.5 else word
+    lead = expand("[write|say|what is|how do I write|please write|put]", rng, {})
+    if rng.random() < 0.4:
+        kind, asked, answer = "[capitals|capital letters|big letters]", word, word.upper()
+    else:
+        kind, asked, answer = "[small|little|lower-case] letters", word.upper(), word.lower()
+    question = f"{lead} {asked} in {expand(kind, rng, {})}"
+    return [Exchange(punctuate(sentence_case(question)), answer, "other case")]
+
+
 _ECHOED: tuple[Callable[[random.Random], str], ...] = (
     nonsense,
     person_name,

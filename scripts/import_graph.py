@@ -2,7 +2,7 @@
 
 python scripts/import_graph.py [FOLDER...] [--json] [--name WORD]
 
-A folder (engine, server/edge) narrows the counts to its own files; without one every folder of
+A folder (engine, server/http) narrows the counts to its own files; without one every folder of
 src/inferno has a row. `--name` counts the files whose code mentions an identifier, such as
 temperature.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from inferno.server.field_table import FieldRow, Support, field_rows
+from inferno.server.docs.field_table import FieldRow, Support, field_rows
 from inferno.server.route import Route
 from inferno.server.routes import ROUTES
 
@@ -26,7 +26,7 @@ is refused by name, with status 400, unless the server runs with `--lenient`; th
 | supported | does what OpenAI's field of this name does, or vLLM's where OpenAI has none |
 | differs | does it in another way, which the last column tells |
 | accepted, changes nothing | a hint to whoever serves; taken, and of no effect here |
-| refused | only values that would change nothing are taken; any other is a 400 that names it |
+| unsupported | only values that would change nothing are taken; any other is a 400 that names it |
 """
 
 
@@ -47,7 +47,7 @@ def _section(route: Route) -> Iterator[str]:
 
 def _cells(row: FieldRow) -> tuple[str, ...]:
     default = f"`{row.default}`" if row.default else "needed"
-    note = "" if row.support is Support.REFUSED else row.note
+    note = "" if row.support is Support.UNSUPPORTED else row.note
     return f"`{row.name}`", row.values, default, str(row.support), note
 
 

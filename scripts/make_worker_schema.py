@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from inferno.server.worker.schema import protocol_schema
+from inferno.server.worker.messages import protocol_schema
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "worker.schema.json"
 

@@ -31,7 +31,7 @@ FILES = Path(__file__).resolve().parents[1] / "src" / "inferno" / "demo" / "file
 NUM_THREADS = 1  # fixed, as sums that are split differently round differently
 NUM_HELD_OUT_BATCHES = 24
 RECIPES = {
-    "demo": Recipe(num_steps=5000, matrix_rate=0.005, other_rate=0.004),
+    "demo": Recipe(num_steps=8000, matrix_rate=0.0025, other_rate=0.003),
     "demo-draft": Recipe(num_steps=2500, matrix_rate=0.01, other_rate=0.006, teacher_share=0.8),
 }
 

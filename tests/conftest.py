@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spinning thread pools on shared cores cost ten times what they bring."""
-    monkeypatch.setattr("inferno.engine.assemble.num_usable_cores", lambda: 1)
+    monkeypatch.setattr("inferno.engine.build.num_usable_cores", lambda: 1)
     torch.set_num_threads(1)
 
 

@@ -23,8 +23,8 @@ from inferno.client.scripted import Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
 from inferno.server.app import create_app
 from inferno.server.settings import ServerSettings
-from inferno.text.marks import SpecialTokenMarks
 from inferno.text.model_text import ModelText
+from inferno.text.special_token_escape import SpecialTokenEscaper
 from tests.near_misses import Use, as_line
 
 SOURCE = Path(inferno.__file__).parent
@@ -48,8 +48,8 @@ class Call(NamedTuple):
         return f"{self.module}:{self.line}"
 
 
-def _marks() -> SpecialTokenMarks:
-    return SpecialTokenMarks(TOKENS)
+def _escaper() -> SpecialTokenEscaper:
+    return SpecialTokenEscaper(TOKENS)
 
 
 # Those that are made at run time: the module, the source of the pattern, and a maker of examples.
@@ -57,8 +57,10 @@ MAKERS: dict[tuple[str, str], Callable[[], re.Pattern[Any]]] = {
     ("inferno.machine", "f'^{key}:\\\\s*(\\\\d+) kB$'"): lambda: re.compile(
         r"^MemAvailable:\s*(\d+) kB$", re.MULTILINE
     ),
-    ("inferno.text.marks", "f'({_any_of(tokens)})(?!{MARK})'"): lambda: _marks()._token,
-    ("inferno.text.marks", "_beginning_of(tokens)"): lambda: _marks()._start,
+    ("inferno.text.special_token_escape", "f'({_any_of(tokens)})(?!{MARK})'"): lambda: (
+        _escaper()._token
+    ),
+    ("inferno.text.special_token_escape", "_beginning_of(tokens)"): lambda: _escaper()._start,
 }
 
 

@@ -89,7 +89,7 @@ def test_a_stream_that_is_left_frees_its_blocks(llm: LLM) -> None:
 def test_samples_differ_and_repeat_with_the_seed(llm: LLM) -> None:
     params = SamplingParams(n=4, seed=3, max_tokens=10, ignore_eos=True)
     first, again = llm.generate("hello", params), llm.generate("hello", params)
-    assert [done.sample_index for done in first] == [0, 1, 2, 3]
+    assert [done.sequence_index for done in first] == [0, 1, 2, 3]
     assert len({done.token_ids for done in first}) == 4
     assert [done.token_ids for done in first] == [done.token_ids for done in again]
 

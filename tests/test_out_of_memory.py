@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from inferno import machine
 from inferno.errors import NotEnoughMemory
 from inferno.out_of_memory import check_address_space, is_out_of_memory, out_of_memory
 
@@ -37,6 +38,16 @@ def caused(outer: Exception, inner: Exception) -> Exception:
     ids=repr,
 )
 def test_a_want_of_memory_is_known_by_its_words(problem: Exception) -> None:
+    assert is_out_of_memory(problem)
+
+
+def test_a_system_error_without_words_is_one_where_memory_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = SystemError("error return without exception set")
+    monkeypatch.setattr(machine, "address_space_limit", lambda: None)
+    assert not is_out_of_memory(problem)
+    monkeypatch.setattr(machine, "address_space_limit", lambda: 600 << 20)
     assert is_out_of_memory(problem)
 
 

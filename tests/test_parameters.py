@@ -134,7 +134,7 @@ def test_models_and_completions_show_what_they_are(llm: LLM) -> None:
     assert repr(llm) == f"LLM('demo', device='cpu', dtype={dtype!r}, max_model_len=1024)"
     [done] = llm.generate([list(range(5, 200))], SamplingParams(temperature=0.0, max_tokens=300))
     shown = repr(done)
-    assert shown.startswith("Completion(prompt_index=0, sample_index=0, text=")
+    assert shown.startswith("Completion(prompt_index=0, sequence_index=0, text=")
     assert "finish_reason=" in shown
     assert f"tokens=195+{len(done.token_ids)}" in shown
     assert len(shown) < 400

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels.h"
+#include "contract/kernels.h"
 
 using namespace inferno;
 
@@ -53,11 +53,8 @@ void read_all(const char* memory, std::int64_t bytes, Team& team) {
 }
 
 void measure(Weight weight, std::int64_t num_rows, const char* memory, Team& team) {
-    const std::int64_t panels = round_up(weight.outputs, kPanel) / kPanel;
-    const std::int64_t code_bytes = panels * panel_bytes(weight);
-    const std::int64_t groups = panels * kPanel * round_up(weight.inputs, kGroup) / kGroup;
-    const std::int64_t scale_bytes =
-        weight.packing < Packing::int8 ? 0 : groups * (weight.packing == Packing::mxfp4 ? 1 : 2);
+    const std::int64_t code_bytes = num_panels(weight) * panel_bytes(weight);
+    const std::int64_t scale_bytes = num_panels(weight) * panel_scale_bytes(weight);
     const std::int64_t bytes = round_up(code_bytes + scale_bytes, 64);
     const std::int64_t copies = static_cast<std::int64_t>(kMemory) / bytes;
     if (copies < 1) return static_cast<void>(std::printf("too large\n"));
@@ -92,14 +89,16 @@ int main(int argc, char** argv) {
     Team team(std::atoi(argv[1]));
     char* memory = static_cast<char*>(std::aligned_alloc(4096, kMemory));
     fill(memory);
-    const char* names[] = {"f32", "bf16", "int8", "int4", "mxfp4"};
-    for (int packing = 0; packing < 5; ++packing) {
-        std::printf("%s, %s\n", names[packing], best_kernels()->level);
+    const auto measure_all = [&](const char* name, Packing packing) {
+        std::printf("%s, %s\n", name, best_kernels()->isa);
         for (int i = 4; i < argc; ++i) {
-            const Weight weight = {static_cast<Packing>(packing), nullptr, nullptr,
-                                   std::atoll(argv[2]), std::atoll(argv[3])};
+            const Weight weight = {packing, nullptr, nullptr, std::atoll(argv[2]),
+                                   std::atoll(argv[3])};
             measure(weight, std::atoll(argv[i]), memory, team);
         }
-    }
+    };
+#define INFERNO_MEASURE(name, number, Traits) measure_all(#name, Packing::name);
+    INFERNO_PACKINGS(INFERNO_MEASURE)
+#undef INFERNO_MEASURE
     std::free(memory);
 }

@@ -1,10 +1,10 @@
 // Causal attention over the paged cache, with windows and sinks: one query and head at a time.
 #include <math.h>
 
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "elements.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
 // One token's query of one head, and what it sees.
@@ -102,4 +102,4 @@ void attention(const AttentionArgs& args, Team& team) {
     }
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../kernels.h"
+#include "contract/kernels.h"
 
 namespace inferno {
 namespace {

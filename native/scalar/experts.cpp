@@ -1,10 +1,10 @@
 // A gated mixture of experts, choice by choice.
 #include <vector>
 
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "packed.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
 // A row of values in memory of its own.
@@ -54,4 +54,4 @@ void experts(const ExpertsArgs& args, Team& team) {
     }
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

@@ -1,8 +1,8 @@
 // Gated activations of rows: gates in the first half, ups in the second.
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "gated.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 
 void gate(const Rows& x, const Activation& activation, const Rows& out, Team& team) {
     const std::int64_t width = out.width;
@@ -16,4 +16,4 @@ void gate(const Rows& x, const Activation& activation, const Rows& out, Team& te
     });
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

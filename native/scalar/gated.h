@@ -5,7 +5,7 @@
 
 #include "elements.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
 float sigmoid(float x) { return 1.0f / (1.0f + ::expf(-x)); }
@@ -24,4 +24,4 @@ float gated(float gate, float up, const Activation& activation, Type type) {
 }
 
 }  // namespace
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

@@ -4,16 +4,16 @@
 
 #include <vector>
 
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "gated.h"
 #include "packed.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
-// A row as it is multiplied: floats, or a code for each value and a scale for each group. Beside
-// int4 scales are powers of two, and kept as exponents above a unit.
-struct Inputs {
+// A row as it is multiplied: floats, or a code for each value and a scale for each scale group. Where
+// the row has a unit, scales are powers of two, and kept as exponents above it.
+struct PackedRow {
     std::vector<float> values;
     std::vector<int> codes;
     std::vector<float> scales;
@@ -21,7 +21,7 @@ struct Inputs {
     float unit = 1;
 };
 
-// Groups below this peak count as zeros: 127 / peak stays finite.
+// Scale groups whose peak is less count as zeros: 127 / peak stays finite.
 constexpr float kLeastPeak = 1e-30f;
 // Powers of two below a row's largest scale: what is smaller counts as zero.
 constexpr int kScaleRange = 48;
@@ -36,7 +36,7 @@ float power_of_two(float x) {
 void quantize_group(const float* values, bool is_power, int* codes, float& scale) {
     float peak = 0;
     bool is_finite = true;
-    for (Index i = 0; i < kGroup; ++i) {
+    for (Index i = 0; i < kScaleGroup; ++i) {
         is_finite = is_finite && values[i] - values[i] == 0.0f;
         peak = ::fmaxf(peak, ::fabsf(values[i]));
     }
@@ -44,13 +44,13 @@ void quantize_group(const float* values, bool is_power, int* codes, float& scale
     const float codes_of_one = is_power ? 1.0f / best : 127.0f / peak;
     const float inverse = is_finite && peak > kLeastPeak ? codes_of_one : 0.0f;
     scale = is_finite ? best : NAN;
-    for (Index i = 0; i < kGroup; ++i) {
+    for (Index i = 0; i < kScaleGroup; ++i) {
         codes[i] = is_finite ? static_cast<int>(::nearbyintf(values[i] * inverse)) : 0;
     }
 }
 
 // Scales as exponents above a unit. If one is NaN, so is the unit.
-void share_unit(Inputs& inputs) {
+void share_unit(PackedRow& inputs) {
     inputs.exponents.assign(inputs.scales.size(), 0);
     float most = 0;
     for (const float scale : inputs.scales) {
@@ -66,35 +66,27 @@ void share_unit(Inputs& inputs) {
             inputs.exponents[g] = above;
             continue;
         }
-        for (Index i = 0; i < kGroup; ++i) inputs.codes[g * kGroup + i] = 0;
+        for (Index i = 0; i < kScaleGroup; ++i) inputs.codes[g * kScaleGroup + i] = 0;
     }
 }
 
-Inputs inputs_for(const Weight& weight, const Rows& x, Index row) {
-    const Type type = weight.packing == Packing::bf16 ? Type::bf16 : Type::f32;
-    const bool is_power = weight.packing == Packing::int4;
-    Inputs inputs;
-    inputs.values.resize(round_up(weight.inputs, kGroup));
-    for (Index i = 0; i < weight.inputs; ++i) {
-        inputs.values[i] = rounded_to(type, read(x, row, i));
+template <class Format>
+PackedRow pack_row(const Weight& weight, const Rows& x, Index row) {
+    PackedRow packed;
+    packed.values.resize(round_up(weight.inputs, kScaleGroup));
+    for (Index i = 0; i < weight.inputs; ++i) packed.values[i] = read(x, row, i);
+    if constexpr (Format::kHasScales) {
+        packed.codes.resize(packed.values.size());
+        packed.scales.resize(packed.values.size() / kScaleGroup);
+        for (Index g = 0; g < num_groups(weight); ++g) {
+            quantize_group(&packed.values[g * kScaleGroup], Format::kHasRowUnit,
+                           &packed.codes[g * kScaleGroup], packed.scales[g]);
+        }
+        if (Format::kHasRowUnit) share_unit(packed);
+    } else {
+        for (float& value : packed.values) value = rounded_to(Format::kType, value);
     }
-    if (!is_grouped(weight)) return inputs;
-    inputs.codes.resize(inputs.values.size());
-    inputs.scales.resize(inputs.values.size() / kGroup);
-    for (Index g = 0; g < num_groups(weight); ++g) {
-        quantize_group(&inputs.values[g * kGroup], is_power, &inputs.codes[g * kGroup],
-                       inputs.scales[g]);
-    }
-    if (is_power) share_unit(inputs);
-    return inputs;
-}
-
-float dot_values(const Inputs& inputs, const Weight& weight, Index output) {
-    float sum = 0;
-    for (Index i = 0; i < weight.inputs; ++i) {
-        sum = ::fmaf(inputs.values[i], value(weight, output, i), sum);
-    }
-    return sum;
+    return packed;
 }
 
 // dot * 2^exponent by its bits, which makes 2^(exponent - 127) of 0: nothing to any sum.
@@ -108,47 +100,84 @@ float raised(int dot, int exponent) {
     return result;
 }
 
-float dot_groups(const Inputs& inputs, const Weight& weight, Index output) {
+template <class Format>
+float dot_values(const PackedRow& x, const Weight& weight, Index output) {
+    float sum = 0;
+    for (Index i = 0; i < weight.inputs; ++i) {
+        sum = ::fmaf(x.values[i], value<Format>(weight, output, i), sum);
+    }
+    return sum;
+}
+
+template <class Format>
+float dot_groups(const PackedRow& x, const Weight& weight, Index output) {
     float sum = 0;
     for (Index g = 0; g < num_groups(weight); ++g) {
         int dot = 0;
-        for (Index i = g * kGroup; i < (g + 1) * kGroup; ++i) {
-            dot += inputs.codes[i] * code(weight, output, i);
+        for (Index i = g * kScaleGroup; i < (g + 1) * kScaleGroup; ++i) {
+            dot += x.codes[i] * whole<Format>(weight, output, i);
         }
-        const float factor = scale(weight, output, g);
-        sum = weight.packing == Packing::int4
-                  ? ::fmaf(raised(dot, inputs.exponents[g]), factor, sum)
-                  : ::fmaf(static_cast<float>(dot), factor * inputs.scales[g], sum);
+        const float factor = scale<Format>(weight, output, g);
+        sum = Format::kHasRowUnit
+                  ? ::fmaf(raised(dot, x.exponents[g]), factor, sum)
+                  : ::fmaf(static_cast<float>(dot), factor * x.scales[g], sum);
     }
-    return sum * (unit_of(weight) * inputs.unit);
+    return sum * (Format::kUnit * x.unit);
 }
 
-float output_of(const LinearArgs& args, const Inputs& inputs, Index output) {
-    const float sum = is_grouped(args.weight) ? dot_groups(inputs, args.weight, output)
-                                              : dot_values(inputs, args.weight, output);
+template <class Format>
+float output_of(const LinearArgs& args, const PackedRow& x, Index output) {
+    float sum;
+    if constexpr (Format::kHasScales) {
+        sum = dot_groups<Format>(x, args.weight, output);
+    } else {
+        sum = dot_values<Format>(x, args.weight, output);
+    }
     return args.bias.data ? sum + read(args.bias.data, args.bias.type, output) : sum;
 }
 
 // Gate and up are rounded as if they had been written.
-float gated_output(const LinearArgs& args, const Inputs& inputs, Index output) {
+template <class Format>
+float gated_output(const LinearArgs& args, const PackedRow& x, Index output) {
     const Type type = args.out.type;
-    const float gate = rounded_to(type, output_of(args, inputs, output));
-    const float up = rounded_to(type, output_of(args, inputs, args.out.width + output));
+    const float gate = rounded_to(type, output_of<Format>(args, x, output));
+    const float up = rounded_to(type, output_of<Format>(args, x, args.out.width + output));
     return gated(gate, up, args.activation, type);
+}
+
+template <class Format>
+void multiply_row(const LinearArgs& args, Index t) {
+    const PackedRow x = pack_row<Format>(args.weight, args.x, t);
+    for (Index o = 0; o < args.out.width; ++o) {
+        write(args.out, t, o,
+              args.is_gated ? gated_output<Format>(args, x, o) : output_of<Format>(args, x, o));
+    }
+}
+
+// Outputs from `first` on, as many as the weight has.
+LinearArgs of_range(const LinearArgs& args, const Weight& weight, Index first) {
+    LinearArgs part = {args.x, weight, args.bias, args.out};
+    if (part.bias.data) {
+        part.bias.data =
+            static_cast<const char*>(part.bias.data) + first * size_of(part.bias.type);
+    }
+    part.out.data = static_cast<char*>(part.out.data) + first * size_of(part.out.type);
+    part.out.width = weight.outputs;
+    return part;
 }
 
 }  // namespace
 
 void linear(const LinearArgs& args, Team& team) {
-    team.run(args.x.count, 1, [&](Index begin, Index end, int) {
-        for (Index t = begin; t < end; ++t) {
-            const Inputs inputs = inputs_for(args.weight, args.x, t);
-            for (Index o = 0; o < args.out.width; ++o) {
-                write(args.out, t, o,
-                      args.is_gated ? gated_output(args, inputs, o) : output_of(args, inputs, o));
-            }
-        }
+    for (Index r = 0, first = 0; r < args.num_ranges; first += args.ranges[r++].outputs) {
+        linear(of_range(args, args.ranges[r], first), team);
+    }
+    if (args.ranges) return;
+    with_packing(args.weight.packing, [&](auto format) {
+        team.run(args.x.count, 1, [&](Index begin, Index end, int) {
+            for (Index t = begin; t < end; ++t) multiply_row<decltype(format)>(args, t);
+        });
     });
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

@@ -1,8 +1,8 @@
 // RMSNorm of rows, after the residual was added where there is one.
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "elements.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
 // Writes x + residual to `sum`. Returns the rows to normalize: the sums, or x where there are none.
@@ -37,4 +37,4 @@ void rms_norm(const NormArgs& args, Team& team) {
     });
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

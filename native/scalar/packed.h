@@ -1,4 +1,4 @@
-// Single values out of packed weights.
+// Single values out of packed weights (contract/packings.h).
 #pragma once
 
 #include <math.h>
@@ -10,9 +10,7 @@ namespace {
 
 using Index = std::int64_t;
 
-inline bool is_grouped(const Weight& w) { return w.packing >= Packing::int8; }
-
-inline Index num_groups(const Weight& w) { return round_up(w.inputs, kGroup) / kGroup; }
+inline Index num_groups(const Weight& w) { return num_scale_groups(w.inputs); }
 
 // Where an output's element stands among those that lie as [O/16][count][16][together].
 inline Index place(Index output, Index count, Index i, Index together) {
@@ -20,39 +18,48 @@ inline Index place(Index output, Index count, Index i, Index together) {
     return (unit * kPanel + output % kPanel) * together + i % together;
 }
 
-// A value in units of its group's scale.
-inline int code(const Weight& w, Index output, Index input) {
-    const std::uint8_t* bytes = static_cast<const std::uint8_t*>(w.data);
-    if (w.packing == Packing::int8) {
-        return bytes[place(output, num_groups(w) * 8, input, 4)] - 128;
-    }
-    // Eight inputs share four bytes: the last four have the high nibbles.
-    const Index byte = place(output, num_groups(w) * 4, input / 8 * 4 + input % 4, 4);
-    const int nibble = bytes[byte] >> (input % 8 < 4 ? 0 : 4) & 15;
-    if (w.packing == Packing::int4) return nibble - 8;
-    static const int doubled[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-    return doubled[nibble];
+// Where the byte of an input's code stands, and by how many bits the code is shifted in it.
+struct CodePlace {
+    Index byte;
+    int shift;
+};
+
+template <class Format>
+inline CodePlace code_place(const Weight& w, Index output, Index input) {
+    if (Format::kBits == 8) return {place(output, num_groups(w) * 8, input, 4), 0};
+    // Eight inputs share four bytes: the last four have the high bits.
+    const Index at = place(output, num_groups(w) * 4, input / 8 * 4 + input % 4, 4);
+    return {at, input % 8 < 4 ? 0 : 4};
 }
 
-// The scale of code(); E2M1 elements are doubled there, so that they are whole.
+// The whole number of a value: what its scale and the packing's unit are multiplied with.
+template <class Format>
+inline int whole(const Weight& w, Index output, Index input) {
+    static_assert(Format::kBits == 8 || Format::kBits == 4);
+    const CodePlace at = code_place<Format>(w, output, input);
+    const int byte = static_cast<const std::uint8_t*>(w.data)[at.byte];
+    const int code = byte >> at.shift & ((1 << Format::kBits) - 1);
+    if constexpr (Format::kHasCodebook) return Format::kCodebook[code];
+    return code - Format::kZeroPoint;
+}
+
+template <class Format>
 inline float scale(const Weight& w, Index output, Index group) {
     const Index at = place(output, num_groups(w), group, 1);
-    if (w.packing != Packing::mxfp4) return read(w.scales, Type::bf16, at);
+    if (Format::kScaleType == ScaleType::bf16) return read(w.scales, Type::bf16, at);
     const int exponent = static_cast<const std::uint8_t*>(w.scales)[at];
     return exponent == 255 ? NAN : ::ldexpf(1.0f, exponent - 127);
 }
 
-inline float unit_of(const Weight& w) { return w.packing == Packing::mxfp4 ? 0.5f : 1.0f; }
-
+template <class Format>
 inline float value(const Weight& w, Index output, Index input) {
-    if (w.packing == Packing::f32) {
-        return read(w.data, Type::f32, place(output, w.inputs, input, 1));
+    if constexpr (Format::kHasScales) {
+        return static_cast<float>(whole<Format>(w, output, input)) *
+               (scale<Format>(w, output, input / kScaleGroup) * Format::kUnit);
+    } else {
+        const Index count = round_up(w.inputs, Format::kInputUnit) / Format::kInputUnit;
+        return read(w.data, Format::kType, place(output, count, input, Format::kInputUnit));
     }
-    if (w.packing == Packing::bf16) {
-        return read(w.data, Type::bf16, place(output, round_up(w.inputs, 2) / 2, input, 2));
-    }
-    return static_cast<float>(code(w, output, input)) *
-           (scale(w, output, input / kGroup) * unit_of(w));
 }
 
 }  // namespace

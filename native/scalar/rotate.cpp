@@ -1,8 +1,8 @@
 // Queries and keys normalized where asked and rotated; keys and values written to the cache.
-#include "../kernels/families.h"
+#include "contract/isa_functions.h"
 #include "elements.h"
 
-namespace inferno::INFERNO_LEVEL {
+namespace inferno::INFERNO_ISA {
 namespace {
 
 void load_head(const Rows& x, std::int64_t t, std::int64_t first, std::int64_t head_dim,
@@ -96,4 +96,4 @@ void rotate_and_store(const RotateArgs& args, Team& team) {
     });
 }
 
-}  // namespace inferno::INFERNO_LEVEL
+}  // namespace inferno::INFERNO_ISA

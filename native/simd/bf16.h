@@ -1,5 +1,5 @@
 // How activations are rounded to bfloat16: to nearest, ties to even, in one instruction where there
-// is one. To it denormals are zero, and NaN keeps its sign; round_bf16 is alike at all levels.
+// is one. To it denormals are zero, and NaN keeps its sign; round_bf16 is alike in all isas.
 #pragma once
 
 #include "lanes.h"

@@ -1,7 +1,7 @@
 // The types of elements in memory: how sixteen of a type become lanes of float32, and back.
 #pragma once
 
-#include "../kernels.h"
+#include "contract/kernels.h"
 #include "bf16.h"
 #include "lanes.h"
 

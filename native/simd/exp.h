@@ -25,7 +25,25 @@ inline F exp_within(F x) {
     return mul(p, as_float(power));
 }
 
-// The same for all x up to 88: 0 where e^x would be denormal, for -inf too; NaN stays NaN.
+// e^x from kLeastExponent to 0, to about 2 ulp, by multiplications and additions that each round:
+// the steps of `exponential` in ops/reference/sampling.py, so that every device gives the same bits.
+// (A fused multiply-add would be another function; the build forbids the compiler to make one.)
+inline F exp_unfused(F x) {
+    const F n = round(mul(x, splat(1.442695041f)));
+    F r = sub(x, mul(n, splat(0.693359375f)));
+    r = add(r, mul(n, splat(2.12194440e-4f)));
+    F p = splat(1.9875691500e-4f);
+    p = add(mul(p, r), splat(1.3981999507e-3f));
+    p = add(mul(p, r), splat(8.3334519073e-3f));
+    p = add(mul(p, r), splat(4.1665795894e-2f));
+    p = add(mul(p, r), splat(1.6666665459e-1f));
+    p = add(mul(p, r), splat(5.0000001201e-1f));
+    p = add(mul(p, mul(r, r)), add(r, splat(1.0f)));
+    const I power = shift_left<23>(add_int(to_int(n), splat_int(127)));
+    return mul(p, as_float(power));
+}
+
+// The same as exp_within for all x up to 88: 0 where e^x would be denormal, for -inf too; NaN stays NaN.
 inline F exp(F x) {
     const F least = splat(kLeastExponent);
     const F result = exp_within(max(x, least));

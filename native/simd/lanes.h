@@ -33,7 +33,8 @@ inline F load_first(const float* p, int n) {
     return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p)};
 }
 inline void store(float* p, F a) { _mm512_storeu_ps(p, a.v); }
-inline void store_past_caches(float* p, F a) { _mm512_stream_ps(p, a.v); }  // aligned to 64 bytes
+// Past the caches (a non-temporal store), to what is aligned to 64 bytes: no line is fetched first.
+inline void store_streaming(float* p, F a) { _mm512_stream_ps(p, a.v); }
 inline void store_first(float* p, F a, int n) {
     _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), a.v);
 }
@@ -189,7 +190,7 @@ inline void store(float* p, F a) {
     _mm256_storeu_ps(p, a.lo);
     _mm256_storeu_ps(p + 8, a.hi);
 }
-inline void store_past_caches(float* p, F a) {
+inline void store_streaming(float* p, F a) {
     _mm256_stream_ps(p, a.lo);
     _mm256_stream_ps(p + 8, a.hi);
 }

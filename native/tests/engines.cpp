@@ -15,12 +15,12 @@
 #include <thread>
 #include <vector>
 
-#include "checksum.h"
-#include "context.h"
-#include "draw.h"
-#include "pack.h"
-#include "prefault.h"
-#include "route.h"
+#include "kernels/linear/pack.h"
+#include "kernels/moe/route.h"
+#include "kernels/sampling/draw.h"
+#include "runtime/checksum.h"
+#include "runtime/context.h"
+#include "runtime/prefault.h"
 
 using namespace inferno;
 
@@ -70,16 +70,13 @@ struct Matrix {
 struct Packed {
     Packed(Packing packing, std::int64_t outputs, std::int64_t inputs)
         : weight{packing, nullptr, nullptr, outputs, inputs},
-          codes(static_cast<std::size_t>(round_up(outputs, kPanel) / kPanel * panel_bytes(weight))),
-          scales(static_cast<std::size_t>(round_up(outputs, kPanel) * round_up(inputs, kGroup) /
-                                          kGroup * 2)) {
+          codes(static_cast<std::size_t>(num_panels(weight) * panel_bytes(weight))),
+          scales(static_cast<std::size_t>(num_panels(weight) * panel_scale_bytes(weight))) {
         weight.data = codes.as<void>();
         weight.scales = scales.as<void>();
     }
     void fill(const Rows& source, Team& team) {
-        const bool is_quantized =
-            weight.packing == Packing::int8 || weight.packing == Packing::int4;
-        (is_quantized ? the_kernels().quantize : pack)(source, 0, weight, team);
+        (is_quantized(weight.packing) ? the_kernels().quantize : pack)(source, 0, weight, team);
     }
     Weight weight;
     Pages codes, scales;
@@ -177,7 +174,7 @@ struct Engine {
         const Kernels& kernels = the_kernels();
         Team& team = context->team;
         largest(logits.rows, kernels, peaks, tokens, team);
-        const std::vector<DrawRule> rules(kTokens, {0.8, 50, 0.9, 0});
+        const std::vector<SamplingSpec> rules(kTokens, {0.8, 50, 0.9, 0});
         draw(logits.rows, peaks, rules, uniform, kernels, tokens, team);
         log_totals(logits.rows, peaks, kernels, totals, team);
         top_tokens(logits.rows, 5, kernels, top, team);
@@ -267,7 +264,7 @@ void generate(int index, std::uint64_t expected, unsigned seed,
 void load(unsigned seed, std::chrono::steady_clock::time_point end) {
     std::mt19937 random(seed);
     const Matrix source(128, kWidth, random);
-    std::vector<std::uint8_t> blocks(128 * kWidth / 2, 0x35), exponents(128 * kWidth / kGroup, 120);
+    std::vector<std::uint8_t> blocks(128 * kWidth / 2, 0x35), exponents(128 * kWidth / kScaleGroup, 120);
     do {
         Pages pages(1 << 20);
         Prefault prefault({{pages.as<char>(), pages.bytes()}});
@@ -281,7 +278,7 @@ void load(unsigned seed, std::chrono::steady_clock::time_point end) {
                   "packed weights");
         }
         Packed packed(Packing::mxfp4, 128, kWidth);
-        pack_mxfp4(blocks.data(), exponents.data(), packed.weight, context.team);
+        pack_stored(blocks.data(), exponents.data(), packed.weight, context.team);
     } while (std::chrono::steady_clock::now() < end);
 }
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from inferno.engine.footprint import Footprint
+from inferno.engine.execution.footprint import Footprint
 from inferno.errors import EngineDied
 from inferno.llm import LLM
 from inferno.loaded_model import Conversation, LoadedModel, Progress, Prompt, checked_ids, in_order
@@ -32,7 +32,7 @@ from inferno.parameters import names_fields, names_parameters, takes_as
 from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
 from inferno.text.parsers.choose import Dialect
-from inferno.text.samples import SampleTexts
+from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import Tokenizer
 
 _NUM_THREADS = 4  # that tokenize and render at a time
@@ -339,7 +339,7 @@ class AsyncLLM:
         return await asyncio.get_running_loop().run_in_executor(self._threads, make, model)
 
     async def _complete(
-        self, make: Callable[[LoadedModel], list[SampleTexts]], priority: int
+        self, make: Callable[[LoadedModel], list[SequenceTexts]], priority: int
     ) -> AsyncGenerator[Completion, None]:
         model = await self._load()
         requests = await self._in_thread(make, model)
@@ -349,7 +349,7 @@ class AsyncLLM:
                 yield completion
 
     async def _stream(
-        self, make: Callable[[LoadedModel], SampleTexts], priority: int
+        self, make: Callable[[LoadedModel], SequenceTexts], priority: int
     ) -> AsyncGenerator[Chunk, None]:
         model = await self._load()
         texts = await self._in_thread(make, model)

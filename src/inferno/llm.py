@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from torch import Tensor
 
-from inferno.engine.footprint import Footprint
+from inferno.engine.execution.footprint import Footprint
 from inferno.loaded_model import Conversation, LoadedModel, Prompt, checked_ids, in_order
 from inferno.options import EngineKeywords, EngineOptions, takes_engine_options
 from inferno.parameters import names_fields, names_parameters

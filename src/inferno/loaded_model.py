@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 
 from inferno.client.blocking import BlockingLoop
 from inferno.client.inline import InlineClient
-from inferno.engine.assemble import build_engine
-from inferno.engine.torch_threads import BorrowedThreads
+from inferno.engine.build import build_engine
+from inferno.engine.execution.torch_threads import BorrowedThreads
 from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -21,7 +21,7 @@ from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.choose import Dialect
-from inferno.text.samples import SampleTexts
+from inferno.text.sequence_texts import SequenceTexts
 
 Prompt = str | Sequence[int]
 Conversation = Sequence[Mapping[str, Any]]
@@ -67,7 +67,7 @@ class LoadedModel:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
-    ) -> list[SampleTexts]:
+    ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
@@ -80,7 +80,7 @@ class LoadedModel:
 
     def request(
         self, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
-    ) -> SampleTexts:
+    ) -> SequenceTexts:
         """Return the request of one prompt."""
         self.loop.check_open()
         return self._request(0, _as_prompt(prompt), self._checked(params), dialect)
@@ -90,7 +90,7 @@ class LoadedModel:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None,
         **options: Any,
-    ) -> list[SampleTexts]:
+    ) -> list[SequenceTexts]:
         """Return a request for each of one or more conversations; options as of `encode_chat`."""
         self.loop.check_open()
         if not _are_conversations(messages):
@@ -106,7 +106,7 @@ class LoadedModel:
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
-    ) -> SampleTexts:
+    ) -> SequenceTexts:
         """Return the request of one conversation."""
         ids = self.encode_chat(messages, **options)
         return self.request(ids, params, self.text.dialect)
@@ -118,7 +118,7 @@ class LoadedModel:
         max_model_len = self.client.max_model_len
         return self.text.encode_chat(messages, max_model_len=max_model_len, **options)  # type: ignore[arg-type]  # checked there
 
-    def chunks(self, texts: SampleTexts, priority: int) -> AsyncGenerator[Chunk, None]:
+    def chunks(self, texts: SequenceTexts, priority: int) -> AsyncGenerator[Chunk, None]:
         """Yield the text of a request piece by piece; leaving the generator aborts it."""
         request = self.text.request(
             texts,
@@ -129,7 +129,7 @@ class LoadedModel:
         return chunks_of(texts, self.client.generate(request), self.client.abort)
 
     async def complete_all(
-        self, requests: Sequence[SampleTexts], priority: int
+        self, requests: Sequence[SequenceTexts], priority: int
     ) -> AsyncGenerator[Completion, None]:
         """Yield the completions of all requests, each when it is done; leaving aborts the rest."""
         tasks = [
@@ -156,7 +156,7 @@ class LoadedModel:
             self.text.close()
             self._threads.give_back()
 
-    async def _complete(self, texts: SampleTexts, priority: int, name: str) -> list[Completion]:
+    async def _complete(self, texts: SequenceTexts, priority: int, name: str) -> list[Completion]:
         try:
             return [
                 chunk.completion
@@ -168,9 +168,9 @@ class LoadedModel:
 
     def _request(
         self, index: int, prompt: Prompt, params: SamplingParams, dialect: Dialect
-    ) -> SampleTexts:
+    ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
-        return SampleTexts(
+        return SequenceTexts(
             self.text.tokenizer,
             params,
             prompt_index=index,
@@ -207,7 +207,7 @@ class LoadedModel:
 
 def in_order(completions: Iterable[Completion]) -> list[Completion]:
     """Return all completions, by prompt and then by sample."""
-    return sorted(completions, key=lambda done: (done.prompt_index, done.sample_index))
+    return sorted(completions, key=lambda done: (done.prompt_index, done.sequence_index))
 
 
 def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Sequence[int]:

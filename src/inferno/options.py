@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
+from inferno import quantization
 from inferno.errors import InvalidRequest
 from inferno.http_post import parse_target
 from inferno.log_format import LogFormat
@@ -24,7 +25,7 @@ from inferno.log_format import LogFormat
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
-QUANTIZATIONS = ("none", "int8", "int4")
+QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
 LOAD_FORMATS = ("safetensors", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = tuple(LogFormat)
@@ -60,7 +61,7 @@ class Option:
 
     absent          the words that help shows in place of a default, which the command works out.
     choices         all values that it may have.
-    low, high       the bounds of a number, both inclusive.
+    low, high       the bounds of a number, both inclusive; the lower one not if is_low_excluded.
     pattern         what a text must match, or each of several texts; `expected` says it in words.
     accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
     flags           how the command line spells it, where that is not --its-name. A flag --no-...
@@ -74,6 +75,7 @@ class Option:
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    is_low_excluded: bool = False
     pattern: re.Pattern[str] | None = None
     expected: str = ""
     accepts_auto: bool = False
@@ -84,7 +86,10 @@ class Option:
 
 def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
     """Return a dataclass field that is an option with these facts."""
-    return dataclasses.field(default=default, metadata={"option": Option(**facts)})
+    metadata = {"option": Option(**facts)}
+    if isinstance(default, MappingProxyType):  # dataclasses take it for mutable
+        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,20 +517,22 @@ class WorkerOptions:
 
 def _row(field: dataclasses.Field[Any], hint: Any) -> OptionRow:
     facts: Option = field.metadata["option"]
-    is_repeated = get_origin(hint) is tuple
     parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    several = [part for part in parts if get_origin(part) in (tuple, Sequence)]
     [kind] = [
         part
-        for part in (get_args(hint)[:1] if is_repeated else parts)
+        for part in (get_args(several[0])[:1] if several else parts)
         if part is not type(None) and not (facts.accepts_auto and part is str)
     ]
     return OptionRow(
         name=field.name,
         hint=hint,
         kind=kind,
-        default=field.default,
+        default=field.default
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory(),
         is_optional=type(None) in parts,
-        is_repeated=is_repeated,
+        is_repeated=bool(several),
         facts=facts,
     )
 

@@ -31,6 +31,10 @@ def is_out_of_memory(problem: BaseException | None) -> bool:
             return True
         if isinstance(problem, _KINDS) and _WORDS.search(str(problem)):
             return True
+        # CPython's own words where memory ran out in C code that forgot to say so.
+        is_silent = isinstance(problem, SystemError) and "without exception set" in str(problem)
+        if is_silent and machine.address_space_limit() is not None:
+            return True
         problem = problem.__cause__ or problem.__context__
     return False
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inferno.bench import limits
-from inferno.bench.limits import measure_limits
+from inferno.bench import roofline
+from inferno.bench.roofline import measure_limits
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_BUFFER_BYTES", 2**20)
-    monkeypatch.setattr(limits, "_ROUNDS", 1)
-    monkeypatch.setattr(limits, "_OUTPUTS", 64)
+    monkeypatch.setattr(roofline, "_BUFFER_BYTES", 2**20)
+    monkeypatch.setattr(roofline, "_ROUNDS", 1)
+    monkeypatch.setattr(roofline, "_OUTPUTS", 64)
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16", "float16", "int8"])

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from inferno.bench.load import Asked, Driven
+from inferno.bench.load import LoadResult, RequestResult
 from inferno.bench.load_figures import figures
 from inferno.bench.load_report import as_json, as_table
 from tests.bench.loads import load_of
@@ -16,10 +16,10 @@ from tests.bench.loads import load_of
 
 def one(
     begun: float, *arrivals: float, tokens: int | None = None, problem: str | None = None
-) -> Asked:
+) -> RequestResult:
     """Begun then, with text so many seconds later, and ended a second after the last."""
     moments = tuple(begun + each for each in arrivals)
-    return Asked(
+    return RequestResult(
         begun=begun,
         ended=(moments[-1] if moments else begun) + 1.0,
         arrivals=moments,
@@ -29,8 +29,8 @@ def one(
     )
 
 
-def driven(*asked: Asked) -> Driven:
-    return Driven(asked=asked, cpu_seconds=0.01, most_late=0.002)
+def driven(*asked: RequestResult) -> LoadResult:
+    return LoadResult(requests=asked, cpu_seconds=0.01, most_late=0.002)
 
 
 TWO = driven(
@@ -119,7 +119,7 @@ def test_the_table_tells_the_conditions_and_the_figures() -> None:
 
 
 def test_a_busy_client_is_said_to_be_one() -> None:
-    busy = Driven(asked=TWO.asked, cpu_seconds=4.0, most_late=0.0)
+    busy = LoadResult(requests=TWO.requests, cpu_seconds=4.0, most_late=0.0)
     for seen, is_told in ((busy, True), (TWO, False)):
         found = figures(load_of(), seen)
         table = as_table(load_of(), found, "x", width=100, is_terminal=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferno.bench.job import Found, Job, Kind, Limits, Run, Subject, Work
+from inferno.bench.measurement import Findings, Job, Kind, Limits, Run, Subject, Work
 from inferno.bench.report import as_json, as_table, figures
 
 LIMITS = Limits(bandwidth=40e9, peak=800e9, arithmetic="bfloat16")
@@ -35,8 +35,8 @@ def job_of(kind: Kind, num_requests: int) -> Job:
     )
 
 
-def found_of(*runs: Run) -> Found:
-    return Found(cold_start=3.0, runs=runs, subject=SUBJECT, work=WORK, limits=LIMITS)
+def found_of(*runs: Run) -> Findings:
+    return Findings(cold_start=3.0, runs=runs, subject=SUBJECT, work=WORK, limits=LIMITS)
 
 
 ONE = found_of(

@@ -22,7 +22,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that writes letters and never comes to an end."""
     path = tmp_path_factory.mktemp("endless")
-    save_tiny_model(path, max_position_embeddings=8192)
+    # A context that takes a fast machine longer to fill than any test looks on.
+    save_tiny_model(path, max_position_embeddings=131072)
     vocab = json.loads((path / "tokenizer.json").read_text())["model"]["vocab"]
     weights = load_file(path / "model.safetensors")
     for token, token_id in vocab.items():

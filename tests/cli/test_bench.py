@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from inferno.bench.job import Job, Kind
+from inferno.bench.measurement import Job, Kind
 from inferno.cli.app import app
 
 FEW = ["--threads", "1", "--prompt-tokens", "5", "--num-runs", "2"]
@@ -125,7 +125,7 @@ def test_the_measured_process_ends_with_its_parent(folder: Path) -> None:
         seed=0,
     )
     subject = subprocess.Popen(
-        [sys.executable, "-P", "-m", "inferno.bench.subject"],
+        [sys.executable, "-P", "-m", "inferno.bench.measured_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

@@ -21,7 +21,7 @@ from inferno.cli.app import app
 from inferno.cli.doctor import describe
 from inferno.cli.doctor_facts import gather_facts, known_features, probe_torch
 from inferno.cli.doctor_problems import find_problems
-from inferno.engine import probe
+from inferno.engine.execution import probe
 from inferno.ops.kernels import why_not
 from tests.docs.pages import rows, section
 
@@ -296,11 +296,11 @@ def test_kernels_that_are_left_out_are_told() -> None:
     assert any(problem["cure"] == "unset INFERNO_KERNELS" for problem in found["problems"])
     lines = " ".join(run(INFERNO_KERNELS="reference").stdout.split())
     assert "CPU kernels: none, as INFERNO_KERNELS=reference is set" in lines
-    assert json.loads(run("--json").stdout)["kernels"]["level"] == native_level()
+    assert json.loads(run("--json").stdout)["kernels"]["level"] == native_isa()
 
 
-def native_level() -> str | None:
-    return None if why_not() else ops.level(torch.device("cpu"))
+def native_isa() -> str | None:
+    return None if why_not() else ops.isa(torch.device("cpu"))
 
 
 def test_no_home_and_a_broken_pytorch_end_in_a_report(tmp_path: Path) -> None:

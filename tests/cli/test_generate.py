@@ -287,8 +287,8 @@ def test_a_step_that_fails_is_one_line(folder: Path, option: list[str], num_line
     program = (
         "import sys\n"
         "from inferno.cli.app import app\n"
-        "from inferno.engine.executor import Executor\n"
-        "Executor.submit = lambda *_: 1 / 0\n"
+        "from inferno.engine.execution.local import LocalExecutor\n"
+        "LocalExecutor.launch = lambda *_: 1 / 0\n"
         f"app({asked!r})\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

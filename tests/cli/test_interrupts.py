@@ -40,7 +40,7 @@ WORKER = (
         ("inferno.cli.app", ("--help",)),
         ("typing", ("--version",)),
         ("typer", ("doctor",)),
-        ("inferno.cli.manners", SERVE),
+        ("inferno.cli.errors", SERVE),
         ("inferno.server.settings", SERVE),
         ("uvicorn", SERVE),
         ("inferno.text.model_text", SERVE),

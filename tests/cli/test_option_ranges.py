@@ -86,11 +86,11 @@ COMMAND = get_command(app)
 def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in (
         "inferno.loaded_model.build_engine",
-        "inferno.server.start.start",
+        "inferno.server.app.start",
         "inferno.server.worker.start.start_worker",
         "inferno.verify.run.choose_oracle",
         "inferno.cli.bench.run",
-        "inferno.cli.bench_serve.drive",
+        "inferno.cli.bench_serve.run_load",
     ):
         monkeypatch.setattr(place, begin)
     for place in ("inferno.cli.serve.spawned", "inferno.cli.worker.spawned"):

@@ -114,7 +114,7 @@ def test_no_such_model_is_one_line() -> None:
 def test_without_transformers_it_says_what_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "inferno.verify.oracle_transformers", None)
+    monkeypatch.setitem(sys.modules, "inferno.verify.oracles.hf_transformers", None)
     result = run(folder, "--against", "transformers")
     assert result.exit_code == 1
     assert install_command("verify") in result.stderr

@@ -19,7 +19,7 @@ import pytest
 from inferno import LLM, SamplingParams
 from inferno.client.blocking import MOST_WAITING, BlockingLoop
 from inferno.client.inline import InlineClient
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.errors import EngineDied, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request
@@ -79,8 +79,8 @@ def test_one_sample_can_be_ended(client: InlineClient) -> None:
         endings: dict[int, FinishReason] = {}
         async for event in client.generate(make_request("a", max_tokens=20, n=3)):
             if event.finish_reason is not None:
-                endings[event.sample_index] = event.finish_reason
-            elif event.sample_index == 1:
+                endings[event.sequence_index] = event.finish_reason
+            elif event.sequence_index == 1:
                 client.abort("a", 1)
         return endings
 
@@ -260,7 +260,7 @@ def test_an_interrupted_step_ends_its_requests_and_no_others(
 ) -> None:
     [expected] = llm.generate("hello", SHORT)
     place: Any = getattr(llm._client._engine, owner)
-    name = "submit" if owner == "_executor" else "commit"
+    name = "launch" if owner == "_executor" else "commit"
     going_on, num_calls = getattr(place, name), 0
 
     def fail_once(*arguments: object) -> object:

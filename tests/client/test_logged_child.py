@@ -15,7 +15,7 @@ import pytest
 from inferno.client.process import ProcessClient
 from inferno.client.spawned import EngineLog
 from inferno.client.supervisor import Patience
-from inferno.engine.faults import VARIABLE
+from inferno.engine.process.fault_injection import VARIABLE
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 

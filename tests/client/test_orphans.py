@@ -59,7 +59,7 @@ def engine_process(faults: str = "") -> Iterator[tuple[subprocess.Popen[bytes], 
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "inferno.engine.serve_child", str(theirs.fileno())],
+            [sys.executable, "-m", "inferno.engine.process.serve", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stderr=subprocess.PIPE,
             env={"INFERNO_FAULTS": faults},

@@ -19,7 +19,7 @@ from inferno.client.inline import InlineClient
 from inferno.client.process import ProcessClient
 from inferno.client.spawned import Spawned
 from inferno.client.supervisor import Patience
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.errors import EngineDied, InvalidRequest, ModelNotFound, NeverFits
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
@@ -46,8 +46,8 @@ async def collect(client: EngineClient, request: Request) -> dict[int, TokenEven
     """Per sample all events as one, but for what a clock said."""
     got: dict[int, TokenEvent] = {}
     async for event in client.generate(request):
-        first = got.get(event.sample_index, event._replace(token_ids=(), logprobs=()))
-        got[event.sample_index] = event._replace(
+        first = got.get(event.sequence_index, event._replace(token_ids=(), logprobs=()))
+        got[event.sequence_index] = event._replace(
             token_ids=first.token_ids + event.token_ids,
             logprobs=first.logprobs + event.logprobs,
             queue_seconds=0.0,
@@ -195,8 +195,9 @@ def test_refusals_keep_their_type(served: Served) -> None:
 
 def test_leaving_a_request_frees_its_blocks(served: Served) -> None:
     async def main(client: ProcessClient) -> None:
-        events = [await begin(client) for _ in range(4)]
-        await until(lambda: client.stats().running == 4)
+        # So many that they are under way when the next figures come, however fast the machine.
+        events = [await begin(client) for _ in range(24)]
+        await until(lambda: client.stats().running > 0)
         for each in events:
             await each.aclose()
         await until(lambda: is_idle(client), 1.0)
@@ -211,7 +212,7 @@ def test_one_sample_can_be_ended(served: Served) -> None:
         async for event in client.generate(request):
             client.abort(request.request_id, 1)
             if event.finish_reason is not None:
-                endings[event.sample_index] = event.finish_reason
+                endings[event.sequence_index] = event.finish_reason
         assert endings == {0: FinishReason.LENGTH, 1: FinishReason.ABORTED}
 
     served.run(main)

@@ -39,7 +39,7 @@ def test_merging_loses_and_repeats_nothing(puts: list[tuple[int, bool]]) -> None
             stream.put(TokenEvent("a", index, num_cached_tokens=3, finish_reason=FinishReason.STOP))
         got += [each async for each in reader]
         for index in range(3):
-            mine = [each for each in got if each.sample_index == index]
+            mine = [each for each in got if each.sequence_index == index]
             token_ids = [token_id for each in mine for token_id in each.token_ids]
             logprobs = [entry.token_id for each in mine for entry in each.logprobs]
             prompts = [each.prompt_logprobs for each in mine if each.prompt_logprobs]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import demo_attention
+import pytest
 import torch
 from demo_attention import NAME
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
-def test_grouped_attention_agrees_with_transformers() -> None:
+@pytest.mark.parametrize("chunk", [1, 2, 4, 256])
+def test_grouped_attention_agrees_with_transformers(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_attention, "_CHUNK", chunk)
     ids = torch.tensor([[5, 3, 9, 9, 1, 7], [2, 8, 4, 6, 0, 0]])
     logits, gradients = _computed(NAME, ids)
     expected_logits, expected_gradients = _computed("eager", ids)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import demo_training
 import pytest
 import torch
 from demo_batches import Batch, draw_batches
 from demo_corpus import documents
-from demo_exam import items_of
+from demo_exam import BARS, BY_HAND, items_of
 from demo_speech import prompt_of, speak
 from demo_training import CurvePoint, Recipe, train
 from tokenizers import Tokenizer
@@ -20,14 +22,21 @@ from inferno.demo import MODEL_FOLDERS
 
 pytestmark = pytest.mark.slow
 
-# What each kind of held-out question must reach on a sample of 40, greedily.
-BARS = {
-    "facts in tables": 0.9,
-    "other facts": 0.9,
-    "one-digit arithmetic": 0.9,
-    "names never seen": 0.8,
-    "I don't know": 0.8,
+# The weights are older than the corpus: what these kinds ask they were not taught, or not so. Each
+# is marked strictly, so weights that reach its bar fail here until the kind is taken off the list.
+WAITING = {
+    "facts in tables",
+    "other facts",
+    "running sums",
+    "about inferno",
+    BY_HAND,
+    "commands that exist",
+    "other languages",
+    "questions in capitals",
+    "stories in their hero's world",
+    "stories on a virtue",
 }
+OLDER = pytest.mark.xfail(reason="the weights are older than the corpus")
 PROMPTS = (
     "Hello!",
     "hi",
@@ -57,7 +66,9 @@ def load(name: str) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(MODEL_FOLDERS[name], dtype=torch.float32).eval()
 
 
-@pytest.mark.parametrize("kind", BARS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=OLDER if kind in WAITING else ()) for kind in BARS]
+)
 def test_held_out_questions_are_answered(
     demo: LlamaForCausalLM, tokenizer: Tokenizer, kind: str
 ) -> None:
@@ -100,6 +111,7 @@ def test_a_story_goes_on_and_ends(demo: LlamaForCausalLM, tokenizer: Tokenizer) 
         assert 50 < len(story.text.split()) < 250
 
 
+@OLDER
 @torch.no_grad()
 def test_the_draft_is_accepted(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
     """The expected acceptance at temperature 1 is the sum over the vocabulary of min(p, q)."""
@@ -118,12 +130,35 @@ def test_the_draft_is_accepted(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> 
             for model in (demo, draft)
         )
         accepted.append(torch.minimum(p, q).sum(-1))
-    assert torch.cat(accepted).mean() >= 0.6
+    assert torch.cat(accepted).mean() >= 0.75
 
 
 def test_training_twice_gives_equal_weights(tokenizer: Tokenizer, tmp_path: Path) -> None:
     first, second = (_train_a_little(tokenizer, tmp_path) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_an_interrupted_training_goes_on_with_the_same_result(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _train_a_little(tokenizer, tmp_path / "whole", num_steps=5)
+    monkeypatch.setattr(demo_training, "_CHECKPOINT_EVERY", 2)
+    with pytest.raises(KeyboardInterrupt):
+        _train_a_little(tokenizer, tmp_path, num_steps=5, interrupt_after=3)
+    curve: list[CurvePoint] = []
+    resumed = _train_a_little(tokenizer, tmp_path, num_steps=5, skips_init=True, curve=curve)
+    assert all(torch.equal(a, b) for a, b in zip(expected, resumed, strict=True))
+    assert [point.step for point in curve] == [5]
+
+
+def test_a_checkpoint_of_another_training_is_not_used(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _train_a_little(tokenizer, tmp_path / "alone", num_steps=3)
+    monkeypatch.setattr(demo_training, "_CHECKPOINT_EVERY", 2)
+    _train_a_little(tokenizer, tmp_path, num_steps=4)
+    found = _train_a_little(tokenizer, tmp_path, num_steps=3)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
 
 def test_training_lowers_the_loss(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -134,9 +169,16 @@ def test_training_lowers_the_loss(tokenizer: Tokenizer, tmp_path: Path) -> None:
 
 
 def _train_a_little(
-    tokenizer: Tokenizer, folder: Path, num_steps: int = 3, curve: list[CurvePoint] | None = None
+    tokenizer: Tokenizer,
+    folder: Path,
+    num_steps: int = 3,
+    curve: list[CurvePoint] | None = None,
+    *,
+    interrupt_after: int | None = None,
+    skips_init: bool = False,
 ) -> list[torch.Tensor]:
-    torch.manual_seed(0)
+    folder.mkdir(exist_ok=True)
+    torch.manual_seed(int(skips_init))
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=tokenizer.get_vocab_size(),
@@ -149,12 +191,21 @@ def _train_a_little(
         )
     )
     rng = random.Random("a little")
-    batches = (_first_rows(b) for b in draw_batches(documents(rng), tokenizer, rng))
+    batches: Iterator[Batch] = (
+        _first_rows(b) for b in draw_batches(documents(rng), tokenizer, rng)
+    )
+    if interrupt_after is not None:
+        batches = _interrupted(batches, interrupt_after)
     recipe = Recipe(num_steps, matrix_rate=0.02, other_rate=0.01)
     learned = train(model, batches, recipe, folder / "unfinished.safetensors")
     if curve is not None:
         curve += learned
     return [parameter.detach() for parameter in model.parameters()]
+
+
+def _interrupted(batches: Iterator[Batch], number: int) -> Iterator[Batch]:
+    yield from itertools.islice(batches, number)
+    raise KeyboardInterrupt
 
 
 def _first_rows(batch: Batch) -> Batch:

@@ -7,8 +7,8 @@ import runpy
 
 import pytest
 
-from inferno.server.field_table import field_rows
-from inferno.server.fields import ChatRequest, CompletionRequest, RequestFields
+from inferno.server.docs.field_table import field_rows
+from inferno.server.openai.request_types import ChatRequest, CompletionRequest, RequestFields
 from inferno.server.route import Route
 from inferno.server.routes import ROUTES
 from tests.docs.pages import PAGES, ROOT, section

@@ -17,11 +17,11 @@ import openai
 import pytest
 
 from inferno.cli.serve import serve
-from inferno.server.schema import ERRORS
+from inferno.server.docs.openapi import ERRORS
 from tests.docs.pages import PAGES, blocks, dialogues, rows, section
 from tests.docs.serving import Server, serving
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 
 PAGE = "docs/server.md"
 SECTIONS = [

@@ -38,7 +38,7 @@ def text_of(node: ast.AST) -> str | None:
 
 # What makes errors, by the place of the message among its arguments.
 MAKERS = dict.fromkeys([*ERRORS, "Malformed", "BadParameter", "error"], 0)
-MAKERS |= {"Refusal": 2, "Unavailable": 1, "_full": 1}
+MAKERS |= {"ApiError": 2, "Unavailable": 1, "_full": 1}
 
 
 def messages_of(tree: ast.AST) -> Iterator[str]:
@@ -56,7 +56,7 @@ def is_for_a_log(function: ast.expr) -> bool:
 
 
 def refusals_of(tree: ast.AST) -> Iterator[str]:
-    """What the server's refusals say, beside those that are written where they are raised."""
+    """What the server's errors say, beside those that are written where they are raised."""
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id="message")], value=value):
@@ -66,11 +66,11 @@ def refusals_of(tree: ast.AST) -> Iterator[str]:
 
 
 def codes_of(tree: ast.AST) -> Iterator[str]:
-    """The codes of the server's refusals, but for those that are put together."""
+    """The codes of the server's errors, but for those that are put together."""
     for node in ast.walk(tree):
         match node:
             case (
-                ast.Call(func=ast.Name(id="Refusal"), args=[_, ast.Constant(value=str(code)), *_])
+                ast.Call(func=ast.Name(id="ApiError"), args=[_, ast.Constant(value=str(code)), *_])
                 | ast.Call(
                     func=ast.Name(id="Unavailable"), args=[ast.Constant(value=str(code)), *_]
                 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from inferno.models import find_model, read_model_config
-from inferno.weights.quantize import num_bytes
+from inferno.weights.allocate import num_bytes
 from tests.data import data_path
 from tests.docs.pages import rows, section
 
@@ -23,24 +23,21 @@ def test_a_row_follows_from_the_config(row: list[str]) -> None:
     name, parameters, stored, int8, int4, cache, context = row
     hf_config: dict[str, Any] = json.loads(data_path("hf", name, "config.json").read_text())
     config = read_model_config(hf_config)
+    module = find_model(hf_config)
     with torch.device("meta"):
-        model = find_model(hf_config).build(config)
+        model = module.build(config)
+    fused = module.fused_weights(config)
     assert f"{num_parameters(model) / 1e9:.2f} billion" == parameters
-    assert f"{num_bytes(model, torch.bfloat16, None) / 1e9:.2f}" == stored
-    assert f"{num_bytes(model, torch.float32, 'int8') / 1e9:.2f}" == int8
-    assert f"{num_bytes(model, torch.float32, 'int4') / 1e9:.2f}" == int4
+    assert f"{num_bytes(model, torch.bfloat16, None, fused) / 1e9:.2f}" == stored
+    assert f"{num_bytes(model, torch.float32, 'int8', fused) / 1e9:.2f}" == int8
+    assert f"{num_bytes(model, torch.float32, 'int4', fused) / 1e9:.2f}" == int4
     per_layer = 2 * hf_config["num_key_value_heads"] * config.head_dim * 2
     assert f"{hf_config['num_hidden_layers'] * per_layer // 1024} KiB" == cache
     assert f"{config.max_model_len:,}" == context
 
 
 def num_parameters(model: torch.nn.Module) -> int:
-    """Count weights; a byte of MXFP4's blocks holds two, its scales are none."""
-    factors = {"blocks": 2, "scales": 0}
-    return sum(
-        parameter.numel() * factors.get(name.rpartition(".")[2], 1)
-        for name, parameter in model.named_parameters()
-    )
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_the_sums_for_seven_billion_parameters_are_right() -> None:

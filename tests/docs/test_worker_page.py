@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from inferno.server.worker import messages
-from inferno.server.worker.schema import EVENTS
+from inferno.server.worker.messages import EVENTS
 from tests.docs.pages import PAGES, blocks, commands, dialogues, rows, section
 from tests.docs.test_server_page import is_as_shown, run
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 
 PAGE = "docs/worker.md"
 [START] = [one for one in commands(PAGE) if one.startswith("inferno worker")]

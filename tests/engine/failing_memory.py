@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 
 from inferno import _native
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
+from tests.engine.local import executor_of
 
 refuser = ctypes.CDLL(None)
 refuser.refuse_after.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long)
@@ -67,7 +68,7 @@ def run(engine: Engine) -> Outcome:
 
 def main(folder: Path, quantize: str, level: str, most: int) -> None:
     if level != "best":
-        _native.set_level(level)
+        _native.set_isa(level)
     begin, end = code_of(_native.__file__)
     expected = run(build(folder, quantize))
     assert expected[2] is None
@@ -93,7 +94,7 @@ def refuse_threads(folder: Path) -> None:
     expected = run(build(folder, "none"))
     context = _native.KernelContext(3)  # one more than the pool has
     engine = build(folder, "none")
-    engine._executor._kernels = context
+    executor_of(engine)._kernels = context
     refuser.refuse_threads(True)
     error = run(engine)[2]
     refuser.refuse_threads(False)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 
-from inferno.engine.blocks import BlockManager
-from inferno.engine.scheduler import Scheduler
-from inferno.engine.sequences import KnownSequence, KnownSequences
-from inferno.engine.state import SampleState, Status
+from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
+from inferno.engine.kv.block_manager import BlockManager
+from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.engine.scheduling.sequence import SequenceState, Status
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
 from tests.engine.wire import over_the_wire
@@ -29,7 +29,7 @@ VOCABULARY = 5
 
 Windows = tuple[int | None, ...]
 Slot = tuple[int, int]  # block, offset
-SampleId = tuple[str, int]
+SequenceKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Content:
     tokens: tuple[int, ...]
 
 
-def next_token(sample_index: int, views: Iterable[Sequence[int]]) -> int:
+def next_token(sequence_index: int, views: Iterable[Sequence[int]]) -> int:
     """The fake model: a token from all that each group's layers see."""
-    seen = (sample_index, *(tuple(view) for view in views))
+    seen = (sequence_index, *(tuple(view) for view in views))
     return zlib.crc32(repr(seen).encode()) % VOCABULARY
 
 
@@ -53,7 +53,7 @@ def first_visible(window: int | None, position: int) -> int:
 
 @dataclass
 class Device:
-    """Runs plans in order, of which it gets the bytes; `num_drafts` more tokens than one per gap.
+    """Runs plans in order, of which it gets the bytes; it appends what it draws to what it knows.
 
     salts       by request, of those that have one: plans don't tell, for no executor needs them.
     """
@@ -61,7 +61,6 @@ class Device:
     block_size: int
     windows: Windows
     shares_between_requests: bool = True
-    num_drafts: Callable[[], int] = lambda: 0
     slots: dict[Slot, Content] = field(default_factory=dict)
     salts: dict[str, str] = field(default_factory=dict)
     sequences: KnownSequences = field(default_factory=KnownSequences)
@@ -90,7 +89,7 @@ class Device:
         for group, table in enumerate(sequence.block_tables):
             for position in range(chunk.start, chunk.start + chunk.num_tokens):
                 slot = self._slot(table, position)
-                tokens = tuple(sequence.token_ids[: position + 1])
+                tokens = tuple(_tokens(chunk, sequence)[: position + 1])
                 self.slots[slot] = Content(group, owner, tokens)
                 written.append(slot)
         return written
@@ -102,15 +101,19 @@ class Device:
 
     def _result(self, chunk: ScheduledChunk, sequence: KnownSequence) -> StepResult:
         views = [self._read(chunk, sequence, group) for group in range(len(self.windows))]
+        end = chunk.start + chunk.num_tokens
         tokens: list[int] = []
-        if chunk.wants_token:
-            for _ in range(1 + self.num_drafts()):
-                last = chunk.start + chunk.num_tokens - 1 + len(tokens)
-                visible = [
-                    [*view, *tokens][first_visible(window, last) - last - 1 :]
-                    for view, window in zip(views, self.windows, strict=True)
+        for row in range(end - chunk.num_sampled_rows, end):
+            visible = [
+                view[max(0, first_visible(window, row) - first_visible(window, chunk.start)) :][
+                    : row + 1 - first_visible(window, row)
                 ]
-                tokens.append(next_token(chunk.sample_index, visible))
+                for view, window in zip(views, self.windows, strict=True)
+            ]
+            tokens.append(next_token(chunk.sequence_index, visible))
+            if tokens != list(chunk.proposed_token_ids[: len(tokens)]):
+                break
+        sequence.token_ids += tokens
         logprobs = tuple(TokenLogprobs(token, -1.0, ()) for token in tokens)
         return StepResult(tuple(tokens), logprobs, self._prompt_logprobs(chunk, sequence))
 
@@ -121,7 +124,7 @@ class Device:
         view = []
         for position in range(first_visible(self.windows[group], chunk.start), end):
             found = self.slots.get(self._slot(sequence.block_tables[group], position))
-            expected = Content(group, owner, tuple(sequence.token_ids[: position + 1]))
+            expected = Content(group, owner, tuple(_tokens(chunk, sequence)[: position + 1]))
             assert found == expected, f"{chunk.request_id} reads {found}, not {expected}"
             view.append(found.tokens[-1])
         return view
@@ -138,7 +141,7 @@ class Device:
 
 
 def oracle(
-    request: Request, sample_index: int, windows: Windows, max_model_len: int
+    request: Request, sequence_index: int, windows: Windows, max_model_len: int
 ) -> tuple[list[int], FinishReason]:
     """What one sample must give, computed alone and without any cache."""
     params = request.params
@@ -149,12 +152,58 @@ def oracle(
     output: list[int] = []
     while len(tokens) < max_model_len and len(output) != params.max_tokens:
         views = [tokens[first_visible(window, len(tokens) - 1) :] for window in windows]
-        token = next_token(sample_index, views)
+        token = next_token(sequence_index, views)
         tokens.append(token)
         output.append(token)
         if token in stops and len(output) > params.min_tokens:
             return output, FinishReason.STOP
     return output, FinishReason.LENGTH
+
+
+def _tokens(chunk: ScheduledChunk, sequence: KnownSequence) -> list[int]:
+    """Return the tokens of which a chunk computes some: the sequence's, and what is proposed."""
+    end = chunk.start + chunk.num_tokens - len(chunk.proposed_token_ids)
+    return [*sequence.token_ids[:end], *chunk.proposed_token_ids]
+
+
+@dataclass
+class Guesser:
+    """A proposer that is right now and then: it knows the model, and is told how long to be right.
+
+    sizes, hits     of each proposal in turn, how many tokens, and how many of them are right.
+    """
+
+    windows: Windows
+    sizes: Callable[[], int]
+    hits: Callable[[], int]
+
+    def propose(
+        self, sequences: Sequence[SequenceState], most: Sequence[int]
+    ) -> Sequence[Sequence[int]]:
+        return [
+            self._guess(sequence, min(self.sizes(), room))
+            for sequence, room in zip(sequences, most, strict=True)
+        ]
+
+    def _guess(self, sequence: SequenceState, size: int) -> list[int]:
+        tokens, hits = list(sequence.token_ids), self.hits()
+        for place in range(size):
+            views = [tokens[first_visible(window, len(tokens) - 1) :] for window in self.windows]
+            right = next_token(sequence.sequence_index, views)
+            tokens.append(right if place < hits else (right + 1) % VOCABULARY)
+        return tokens[len(sequence.token_ids) :]
+
+
+def commit(scheduler: Scheduler, plan: StepPlan, results: Sequence[StepResult]) -> list[TokenEvent]:
+    """Take in what came of a plan, and return what happened."""
+    scheduler.commit(plan, results)
+    return scheduler.take_events()
+
+
+def fail(scheduler: Scheduler, plan: StepPlan, message: str) -> list[TokenEvent]:
+    """Let the step of a plan fail, and return what happened."""
+    scheduler.fail(plan, message)
+    return scheduler.take_events()
 
 
 class Clock:
@@ -228,7 +277,7 @@ class TimedEngine:
             num_left = self.prompt_lengths[chunk.request_id] - chunk.start
             self.num_prompt_tokens += max(0, min(num_left, chunk.num_tokens))
         results = [StepResult((1,) if chunk.wants_token else ()) for chunk in plan.chunks]
-        for event in self.scheduler.commit(plan, results):
+        for event in commit(self.scheduler, plan, results):
             self.tokens_at[event.request_id] += [self.clock()] * len(event.token_ids)
         return plan
 
@@ -248,13 +297,13 @@ class Ledger:
     """Everything that the events told, put together by sample."""
 
     def __init__(self) -> None:
-        self.tokens: dict[SampleId, list[int]] = {}
-        self.endings: dict[SampleId, TokenEvent] = {}
-        self.first_events: dict[SampleId, TokenEvent] = {}
+        self.tokens: dict[SequenceKey, list[int]] = {}
+        self.endings: dict[SequenceKey, TokenEvent] = {}
+        self.first_events: dict[SequenceKey, TokenEvent] = {}
 
     def note(self, events: Iterable[TokenEvent]) -> None:
         for event in events:
-            sample = (event.request_id, event.sample_index)
+            sample = (event.request_id, event.sequence_index)
             assert sample not in self.endings, f"news of {sample} after its end"
             assert event.token_ids or event.finish_reason, "an event without news"
             assert len(event.logprobs) == len(event.token_ids)
@@ -273,7 +322,7 @@ def run_all(scheduler: Scheduler, device: Device, max_steps: int = 10_000) -> Le
             return ledger
         plan = scheduler.plan()
         check_invariants(scheduler, device)
-        ledger.note(scheduler.commit(plan, device.run(plan)))
+        ledger.note(commit(scheduler, plan, device.run(plan)))
         check_invariants(scheduler, device)
         check_known(scheduler, device)
     raise AssertionError(f"still at work after {max_steps} steps")
@@ -308,7 +357,7 @@ def check_invariants(scheduler: Scheduler, device: Device) -> None:
     check_queues(scheduler)
 
 
-def check_accounts(blocks: BlockManager, running: Sequence[SampleState]) -> None:
+def check_accounts(blocks: BlockManager, running: Sequence[SequenceState]) -> None:
     pool = blocks.pool
     held = Counter(
         block for sample in running for table in sample.tables.groups for block in table if block
@@ -322,7 +371,7 @@ def check_accounts(blocks: BlockManager, running: Sequence[SampleState]) -> None
     assert pool.num_available == len(free) + len(idle)
 
 
-def check_sharing(running: Sequence[SampleState]) -> None:
+def check_sharing(running: Sequence[SequenceState]) -> None:
     """A block in two tables is full in both, and holds the same tokens of the same group."""
     uses: dict[int, tuple[int, int, bytes]] = {}
     for sample in running:
@@ -362,10 +411,6 @@ def chained_digest(salt: str, tokens: tuple[int, ...], block_size: int) -> bytes
     return digest
 
 
-def is_stream(sample: SampleState) -> bool:
-    return sample.is_stream
-
-
 def check_queues(scheduler: Scheduler) -> None:
     running, waiting = scheduler._running, scheduler._waiting
     assert len(running) <= scheduler._limits.max_num_seqs
@@ -380,13 +425,19 @@ def check_queues(scheduler: Scheduler) -> None:
         if sample.status is not Status.FINISHED
     ]
     assert {id(s) for s in unfinished} == {id(s) for s in [*running, *waiting]}
-    promised = {digest for sample in unfinished for digest in sample.promised}
+    promised = {digest for sample in unfinished for digest in sample.claimed}
     assert set(scheduler._computing) <= promised, "a promise that nobody keeps"
-    assert not any(sample.promised for sample in [*waiting, *filter(is_stream, running)])
+    streams = [each for each in running if each.is_stream and not each.num_in_flight]
+    assert not any(sample.claimed for sample in [*waiting, *streams])
     for sample in unfinished:
         assert 0 <= sample.num_computed_tokens <= len(sample.token_ids) <= sample.max_length
+        assert sample.num_computed_tokens <= sample.num_planned_tokens
+        if not sample.num_in_flight:
+            assert sample.num_planned_tokens == sample.num_computed_tokens
+            assert (sample.num_pending_tokens, sample.has_proposals) == (0, False)
     for sample in waiting:
-        assert (sample.num_computed_tokens, sample.tables.num_held) == (0, 0)
+        held = (sample.num_computed_tokens, sample.num_planned_tokens, sample.tables.num_held)
+        assert held == (0, 0, 0)
 
 
 def check_known(scheduler: Scheduler, device: Device) -> None:

@@ -13,13 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
-from inferno.engine.executor import StepHandle
+from inferno.engine.execution.executor import LaunchedStep
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
+from tests.engine.local import executor_of
 from tests.tiny import save_tiny
 
 VOCAB_SIZE = 96
@@ -71,11 +72,11 @@ def run(engine: Engine, *requests: Request) -> list[TokenEvent]:
     return events
 
 
-def tokens(events: list[TokenEvent], request_id: str, sample_index: int = 0) -> list[int]:
+def tokens(events: list[TokenEvent], request_id: str, sequence_index: int = 0) -> list[int]:
     return [
         token_id
         for event in events
-        if (event.request_id, event.sample_index) == (request_id, sample_index)
+        if (event.request_id, event.sequence_index) == (request_id, sequence_index)
         for token_id in event.token_ids
     ]
 
@@ -154,7 +155,7 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
         def fail(_: object) -> None:
             raise kind("out of memory, say")
 
-        patch.setattr(engine._executor._runner, "forward", fail)
+        patch.setattr(executor_of(engine)._runner, "forward", fail)
         (event,) = run(engine, make_request("a", [1, 2, 3]))
     assert event.finish_reason is FinishReason.ERROR
     assert "out of memory, say" in (event.error or "")
@@ -279,7 +280,7 @@ def test_logits_report_a_failed_step(engine: Engine, monkeypatch: pytest.MonkeyP
         raise RuntimeError("no kernel")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._executor._runner, "forward", fail)
+        patch.setattr(executor_of(engine)._runner, "forward", fail)
         with pytest.raises(EngineError, match="no kernel"):
             engine.logits([1, 2, 3])
     assert engine.logits([1, 2, 3]).isfinite().all()
@@ -289,13 +290,13 @@ def test_what_a_step_should_take_is_known_while_it_runs(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected: list[float | None] = []
-    submit = engine._executor.submit
+    launch = engine._executor.launch
 
-    def look(plan: StepPlan) -> StepHandle:
+    def look(plan: StepPlan) -> LaunchedStep:
         expected.append(engine.expected_step_seconds)
-        return submit(plan)
+        return launch(plan)
 
-    monkeypatch.setattr(engine._executor, "submit", look)
+    monkeypatch.setattr(engine._executor, "launch", look)
     assert engine.expected_step_seconds is None
     run(engine, make_request("a", [1, 2, 3], max_tokens=20))
     assert expected[0] is None

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 import inferno.engine
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.local import LocalStep
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
+from tests.engine.local import executor_of
 from tests.tiny import save_tiny
 
 VOCAB_SIZE = 96
@@ -91,7 +93,7 @@ class Interruption:
         self._line, self._turn, self._kind = line, turn, kind
 
     def enter(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        return self.trace if Path(frame.f_code.co_filename).parent == FOLDER else None
+        return self.trace if Path(frame.f_code.co_filename).is_relative_to(FOLDER) else None
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
         if event == "line":
@@ -134,7 +136,7 @@ def run(engine: Engine, name: str, interruption: Interruption) -> list[TokenEven
         if number == 3:
             attempt(lambda: engine.abort(f"{name} greedy"))
         events += attempt(engine.step) or ()
-    ended = [(e.request_id, e.sample_index) for e in events if e.finish_reason is not None]
+    ended = [(e.request_id, e.sequence_index) for e in events if e.finish_reason is not None]
     expected = [(each.request_id, index) for each in added for index in range(each.params.n)]
     assert set(ended) >= set(expected), "each that was added is told its end"
     assert len(ended) == len(set(ended)), "and once"
@@ -154,7 +156,7 @@ def try_to_add(engine: Engine, one: Request, attempt: Callable[..., Any]) -> boo
 def tokens(events: list[TokenEvent], name: str) -> dict[tuple[str, int], list[int]]:
     found: dict[tuple[str, int], list[int]] = {}
     for event in events:
-        sample = event.request_id.removeprefix(name), event.sample_index
+        sample = event.request_id.removeprefix(name), event.sequence_index
         found.setdefault(sample, []).extend(event.token_ids)
     del found[" greedy", 0]  # how far it came before it was aborted is left to the schedule
     return found
@@ -173,8 +175,10 @@ def test_every_line_of_a_step_may_raise(engine: Engine, stride: int) -> None:
     expected = tokens(run(engine, "a", Interruption()), "a")
     seen = lines_of(engine)
     files = {file for file, _ in seen}
-    assert files >= {"engine.py", "scheduler.py", "blocks.py", "executor.py", "sampler.py"}
-    assert "sequences.py" in files
+    assert files >= {
+        *("engine.py", "scheduler.py", "sequence.py", "block_manager.py"),
+        *("local.py", "known_sequences.py", "sampler.py"),
+    }
     assert len(seen) > 300
     for number, (line, times) in enumerate(sorted(seen.items())[::stride]):
         kind = KINDS[number % len(KINDS)]
@@ -194,19 +198,22 @@ def finish(engine: Engine) -> list[TokenEvent]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", ["submit", "plan", "commit", "result"])
+@pytest.mark.parametrize("place", ["plan", "launch", "sample", "result", "commit"])
 def test_what_is_raised_in_a_step_ends_its_requests(
     engine: Engine, place: str, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object) -> None:
         raise kind("planted")
 
-    owner: Any = {"submit": engine._executor, "result": engine._executor}.get(
-        place, engine._scheduler
-    )
+    owners: dict[str, Any] = {
+        "launch": engine._executor,
+        "sample": engine._executor,
+        "result": LocalStep,
+    }
+    owner = owners.get(place, engine._scheduler)
     engine.add_request(request("a", 5))
     with monkeypatch.context() as patch:
-        patch.setattr(owner, "submit" if place == "result" else place, fail)
+        patch.setattr(owner, place, fail)
         events: list[TokenEvent] = []
         if issubclass(kind, Exception):
             events = engine.step()
@@ -222,7 +229,7 @@ def test_what_is_raised_in_a_step_ends_its_requests(
 
 
 def test_who_was_not_in_the_step_goes_on(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    submit = engine._executor.submit
+    launch = engine._executor.launch
     planned: list[str] = []
 
     def interrupt(plan: StepPlan) -> None:
@@ -232,10 +239,10 @@ def test_who_was_not_in_the_step_goes_on(engine: Engine, monkeypatch: pytest.Mon
     for name in "abcdefg":  # more than there are places
         engine.add_request(request(name, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(engine._executor, "submit", interrupt)
+        patch.setattr(engine._executor, "launch", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.step()
-    assert engine._executor.submit == submit
+    assert engine._executor.launch == launch
     reasons = {each.request_id: each.finish_reason for each in finish(engine)}
     assert 0 < len(planned) < 7
     assert reasons == {
@@ -248,13 +255,13 @@ def test_logits_that_are_interrupted_leave_nothing(
 ) -> None:
     expected = engine.logits([1, 2, 3])
     with monkeypatch.context() as patch:
-        patch.setattr(engine._executor, "submit", lambda plan: exec("raise KeyboardInterrupt"))
+        patch.setattr(engine._executor, "launch", lambda plan: exec("raise KeyboardInterrupt"))
         with pytest.raises(KeyboardInterrupt):
             engine.logits([4, 5, 6])
-    assert not engine._executor._captures
+    assert not executor_of(engine)._captures
     assert (engine.logits([1, 2, 3]) == expected).all()
     with monkeypatch.context() as patch:
-        patch.setattr(engine._executor, "submit", lambda plan: 1 / 0)
+        patch.setattr(engine._executor, "launch", lambda plan: 1 / 0)
         with pytest.raises(EngineError):
             engine.logits([4, 5, 6])
     assert (engine.logits([1, 2, 3]) == expected).all()

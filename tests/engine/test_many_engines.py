@@ -24,6 +24,6 @@ def test_engines_at_once_give_what_each_gives_alone(seed: int) -> None:
 @pytest.mark.skipif("tsan" in os.environ.get("LD_PRELOAD", ""), reason="it allows no such forks")
 @pytest.mark.slow
 def test_a_forked_child_goes_on_with_an_engine_of_its_own() -> None:
-    command = [*PYTHON, "-m", "tests.engine.forked", "1"]
+    command = [*PYTHON, "-m", "tests.engine.process.forked", "1"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

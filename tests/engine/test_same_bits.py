@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
-from inferno.ops.cpu.program import CallList
+from inferno.ops.cpu.captured_graph import CallList
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -78,14 +78,14 @@ def test_full_steps_are_replayed_with_the_same_bits(
     texts = [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in (71, 150, 90, 209)]
     alone = [run_alone(folder, options, text) for text in texts]
     sizes: list[int] = []
-    run = CallList.run
+    replay = CallList.replay
 
-    def counting(program: CallList) -> Tensor:
-        result = run(program)
+    def counting(graph: CallList) -> Tensor:
+        result = replay(graph)
         sizes.append(len(result))
         return result
 
-    monkeypatch.setattr(CallList, "run", counting)
+    monkeypatch.setattr(CallList, "replay", counting)
     engine = build_engine(
         EngineOptions(model=folder, num_blocks=64, threads=2, max_num_batched_tokens=70, **options)
     )
@@ -121,7 +121,7 @@ def run_together(
             **options,
         )
     )
-    engine._executor = WiredExecutor(engine._executor)  # type: ignore[assignment]
+    engine._executor = WiredExecutor(engine._executor)
     warm = rng.choice(texts)
     add(engine, "warm", warm[: rng.randint(1, len(warm))], max_tokens=4)
     drain(engine)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from inferno.engine.assemble import build_engine
-from inferno.engine.blocks import BlockManager
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
-from inferno.engine.scheduler import Scheduler
+from inferno.engine.kv.block_manager import BlockManager
+from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
-from tests.engine.simulation import Device, Windows, make_request
+from tests.engine.local import executor_of
+from tests.engine.simulation import Device, Windows, commit, make_request
 from tests.engine.wire import WiredExecutor, encode, over_the_wire
 from tests.tiny import save_tiny
 
@@ -34,7 +35,7 @@ def test_a_plan_never_changes_after_it_was_made(windows: Windows, num_blocks: in
         plan = scheduler.plan()
         made.append((plan, encode(plan)))
         assert over_the_wire(plan) == plan
-        scheduler.commit(plan, device.run(plan))
+        commit(scheduler, plan, device.run(plan))
     assert not scheduler.has_work
     assert scheduler.num_preemptions
     assert all(encode(plan) == written for plan, written in made)
@@ -71,7 +72,7 @@ def build(folder: Path) -> Engine:
 
 def build_wired(folder: Path) -> Engine:
     engine = build(folder)
-    engine._executor = WiredExecutor(engine._executor)  # type: ignore[assignment]
+    engine._executor = WiredExecutor(engine._executor)
     return engine
 
 
@@ -132,11 +133,11 @@ def test_an_executor_that_has_only_the_bytes_of_plans_gives_the_same_bits(folder
 def test_an_executor_forgets_who_is_gone_with_the_next_plan(folder: Path) -> None:
     engine = build(folder)
     run(engine)
-    executor = engine._executor
+    executor = executor_of(engine)
     engine.add_request(request("last", 5, repetition_penalty=1.2))
     engine.step()
     assert executor._sequences.ids == (("last", 0),)
-    assert list(executor._sampler._shaper._occurrences) == [("last", 0)]
+    assert list(executor._sampler._processors._occurrences) == [("last", 0)]
 
 
 def test_an_engine_may_let_go_of_memory_at_any_time(folder: Path) -> None:
@@ -145,8 +146,8 @@ def test_an_engine_may_let_go_of_memory_at_any_time(folder: Path) -> None:
 
     def released_step() -> list[TokenEvent]:
         release()
-        assert not engine._executor._sequences.ids
-        assert not engine._executor._sampler._shaper._occurrences
+        assert not executor_of(engine)._sequences.ids
+        assert not executor_of(engine)._sampler._processors._occurrences
         return step()
 
     engine.step = released_step  # type: ignore[method-assign]
@@ -161,7 +162,7 @@ def test_requests_go_on_after_the_step_of_others_failed(
     names = "abcdefg"
     expected = {name: tokens_of(build(folder), name) for name in names}
     engine = build_wired(folder)
-    executor = engine._executor
+    executor = executor_of(engine)
     owner: Any = executor._runner if place == "forward" else executor._sequences
     for name in names:  # more than there are places
         engine.add_request(one_of(name))

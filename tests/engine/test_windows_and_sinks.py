@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from inferno import LLM
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.errors import NeverFits
 from inferno.options import EngineOptions
@@ -164,7 +164,7 @@ def test_samples_of_a_request_share_the_window_too(saved: Saved) -> None:
     found: list[list[int]] = [[], [], []]
     while engine.has_work:
         for event in engine.step():
-            found[event.sample_index] += event.token_ids
+            found[event.sequence_index] += event.token_ids
     assert found == [saved.generate(prompt)] * 3
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from inferno.engine.executor import Executor, StepHandle
+from inferno.engine.execution.executor import Executor, LaunchedStep
 from inferno.engine.step_plan import StepPlan
 
 
@@ -26,8 +26,8 @@ class WiredExecutor:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def submit(self, plan: StepPlan) -> StepHandle:
-        return self._executor.submit(over_the_wire(plan))
+    def launch(self, plan: StepPlan) -> LaunchedStep:
+        return self._executor.launch(over_the_wire(plan))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._executor, name)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams

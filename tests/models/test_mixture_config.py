@@ -10,11 +10,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.errors import ConfigError, WeightsMismatch
 from inferno.models import find_model, read_model_config
 from inferno.ops import ClampedSwiGLU
 from inferno.options import EngineOptions
+from inferno.quantization import MXFP4
 from tests.mxfp4 import QUANTIZATION, save_tiny_mxfp4
 from tests.tiny import edit_config, save_tiny
 
@@ -216,7 +217,7 @@ def test_sizes_beyond_all_memory_are_refused(base: dict[str, Any]) -> None:
 def test_modules_that_are_never_packed_may_be_named(names: list[str]) -> None:
     config = read_model_config({**GPT_OSS, **packed(modules_to_not_convert=names)})
     assert config.mixture is not None
-    assert config.mixture.is_packed
+    assert config.mixture.format is MXFP4
 
 
 def test_a_config_that_disagrees_with_the_tensors_is_told_so(tmp_path: Path) -> None:

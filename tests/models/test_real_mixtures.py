@@ -10,13 +10,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from inferno.engine.assemble import build_engine
-from inferno.engine.device import choose_dtype
+from inferno.engine.build import build_engine
+from inferno.engine.execution.device import choose_dtype
 from inferno.layers.decoder import CausalLM
 from inferno.models import find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.ops import ClampedSwiGLU
 from inferno.options import EngineOptions
+from inferno.quantization import MXFP4
 from inferno.weights.allocate import num_bytes
 from inferno.weights.pieces import find_pieces
 from tests.data import data_path
@@ -38,7 +39,10 @@ def names_in_checkpoint(hf_config: dict[str, Any]) -> list[str]:
     model, config = build_on_meta(hf_config)
     fused = find_model(hf_config).fused_weights(config)
     return [
-        piece.name for name, _ in model.named_parameters() for piece in find_pieces(name, fused)
+        f"{piece.name}{suffix}"
+        for name, _ in model.named_parameters()
+        for piece in find_pieces(name, fused)
+        for suffix in ([part.suffix for part in piece.format.parts] if piece.format else [""])
     ]
 
 
@@ -46,8 +50,9 @@ def test_the_real_gpt_oss_has_exactly_the_names_and_the_size_of_its_index() -> N
     index = json.loads(data_path("hf", "gpt-oss-20b", "model.safetensors.index.json").read_text())
     hf_config = real_config("gpt-oss-20b")
     assert sorted(names_in_checkpoint(hf_config)) == sorted(index["weight_map"])
-    model, _ = build_on_meta(hf_config)
-    assert num_bytes(model, torch.bfloat16) == index["metadata"]["total_size"]
+    model, config = build_on_meta(hf_config)
+    fused = find_model(hf_config).fused_weights(config)
+    assert num_bytes(model, torch.bfloat16, fused=fused) == index["metadata"]["total_size"]
 
 
 def test_the_real_gpt_oss_config_is_read() -> None:
@@ -57,7 +62,7 @@ def test_the_real_gpt_oss_config_is_read() -> None:
     assert config.mixture is not None
     assert (config.mixture.num_experts, config.mixture.num_chosen) == (32, 4)
     assert config.mixture.activation == ClampedSwiGLU(alpha=1.702, limit=7.0)
-    assert config.mixture.is_packed
+    assert config.mixture.format is MXFP4
 
 
 @pytest.mark.parametrize(
@@ -126,10 +131,10 @@ def test_dummy_weights_in_real_shapes_run(tmp_path: Path, name: str, dtype: str)
     )
     options = EngineOptions(model=tmp_path, load_format="dummy", dtype=dtype, num_blocks=32)
     engine = build_engine(options)
-    expected = num_bytes(
-        build_on_meta(json.loads((tmp_path / "config.json").read_text()))[0],
-        getattr(torch, dtype),
-    )
+    hf_config = json.loads((tmp_path / "config.json").read_text())
+    model, config = build_on_meta(hf_config)
+    fused = find_model(hf_config).fused_weights(config)
+    expected = num_bytes(model, getattr(torch, dtype), fused=fused)
     # Kernels fill weights up to whole panels of 16 outputs.
     assert expected <= engine.footprint.weights_bytes <= 1.01 * expected
     logits = engine.logits(range(20))

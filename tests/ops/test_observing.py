@@ -65,7 +65,7 @@ def test_only_what_is_wanted_is_told() -> None:
     with ops.observing(notes):
         ops.rms_norm(ROWS, torch.ones(3), 1e-6)
         ops.linear(ROWS, torch.ones(4, 3))
-        ops.largest(ROWS)
+        ops.argmax(ROWS)
     assert notes.ops == ["linear"]
 
 

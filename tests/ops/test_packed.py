@@ -11,21 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inferno.ops.packed import MXFP4Weight, pack, unpack
+from inferno.ops.packed import StoredRows, pack_mxfp4, unpack
+from inferno.quantization import MXFP4
 from tests.mxfp4 import decode, random_bytes
 
 
-def every_byte() -> MXFP4Weight:
+def every_byte() -> StoredRows:
     """Each scale with each byte at each place of a block: [256 scales, 256 bytes, 32]."""
     blocks = torch.arange(256, dtype=torch.uint8).view(1, 256, 1, 1).expand(256, 256, 1, 16)
     scales = torch.arange(256, dtype=torch.uint8).view(256, 1, 1).expand(256, 256, 1)
-    return MXFP4Weight(blocks, scales)
+    return StoredRows(MXFP4, (blocks, scales))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_byte_under_every_scale_has_the_value_of_the_formula(dtype: torch.dtype) -> None:
     weight = every_byte()
-    exact = torch.from_numpy(decode(weight.blocks, weight.scales))
+    exact = torch.from_numpy(decode(*weight.parts))
     expected = exact.float().to(dtype)  # rounds to float16, and overflows as the type does
     found = unpack(weight, dtype)
     assert found.dtype == dtype
@@ -37,29 +38,35 @@ def test_every_byte_under_every_scale_has_the_value_of_the_formula(dtype: torch.
 
 
 def test_values_lie_in_the_order_of_the_bytes() -> None:
-    weight = MXFP4Weight(random_bytes(3, 5, 4, 16, seed=0), random_bytes(3, 5, 4, seed=1, high=200))
+    weight = StoredRows(
+        MXFP4, (random_bytes(3, 5, 4, 16, seed=0), random_bytes(3, 5, 4, seed=1, high=200))
+    )
     found = unpack(weight, torch.float32)
     assert found.shape == weight.shape == (3, 5, 128)
-    np.testing.assert_array_equal(found.double().numpy(), decode(weight.blocks, weight.scales))
-    first = weight.blocks[0, 0, 0, 0].item()  # low nibble first
+    np.testing.assert_array_equal(found.double().numpy(), decode(*weight.parts))
+    first = weight.parts[0][0, 0, 0, 0].item()  # low nibble first
     low = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])[int(first) & 7]
-    assert found[0, 0, 0].abs() == low * 2.0 ** (int(weight.scales[0, 0, 0]) - 127)
+    assert found[0, 0, 0].abs() == low * 2.0 ** (int(weight.parts[1][0, 0, 0]) - 127)
 
 
 def test_a_part_is_a_view_with_the_same_values() -> None:
-    weight = MXFP4Weight(random_bytes(3, 8, 2, 16, seed=2), random_bytes(3, 8, 2, seed=3, high=200))
+    weight = StoredRows(
+        MXFP4, (random_bytes(3, 8, 2, 16, seed=2), random_bytes(3, 8, 2, seed=3, high=200))
+    )
     part = weight[2][3:6]
     assert part.shape == (3, 64)
-    assert part.blocks.data_ptr() == weight.blocks[2, 3].data_ptr()
+    assert part.parts[0].data_ptr() == weight.parts[0][2, 3].data_ptr()
     whole = unpack(weight, torch.float32)
     assert torch.equal(unpack(part, torch.float32), whole[2, 3:6])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_was_unpacked_packs_to_the_same_values(dtype: torch.dtype) -> None:
-    weight = MXFP4Weight(random_bytes(40, 3, 16, seed=4), random_bytes(40, 3, seed=5, high=250))
+    weight = StoredRows(
+        MXFP4, (random_bytes(40, 3, 16, seed=4), random_bytes(40, 3, seed=5, high=250))
+    )
     values = unpack(weight, dtype)
-    assert torch.equal(unpack(pack(values), dtype), values)
+    assert torch.equal(unpack(pack_mxfp4(values), dtype), values)
 
 
 ELEMENTS = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
@@ -82,7 +89,7 @@ VALUES = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(values=st.lists(VALUES, min_size=32, max_size=32))
 def test_packing_takes_the_nearest_under_the_scale_of_the_largest(values: list[float]) -> None:
-    found = unpack(pack(torch.tensor([values])), torch.float32)[0].double()
+    found = unpack(pack_mxfp4(torch.tensor([values])), torch.float32)[0].double()
     largest = max(map(abs, values))
     exponent = max(math.floor(math.log2(largest)) - 2, -127) if largest else -127
     assert found.tolist() == [nearest(value, exponent) for value in values]
@@ -95,14 +102,14 @@ def test_ties_go_to_the_even_code(exponent: int) -> None:
     values = [*halfway, *(-value for value in halfway)] * 2
     expected = [*halfway.values(), *(-value for value in halfway.values())] * 2
     scale = 2.0**exponent
-    found = unpack(pack(torch.tensor([values]) * scale), torch.float32)[0]
+    found = unpack(pack_mxfp4(torch.tensor([values]) * scale), torch.float32)[0]
     assert (found / scale).tolist() == expected
 
 
 def test_a_nan_makes_its_block_nan_and_no_other() -> None:
     values = torch.ones(2, 64)
     values[1, 40] = torch.nan
-    found = unpack(pack(values), torch.float32)
+    found = unpack(pack_mxfp4(values), torch.float32)
     assert found[1, 32:].isnan().all()
     assert found[0].isfinite().all()
     assert found[1, :32].isfinite().all()
@@ -110,7 +117,7 @@ def test_a_nan_makes_its_block_nan_and_no_other() -> None:
 
 def test_random_weights_err_by_a_quarter_of_a_blocks_largest_at_most() -> None:
     values: Tensor = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
-    error = (unpack(pack(values), torch.float32) - values).abs().view(64, 3, 32)
+    error = (unpack(pack_mxfp4(values), torch.float32) - values).abs().view(64, 3, 32)
     largest = values.abs().view(64, 3, 32).amax(-1, keepdim=True)
     assert (error <= largest / 4).all()
     assert error.mean() < values.abs().mean() / 8

@@ -1,4 +1,4 @@
-"""The whole server in a thread, on a free port: any engine behind the real routes and edge."""
+"""The whole server in a thread, on a free port: the real routes before any engine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from openai import OpenAI
 from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.server.app import create_app
-from inferno.server.edge.listening import listening
-from inferno.server.edge.run import Stop, run
+from inferno.server.http.run import ShutdownRequests, run
+from inferno.server.http.sockets import listening
 from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def hosting(
     """A server, ready; it is stopped in the end, at once."""
     wanted = ServerSettings(port=0, served_model_names=("demo",), log_level="error", **settings)
     text = text or ModelText(MODEL_FOLDERS["demo"])
-    stop = Stop()
+    shutdown = ShutdownRequests()
     engines: list[ServedEngine] = []
 
     with listening(wanted) as sockets:
@@ -58,7 +58,7 @@ def hosting(
         async def serve() -> None:
             engines.append(make_engine())
             app = create_app(engines[0], text, wanted)
-            await run(app, ROUTES, wanted, engines[0], sockets, stop)
+            await run(app, ROUTES, wanted, engines[0], sockets, shutdown)
 
         def in_thread() -> None:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -74,7 +74,7 @@ def hosting(
                 )
                 yield Host(engines[0], text, http, openai)
         finally:
-            stop.request()
-            stop.request()
+            shutdown.add()
+            shutdown.add()
             thread.join(20)
             assert not thread.is_alive(), "the server didn't stop"

@@ -1,4 +1,4 @@
-"""The table of routes is the only place that knows them: application, edge and texts follow it."""
+"""The table of routes is the only place that knows them: all others follow it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from inferno.client.scripted import ScriptedClient
 from inferno.demo import MODEL_FOLDERS
 from inferno.server import routes as table
 from inferno.server.app import build_app
-from inferno.server.edge import Needs
-from inferno.server.edge.routing import NOWHERE, RouteTable
+from inferno.server.http import Needs
+from inferno.server.http.middleware import NO_ROUTE, RouteTable
+from inferno.server.model_service import ModelService
 from inferno.server.route import Route
 from inferno.server.routes import ROUTES, WORKER_ROUTES
-from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 
@@ -34,8 +34,8 @@ ROOT = {"/"}
 
 def app_of(routes: tuple[Route, ...]) -> FastAPI:
     settings = ServerSettings(served_model_names=("demo",))
-    served = Served(ScriptedClient(), ModelText(MODEL_FOLDERS["demo"]), settings)
-    return build_app(served, routes)
+    service = ModelService(ScriptedClient(), ModelText(MODEL_FOLDERS["demo"]), settings)
+    return build_app(service, routes)
 
 
 def asked(routes: tuple[Route, ...]) -> Iterator[tuple[str, str]]:
@@ -61,7 +61,7 @@ def test_the_application_has_the_routes_of_the_table_and_no_other(
 
 
 @BOTH
-def test_the_edge_finds_the_route_that_the_router_finds(routes: tuple[Route, ...]) -> None:
+def test_the_middleware_finds_the_route_that_the_router_finds(routes: tuple[Route, ...]) -> None:
     rows = RouteTable(routes)
     router = [route for route in app_of(routes).routes if isinstance(route, StarletteRoute)]
     for method, path in asked(routes):
@@ -70,7 +70,7 @@ def test_the_edge_finds_the_route_that_the_router_finds(routes: tuple[Route, ...
         full, partial = matches.get(Match.FULL), matches.get(Match.PARTIAL)
         found = rows.find(method, path)
         if found.view is None:
-            expected = NOWHERE.path if (one := full or partial) is None else one.path
+            expected = NO_ROUTE.path if (one := full or partial) is None else one.path
             assert found.path == expected, (method, path)
             assert (method in found.methods) == (full is not None), (method, path)
         else:
@@ -82,7 +82,7 @@ def test_something_answers_at_each_route(routes: tuple[Route, ...]) -> None:
     for route in routes:
         assert (route.endpoint is None) != (route.view is None), route.path
         assert route.summary.endswith("."), route.path
-        assert route.needs is not Needs.PLACE or route.requests, route.path
+        assert route.needs is not Needs.ADMISSION or route.requests, route.path
     assert len({(route.methods[0], route.path) for route in routes}) == len(routes)
     assert len({route.name for route in routes}) == len(routes)
 
@@ -92,7 +92,7 @@ def test_no_other_file_of_the_server_names_a_path() -> None:
     fixed = {route.path.partition("{")[0] for route in (*ROUTES, *WORKER_ROUTES)} - ROOT | {"/v1/"}
     named = re.compile("|".join(rf"{re.escape(path)}(?![\w-])" for path in sorted(fixed)))
     files = sorted(SERVER.rglob("*.py"))
-    assert len(files) > 50
+    assert len(files) > 40
     found = [
         (path.relative_to(SERVER).as_posix(), node.value)
         for path in files

@@ -8,9 +8,9 @@ import pytest
 
 from inferno.errors import InvalidRequest
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
-from inferno.text.marks import SpecialTokenMarks
+from inferno.text.special_token_escape import SpecialTokenEscaper
 
-MARKS = SpecialTokenMarks(["<s>"])
+ESCAPER = SpecialTokenEscaper(["<s>"])
 
 
 CALL = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -79,13 +79,13 @@ def nested(depth: int) -> Any:
 )
 def test_messages_that_are_none_are_refused(messages: object) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        checked_messages(messages, MARKS)
+        checked_messages(messages, ESCAPER)
     assert refusal.value.param == "messages"
 
 
 def test_messages_become_plain_data_of_their_own() -> None:
     message = {"role": "user", "content": "a<s>", "x": (1, 2.5, True, {"y": "z"})}
-    [checked] = checked_messages((message,), MARKS)
+    [checked] = checked_messages((message,), ESCAPER)
     assert checked["x"] == [1, 2.5, True, {"y": "z"}]
     checked["x"][3]["y"] = "changed"
     assert message["x"] == (1, 2.5, True, {"y": "z"})
@@ -100,7 +100,7 @@ def test_parts_are_one_text_of_a_line_each(role: str) -> None:
         {"type": "text", "text": "", "cache_control": {"type": "ephemeral"}},
     ]
     for content in (parts, tuple(parts)):
-        [checked] = checked_messages([{"role": role, "content": content}], MARKS)
+        [checked] = checked_messages([{"role": role, "content": content}], ESCAPER)
         assert checked["content"] == "one\ntwo\nthree\n"
 
 
@@ -110,9 +110,9 @@ def test_what_is_wrong_with_a_message_is_said_where_it_is() -> None:
         {"role": "user", "content": ["a", {"type": "image_url", "image_url": {"url": "b"}}]},
     ]
     with pytest.raises(InvalidRequest, match=r"messages\[1\]\.content\[1\] is of type 'image_url'"):
-        checked_messages(messages, MARKS)
+        checked_messages(messages, ESCAPER)
     with pytest.raises(InvalidRequest, match=r"messages\[0\]\.content is missing or null"):
-        checked_messages([{"role": "user"}], MARKS)
+        checked_messages([{"role": "user"}], ESCAPER)
 
 
 @pytest.mark.parametrize(
@@ -129,36 +129,36 @@ def test_what_is_wrong_with_a_message_is_said_where_it_is() -> None:
 def test_an_assistant_may_say_something_else_than_a_text(
     said: dict[str, Any], content: dict[str, None]
 ) -> None:
-    [checked] = checked_messages([{"role": "assistant", **content, **said}], MARKS)
+    [checked] = checked_messages([{"role": "assistant", **content, **said}], ESCAPER)
     assert "content" not in checked
     assert checked.items() >= said.items()
 
 
 def test_an_assistants_refusal_is_its_text() -> None:
     message = {"role": "assistant", "content": None, "refusal": "No.", "tool_calls": None}
-    [checked] = checked_messages([message], MARKS)
+    [checked] = checked_messages([message], ESCAPER)
     assert (checked["content"], "tool_calls" in checked) == ("No.", False)
 
 
 def test_an_empty_text_is_a_text() -> None:
-    [checked] = checked_messages([{"role": "user", "content": ""}], MARKS)
+    [checked] = checked_messages([{"role": "user", "content": ""}], ESCAPER)
     assert checked == {"role": "user", "content": ""}
 
 
 def test_reasoning_is_there_under_the_names_that_templates_read() -> None:
-    [checked] = checked_messages([{"role": "assistant", "reasoning": "hm"}], MARKS)
+    [checked] = checked_messages([{"role": "assistant", "reasoning": "hm"}], ESCAPER)
     assert checked["reasoning_content"] == checked["thinking"] == "hm"
 
 
 def test_surrogates_become_replacement_characters() -> None:
-    [checked] = checked_messages([{"role": "user", "content": "a\ud800"}], MARKS)
+    [checked] = checked_messages([{"role": "user", "content": "a\ud800"}], ESCAPER)
     assert checked["content"] == "a\ufffd"
 
 
 @pytest.mark.parametrize("tools", ["x", b"x", 5, {}, [5], ["x"], [{"a": b""}], [{"a": {1: 2}}]])
 def test_tools_that_are_none_are_refused(tools: object) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        checked_tools(tools, MARKS)
+        checked_tools(tools, ESCAPER)
     assert refusal.value.param == "tools"
 
 
@@ -186,7 +186,7 @@ def test_tools_that_are_none_are_refused(tools: object) -> None:
 )
 def test_an_option_whose_name_is_taken_is_refused(name: object) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        checked_kwargs({name: 1}, MARKS)
+        checked_kwargs({name: 1}, ESCAPER)
     assert refusal.value.param == "kwargs"
 
 
@@ -195,11 +195,11 @@ def test_an_option_whose_name_is_taken_is_refused(name: object) -> None:
 )
 def test_options_that_are_none_are_refused(kwargs: object) -> None:
     with pytest.raises(InvalidRequest) as refusal:
-        checked_kwargs(kwargs, MARKS)
+        checked_kwargs(kwargs, ESCAPER)
     assert refusal.value.param == "kwargs"
 
 
 def test_options_pass_with_special_tokens_marked() -> None:
-    kwargs = checked_kwargs({"enable_thinking": False, "documents": [{"text": "<s>"}]}, MARKS)
+    kwargs = checked_kwargs({"enable_thinking": False, "documents": [{"text": "<s>"}]}, ESCAPER)
     assert kwargs["enable_thinking"] is False
     assert kwargs["documents"] != [{"text": "<s>"}]

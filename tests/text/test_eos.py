@@ -1,4 +1,4 @@
-"""Tests of inferno.text.eos: the end-of-sequence ids of three files."""
+"""Tests of inferno.text.generation_config: the end-of-sequence ids of three files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import ConfigError
-from inferno.text.eos import eos_token_ids
+from inferno.text.generation_config import eos_token_ids
 from inferno.text.tokenizer import load_tokenizer
 from tests.data import data_path
 from tests.text.loaded import real_tokenizer, small_spec, write_tokenizer

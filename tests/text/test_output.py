@@ -1,4 +1,4 @@
-"""Tests of inferno.text.output: what text a sample's token events make."""
+"""Tests of inferno.text.output: what text a sequence's token events make."""
 
 from __future__ import annotations
 

@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.engine import assemble, loading
-from inferno.engine.batcher import Batcher
-from inferno.engine.sampler import Sampler
+from inferno.engine import build
+from inferno.engine.execution import loading
+from inferno.engine.execution.batcher import Batcher
+from inferno.engine.sampling.sampler import Sampler
 from inferno.layers.decoder import DecoderLayer
 from inferno.layers.linear import Linear
 from inferno.layers.rope import RopeConfig, RotaryEmbedding, frequencies
 from inferno.models import read_model_config
-from inferno.ops import MXFP4Weight, reference
+from inferno.ops import StoredRows, reference
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -37,7 +38,7 @@ def in_model(change: Callable[[Any], None]) -> Plant:
             change(model)
             return model
 
-        patch.setattr(assemble, "load_model", load_and_change)
+        patch.setattr(build, "load_model", load_and_change)
 
     return plant
 
@@ -173,8 +174,9 @@ overflowing = gated_by(lambda gate, _: torch.full_like(gate, torch.nan))
 
 
 def swapped_nibbles(right: Callable[..., Any]) -> Callable[..., Any]:
-    def swapped(weight: MXFP4Weight) -> MXFP4Weight:
-        return MXFP4Weight((weight.blocks << 4) | (weight.blocks >> 4), weight.scales)
+    def swapped(weight: StoredRows) -> StoredRows:
+        blocks, scales = weight.parts
+        return StoredRows(weight.format, ((blocks << 4) | (blocks >> 4), scales))
 
     def experts(x: Tensor, chosen: Tensor, weights: Tensor, up: Any, down: Any, **how: Any) -> Any:
         return right(x, chosen, weights, swapped(up), swapped(down), **how)
@@ -191,7 +193,7 @@ def one_wider(patch: Patch) -> None:
         windows = tuple(window and window + 1 for window in config.windows)
         return replace(config, windows=windows)
 
-    patch.setattr("inferno.engine.assemble.read_model_config", read_wider)
+    patch.setattr("inferno.engine.build.read_model_config", read_wider)
 
 
 def stale_block(patch: Patch) -> None:
@@ -246,8 +248,8 @@ def odd_sampler(patch: Patch) -> None:
     """The sampler takes the token after the likeliest."""
     right = Sampler.sample
 
-    def sample(self: Sampler, logits: Tensor, rows: Any) -> Any:
-        return right(self, logits.roll(1, dims=-1), rows)
+    def sample(self: Sampler, logits: Tensor, rows: Any, masks: Any = None) -> Any:
+        return right(self, logits.roll(1, dims=-1), rows, masks)
 
     patch.setattr(Sampler, "sample", sample)
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.batcher import Batcher
-from inferno.models import llama
+from inferno.engine.execution.batcher import Batcher
+from inferno.layers.linear import split_heads
+from inferno.models import common
 from inferno.ops import Batch, LayerKV, reference
-from inferno.verify.plain_maths import attention_scores, can_see, mix
+from inferno.verify.oracles.plain_maths import attention_scores, can_see, mix
 from tests.verify.faults import Plant
 
 Patch = pytest.MonkeyPatch
@@ -44,27 +45,27 @@ def beside_its_op(patch: Patch) -> None:
     """Attention that rotates and stores without the op."""
 
     def forward(self: Any, x: Tensor, cos_sin: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        q, k, v = self.qkv_proj(x)
+        q, k, v = split_heads(self.qkv_proj(x), self.counts, self.head_dim)
         reference.store(reference.rotate(k, cos_sin), v, batch, kv)
         mixed = ops.attention(reference.rotate(q, cos_sin), batch, kv, scale=self.scale)
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
 
-    patch.setattr(llama.Attention, "forward", forward)
+    patch.setattr(common.Attention, "forward", forward)
 
 
 def beside_its_op_while_decoding(patch: Patch) -> None:
     """Likewise, where tokens are computed one by one."""
-    right = llama.Attention.forward
+    right = common.Attention.forward
     with pytest.MonkeyPatch.context() as own:
         beside_its_op(own)
-        beside = llama.Attention.forward
+        beside = common.Attention.forward
 
     def forward(self: Any, x: Tensor, cos_sin: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
         chosen = beside if batch.query_lens == (1,) else right
         return chosen(self, x, cos_sin, batch, kv)
 
-    patch.setattr(llama.Attention, "forward", forward)
+    patch.setattr(common.Attention, "forward", forward)
 
 
 def kernel(change: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]) -> Any:

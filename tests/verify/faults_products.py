@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine import assemble, loading
-from inferno.ops import Stored
-from inferno.ops.cpu.panels import PanelExperts, PanelWeight, _stack
+from inferno.engine import build
+from inferno.engine.execution import loading
+from inferno.ops import SerializedWeight
+from inferno.ops.cpu.panels import PanelExperts, PanelWeight, stack
 from tests.verify.faults import Patch
 
 GROUP, PANEL = 32, 16
@@ -160,7 +161,7 @@ def changed(weight: Any, target: Target, fault: str) -> Any:
             experts[target.expert], experts[other] = experts[other], experts[target.expert]
         else:
             experts[target.expert] = _changed(experts[target.expert], target.rows, fault)
-        return _stack(experts)
+        return stack(experts)
     return _changed(weight, target.rows, fault)
 
 
@@ -178,23 +179,23 @@ def _changed(weight: PanelWeight, rows: slice, fault: str) -> PanelWeight:
 
 
 def _apart(weight: PanelWeight, rows: slice) -> Codes:
-    """Codes by native/types.h's layouts."""
+    """Codes by native/contract/packings.h's layouts."""
     outputs, inputs = weight.shape
     panels, groups = -(-outputs // PANEL), -(-inputs // GROUP)
-    stored = weight.stored()
+    stored = weight.serialize()
     raw, scales = (part.clone() for part in stored.parts)
-    match weight.packing.name:
-        case "INT8":
+    match weight.format.name:
+        case "int8":
             codes = raw.view(panels, groups, 8, PANEL, 4).permute(0, 3, 1, 2, 4)
             values = codes.reshape(panels * PANEL, -1).float() - 128
-        case "INT4" | "MXFP4":
+        case "int4" | "mxfp4":
             halves = raw.view(panels, groups, 4, PANEL, 4).permute(0, 3, 1, 2, 4)
             both = torch.stack((halves & 15, halves >> 4), dim=-2)
             values = both.reshape(panels * PANEL, -1).float()
-            values = values - 8 if weight.packing.name == "INT4" else _E2M1[values.long()]
+            values = values - 8 if weight.format.name == "int4" else _E2M1[values.long()]
         case _:
             return Codes(weight, weight.unpack(torch.float32), None, rows)
-    if weight.packing.name == "MXFP4":
+    if weight.format.name == "mxfp4":
         factors = torch.exp2(scales.float() - 127)
     else:
         factors = scales.view(torch.bfloat16).float()
@@ -211,27 +212,29 @@ def _together(apart: Codes) -> PanelWeight:
     weight = apart.weight
     outputs, inputs = weight.shape
     if apart.scales is None:
-        return cast(PanelWeight, ops.prepare(apart.codes.to(weight.dtype)))
+        return cast(PanelWeight, ops.pack(apart.codes.to(weight.dtype), weight.format))
     panels, groups = -(-outputs // PANEL), -(-inputs // GROUP)
     codes = torch.nn.functional.pad(apart.codes, (0, groups * GROUP - inputs))
     scales = apart.scales.view(panels, PANEL, groups).transpose(1, 2).contiguous()
-    match weight.packing.name:
-        case "INT8":
+    match weight.format.name:
+        case "int8":
             raw = (codes + 128).to(torch.uint8).view(panels, PANEL, groups, 8, 4)
             raw, stored = raw.permute(0, 2, 3, 1, 4), scales.bfloat16().view(torch.uint8)
         case name:
-            nibbles = codes + 8 if name == "INT4" else (codes[..., None] - _E2M1).abs().argmin(-1)
+            nibbles = codes + 8 if name == "int4" else (codes[..., None] - _E2M1).abs().argmin(-1)
             nibbles = nibbles.to(torch.uint8).view(panels, PANEL, groups, 4, 2, 4)
             raw = (nibbles[..., 0, :] | nibbles[..., 1, :] << 4).permute(0, 2, 3, 1, 4)
             stored = scales.bfloat16().view(torch.uint8)
-            if name == "MXFP4":  # scales are powers of two: the nearest that is another
+            if name == "mxfp4":  # scales are powers of two: the nearest that is another
                 stored = (scales.log2().round() + 127).to(torch.uint8)
     parts = []
     for part in (raw.contiguous().view(-1), stored.view(-1)):
         memory = ops.aligned_memory(part.numel())
         memory.copy_(part)
         parts.append(memory)
-    return cast(PanelWeight, ops.restore(Stored(weight.stored().meta, tuple(parts))))
+    return cast(
+        PanelWeight, ops.deserialize(SerializedWeight(weight.serialize().meta, tuple(parts)))
+    )
 
 
 def targets(model: Any) -> list[Target]:
@@ -240,8 +243,8 @@ def targets(model: Any) -> list[Target]:
     for number, layer in enumerate(model.model.layers):
         attention, prefix = layer.self_attn, f"model.layers.{number}"
         first = 0
-        for name, count in zip("qkv", attention.qkv_proj.counts, strict=True):
-            rows = slice(first, first + count * attention.qkv_proj.head_dim)
+        for name, count in zip("qkv", attention.counts, strict=True):
+            rows = slice(first, first + count * attention.head_dim)
             first = rows.stop
             path = f"{prefix}.self_attn.qkv_proj"
             has_bias = name == "q" and attention.qkv_proj.bias is not None  # one of all three
@@ -303,13 +306,11 @@ def plant(patch: Patch, target: Target, fault: str, *, in_kernel: bool) -> None:
         wrong = changed(weight, target, fault)
         if in_kernel:
             found[id(weight)] = wrong
-        elif "_prepared" in vars(module):
-            module._prepared = wrong
         else:
             vars(module)["weight"] = wrong
         return model
 
-    patch.setattr(assemble, "load_model", load_and_change)
+    patch.setattr(build, "load_model", load_and_change)
     if in_kernel:
         ops_of = {op: misread(op) for op in ("embedding", "linear", "gated_linear", "experts")}
         backend = SimpleNamespace(**{**vars(right), **ops_of})

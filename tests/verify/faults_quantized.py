@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine import loading
-from inferno.ops import Stored
-from inferno.weights.quantize import choose
+from inferno.ops import SerializedWeight
+from inferno.quantization import choose
+from inferno.weights import allocate
 from tests.verify.faults import Patch, Plant
 
 # Of a quantized weight's codes [P, G, bytes] and bfloat16 scales [P, G, 16]: panels of 16 outputs,
@@ -24,12 +24,12 @@ GROUP, PANEL = 32, 16
 
 def changed(weight: Any, change: Change) -> Any:
     """A copy of it with a mistake."""
-    stored = weight.stored()
+    stored = weight.serialize()
     codes, scales = (_copied(part) for part in stored.parts)
     num_groups = -(-weight.shape[1] // GROUP)
     scales_PGL = scales.view(torch.bfloat16).view(-1, num_groups, PANEL)
     change(codes.view(len(scales_PGL), num_groups, -1), scales_PGL)
-    return ops.restore(Stored(stored.meta, (codes, scales)))
+    return ops.deserialize(SerializedWeight(stored.meta, (codes, scales)))
 
 
 def in_weight(path: str, change: Change) -> Callable[[Any], None]:
@@ -79,12 +79,12 @@ def quantized_router(patch: Patch) -> None:
     def choose_any(name: str, quantize: str | None) -> str | None:
         return choose(name.replace("router", "other"), quantize)
 
-    patch.setattr(loading, "choose", choose_any)
+    patch.setattr(allocate, "choose", choose_any)
 
 
 def narrow_head(patch: Patch) -> None:
     """Nothing is spared."""
-    patch.setattr(loading, "choose", lambda name, quantize: quantize)
+    patch.setattr(allocate, "choose", lambda name, quantize: quantize)
 
 
 def wrong_scale(_: Tensor, scales_PGL: Tensor) -> None:

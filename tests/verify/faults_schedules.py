@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno.engine import sampler
-from inferno.engine.batcher import Batcher
-from inferno.engine.sampler import Sampler
+from inferno.engine.execution.batcher import Batcher
+from inferno.engine.sampling import sampler
+from inferno.engine.sampling.sampler import Sampler
 from inferno.layers.decoder import CausalLM
 from tests.verify.faults_stream import patched
 
@@ -44,8 +44,8 @@ def swapped_samples(patch: Patch) -> None:
     """The first two tokens of a step change places."""
     right = Sampler.sample
 
-    def sample(self: Sampler, logits: Tensor, rows: Any) -> Any:
-        first, *rest = right(self, logits, rows)
+    def sample(self: Sampler, logits: Tensor, rows: Any, masks: Any = None) -> Any:
+        first, *rest = right(self, logits, rows, masks)
         return [rest[0], first, *rest[1:]] if rest else [first]
 
     patch.setattr(Sampler, "sample", sample)

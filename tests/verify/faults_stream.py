@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer
-from inferno.layers.embedding import Embedding
+from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer, Embedding
 from inferno.layers.norm import RMSNorm
 from tests.verify.faults import Plant, in_model, set_on
 
@@ -79,7 +78,7 @@ def without_layer(number: int) -> Plant:
     def plant(patch: Patch) -> None:
         right = Decoder.forward
 
-        def forward(self: Decoder, batch: Any, kv: Any) -> Any:
+        def forward(self: Decoder, batch: Any, kv: Any, *_: Any) -> Any:
             layers = self.layers
             kept = [i for i in range(len(layers)) if i != number]
             self.layers = torch.nn.ModuleList([layers[i] for i in kept])

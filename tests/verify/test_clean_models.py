@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from inferno.demo import MODEL_FOLDERS
-from inferno.verify.compare import largest, max_error
-from inferno.verify.oracle_reference import ReferenceOracle
-from inferno.verify.oracle_transformers import TransformersOracle
+from inferno.verify.checks.measures import largest, max_error
+from inferno.verify.oracles.hf_transformers import TransformersOracle
+from inferno.verify.oracles.plain_config import read_plain_config
+from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.outcome import Report
-from inferno.verify.plain_config import read_plain_config
-from inferno.verify.plain_weights import PlainWeights
 from inferno.weights.checkpoint import open_checkpoint
 from tests.data import data_path
 from tests.tiny import edit_config, save_tiny

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferno.engine import executor, logits, sampler
+from inferno import ops
+from inferno.engine.execution import local
+from inferno.engine.sampling import logits_processors, sampler
 from inferno.ops import Purpose
 from inferno.ops.reference import philox
 from inferno.requests import SamplingParams
+from inferno.verify.oracles.plain_sampler import Draw, uniform
 from inferno.verify.outcome import Row
-from inferno.verify.plain_sampler import Draw, uniform
 from tests.verify.planted import Folders
 from tests.verify.tiny_models import verified
 
@@ -56,32 +58,33 @@ def without_top_k(patch: Patch) -> None:
 
 
 def without_penalties(patch: Patch) -> None:
-    patch.setattr(logits, "penalize", lambda *_: None)
+    patch.setattr(logits_processors, "penalize", lambda *_: None)
 
 
 def without_biases(patch: Patch) -> None:
-    patch.setattr(logits, "is_shaped", lambda row: logits.has_penalty(row.params))
-    patch.setattr(sampler, "is_shaped", lambda row: logits.has_penalty(row.params))
+    patch.setattr(
+        logits_processors, "is_processed", lambda row: logits_processors.has_penalty(row.params)
+    )
+    patch.setattr(sampler, "is_processed", lambda row: logits_processors.has_penalty(row.params))
 
 
 def at_another_position(patch: Patch) -> None:
-    right = executor._sample_row
+    right = ops.uniform
 
-    def sample_row(*arguments: Any) -> Any:
-        row = right(*arguments)
-        return row._replace(position=row.position + 1)
+    def uniform(seeds: Any, indices: Any, positions: Any, *others: Any) -> Any:
+        return right(seeds, indices, [position + 1 for position in positions], *others)
 
-    patch.setattr(executor, "_sample_row", sample_row)
+    patch.setattr(ops, "uniform", uniform)
 
 
 def logits_divided_before(patch: Patch) -> None:
     """Temperature counts twice: where the sampler is called, and in it."""
-    right = executor.Executor._logits
+    right = local.LocalExecutor._logits
 
     def scaled(self: Any, *args: Any) -> Any:
         return right(self, *args) / 0.9
 
-    patch.setattr(executor.Executor, "_logits", scaled)
+    patch.setattr(local.LocalExecutor, "_logits", scaled)
 
 
 FAULTS = {

@@ -9,13 +9,13 @@ import pytest
 
 import inferno.verify
 
-FOLDER = Path(inferno.verify.__file__).parent
+FOLDER = Path(inferno.verify.__file__).parent / "oracles"
 JUDGED = {"models", "layers", "ops", "engine"}
 
 
 @pytest.mark.parametrize(
     "file",
-    [*sorted(FOLDER.glob("plain_*.py")), FOLDER / "oracle_reference.py"],
+    [*sorted(FOLDER.glob("plain_*.py")), FOLDER / "reference.py"],
     ids=lambda f: f.name,
 )
 def test_it_imports_nothing_that_it_judges(file: Path) -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from inferno.verify.outcome import Row
-from inferno.verify.schedules import NUM_NEW, draw_schedule, draw_texts
+from inferno.verify.runs.schedules import NUM_NEW, draw_schedule, draw_texts
 from tests.verify.faults import Plant, stale_block
 from tests.verify.faults_schedules import (
     odd_logits,

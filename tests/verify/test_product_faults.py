@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from inferno import ops
-from inferno.engine.assemble import read_hf_config
-from inferno.engine.loading import load_model
+from inferno.engine.build import read_hf_config
+from inferno.engine.execution.loading import load_model
 from inferno.models import read_model_config
 from inferno.options import EngineOptions
+from inferno.verify.case import choose_prompt
 from inferno.verify.outcome import Report
-from inferno.verify.prompts import choose_prompt
-from inferno.verify.subject import observe
+from inferno.verify.runs.engine_run import observe
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.verify.faults_products import Harmless, Target, faults_of, plant, targets
 from tests.verify.planted import Folders
@@ -126,7 +126,7 @@ def test_an_expert_that_no_token_chose_is_tried_too(
     assert f"of expert {idle} " in report.verdict
 
 
-@pytest.mark.parametrize("level", native.levels())
+@pytest.mark.parametrize("level", native.isas())
 @pytest.mark.parametrize(
     ("model", "quantize", "dtype"),
     [(LLAMA, "int8", "float32"), (MXFP4, "int4", "float32"), (MIXTRAL, "int4", "bfloat16")],
@@ -134,12 +134,12 @@ def test_an_expert_that_no_token_chose_is_tried_too(
 def test_right_products_pass_at_every_level_of_instructions(
     folders: Folders, level: str, model: str, quantize: str, dtype: str
 ) -> None:
-    before = native.level()
-    native.set_level(level)
+    before = native.isa()
+    native.set_isa(level)
     try:
         report = verified(folders[model], quantize=quantize, dtype=dtype)
     finally:
-        native.set_level(before)
+        native.set_isa(before)
     assert report.passed, report.verdict
     assert sum(len(row.products) for row in report.rows) > 10
 

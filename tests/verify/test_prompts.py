@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from inferno.text.tokenizer import load_tokenizer
-from inferno.verify.prompts import Prompt, choose_prompt
+from inferno.verify.case import Prompt, choose_prompt
 from tests.tiny import save_tiny, save_tokenizer
 from tests.verify.tiny_models import verified
 

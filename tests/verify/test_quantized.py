@@ -13,11 +13,12 @@ import torch
 from inferno import ops
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest
-from inferno.ops import Fillable
+from inferno.ops import PackedWeight
+from inferno.quantization import FORMATS
 from inferno.text.tokenizer import load_tokenizer
+from inferno.verify.checks.quality import precision_row
+from inferno.verify.checks.quantized import far_off, num_coarse_groups
 from inferno.verify.outcome import Row
-from inferno.verify.precision import precision_row
-from inferno.verify.quantized import far_off, num_coarse_groups
 from tests.data import data_path
 from tests.tiny import expected_logits, save_tiny_model
 from tests.verify.faults import in_layers, in_model, set_on, wrong_theta
@@ -221,7 +222,7 @@ def test_int8_hides_no_fault_either(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_scale_twice_as_large_as_it_has_to_be_is_told(kind: str) -> None:
     values = torch.randn(32, 70, generator=torch.Generator().manual_seed(0))
-    weight = cast(Fillable, ops.prepare(values, quantize=kind))
+    weight = cast(PackedWeight, ops.pack(values, FORMATS[kind]))
     found, steps = weight.unpack(torch.float32), weight.steps()
     assert steps is not None
     assert not far_off(found, values, steps, kind).any()

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from inferno import ops
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.options import EngineOptions
-from inferno.verify.recorder import ROOT, Call, recording
+from inferno.verify.runs.recorder import ROOT, Call, recording
 from tests.verify.tiny_models import save_model
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 
 from inferno.errors import InfernoError
-from inferno.verify.saved import load
+from inferno.verify.oracles.saved import load
 from tests.tiny import edit_config, save_tiny
 from tests.verify.faults import in_layers, set_on
 from tests.verify.tiny_models import save_model, verified

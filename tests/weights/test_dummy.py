@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from inferno.errors import NotEnoughMemory
-from inferno.layers.moe import MXFP4StackedLinear
-from inferno.ops.packed import MXFP4Weight, unpack
+from inferno.layers.moe import ExpertLinear
+from inferno.ops import matrices
+from inferno.quantization import MXFP4, WeightFormat
 from inferno.weights import allocate
 from inferno.weights.dummy import fill_dummy
+from inferno.weights.pieces import FusedSpec, Piece, whole
 from tests.weights.files import parameters
 
 CPU = torch.device("cpu")
@@ -81,12 +83,19 @@ def test_matrices_differ_and_have_full_rank() -> None:
 
 def test_packed_weights_have_about_the_same_deviation() -> None:
     with torch.device("meta"):
-        model = nn.ModuleDict({"up": MXFP4StackedLinear(5, 640, 1000, bias=True)})
-    fill_dummy(model, device=CPU, dtype=torch.bfloat16)
+        model = nn.ModuleDict({"up": ExpertLinear(5, 640, 1000, bias=True)})
+    fused: FusedSpec = {"up.weight": (Piece("up", whole, format=MXFP4),)}
+
+    def stored_format(name: str, parameter: Tensor, stored: WeightFormat) -> WeightFormat:
+        return stored
+
+    fill_dummy(model, device=CPU, dtype=torch.bfloat16, fused=fused, format_of=stored_format)
     (packed,) = model.children()
-    assert isinstance(packed, MXFP4StackedLinear)
-    assert isinstance(packed.weight, MXFP4Weight)
-    weights = unpack(packed.weight, torch.float32)
+    assert isinstance(packed, ExpertLinear)
+    assert not isinstance(packed.weight, Tensor)
+    rows = packed.weight.num_bytes / (5 * 640 * MXFP4.bits / 8)
+    assert rows in (1000, 1008)  # in panels of 16 where there are kernels
+    weights = torch.stack([one.unpack(torch.float32) for one in matrices(packed.weight)])
     assert weights.shape == (5, 1000, 640)
     assert 0.015 < weights.std() < 0.025
     assert abs(weights.mean()) < 1e-4

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from inferno.engine.assemble import build_engine
+from inferno.engine.build import build_engine
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.weights import known_files, packed_cache
@@ -50,7 +50,7 @@ def test_a_second_start_reads_what_the_first_packed(
 ) -> None:
     first = logits(model)
     (file,) = kept(home)
-    monkeypatch.setattr("inferno.engine.loading.load_weights", refuse)
+    monkeypatch.setattr("inferno.engine.execution.loading.load_weights", refuse)
     assert torch.equal(logits(model), first)
     assert kept(home) == [file]
 
@@ -231,7 +231,7 @@ def test_a_copy_finds_what_was_packed_of_the_original(
     shutil.copytree(model, tmp_path / "copy")
     if not is_left:
         shutil.rmtree(model)
-    monkeypatch.setattr("inferno.engine.loading.load_weights", refuse)
+    monkeypatch.setattr("inferno.engine.execution.loading.load_weights", refuse)
     assert torch.equal(logits(tmp_path / "copy"), first)
     assert len(kept(home)) == 1
 

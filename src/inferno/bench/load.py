@@ -48,7 +48,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestResult:
     """A request as its client saw it; times are time.perf_counter's.
 
     arrivals        when text came, event by event.
@@ -88,13 +88,13 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driven:
+class LoadResult:
     """The results of all requests of a load.
 
     cpu_seconds     that this client spent on them.
     most_late       seconds that a request began after its moment, at most.
     """
 
-    asked: tuple[Asked, ...]
+    requests: tuple[RequestResult, ...]
     cpu_seconds: float
     most_late: float

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from inferno.bench.load import Asked, Driven, Load
+from inferno.bench.load import Load, LoadResult, RequestResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ class LoadFigures:
     most_late: float
 
 
-def figures(load: Load, driven: Driven) -> LoadFigures:
+def figures(load: Load, result: LoadResult) -> LoadFigures:
     """Compute all figures of a load from its requests."""
-    done = [each for each in driven.asked if each.problem is None]
-    failed = Counter(each.problem for each in driven.asked if each.problem is not None)
-    begun = min(each.begun for each in driven.asked)
-    seconds = max(each.ended for each in driven.asked) - begun
+    done = [each for each in result.requests if each.problem is None]
+    failed = Counter(each.problem for each in result.requests if each.problem is not None)
+    begun = min(each.begun for each in result.requests)
+    seconds = max(each.ended for each in result.requests) - begun
     prompt_tokens = sum(each.prompt_tokens or 0 for each in done)
     output_tokens = sum(each.num_tokens for each in done)
     gaps = [later - earlier for each in done for earlier, later in pairwise(each.arrivals)]
@@ -75,13 +75,13 @@ def figures(load: Load, driven: Driven) -> LoadFigures:
         first_token=_spread([each.first_token for each in done]),
         between_tokens=_spread(gaps),
         total=_spread([each.total for each in done]),
-        client_cpu_per_token=driven.cpu_seconds / output_tokens if output_tokens else None,
-        client_cpu_share=driven.cpu_seconds / seconds,
-        most_late=driven.most_late,
+        client_cpu_per_token=result.cpu_seconds / output_tokens if output_tokens else None,
+        client_cpu_share=result.cpu_seconds / seconds,
+        most_late=result.most_late,
     )
 
 
-def _num_good(load: Load, done: Sequence[Asked]) -> int | None:
+def _num_good(load: Load, done: Sequence[RequestResult]) -> int | None:
     first, between = load.first_token_bound, load.between_tokens_bound
     if first is None and between is None:
         return None

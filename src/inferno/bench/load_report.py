@@ -12,16 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferno.bench.load import Driven, Load
+from inferno.bench.load import Load, LoadResult
 from inferno.bench.load_figures import LoadFigures, Spread
 
 _MOST_ERRORS = 5
 _BUSY_CLIENT = 0.5  # of a core: from here on it may be the client that is slow
 
 
-def as_json(load: Load, driven: Driven, found: LoadFigures, base_url: str) -> dict[str, Any]:
+def as_json(load: Load, result: LoadResult, found: LoadFigures, base_url: str) -> dict[str, Any]:
     """Return load and figures in values that JSON has; times in seconds."""
-    begun = min(each.begun for each in driven.asked)
+    begun = min(each.begun for each in result.requests)
     return {
         "bench": "serve",
         "base_url": base_url,
@@ -43,7 +43,7 @@ def as_json(load: Load, driven: Driven, found: LoadFigures, base_url: str) -> di
                 "completion_tokens": each.num_tokens,
                 "problem": each.problem,
             }
-            for each in driven.asked
+            for each in result.requests
         ],
     }
 

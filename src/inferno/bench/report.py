@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferno.bench.job import Found, Job, Kind
+from inferno.bench.measurement import Findings, Job, Kind
 
 Figures = dict[str, float]
 
 
-def figures(job: Job, found: Found) -> Figures:
+def figures(job: Job, found: Findings) -> Figures:
     """Compute medians of the runs, in seconds and tokens a second, and shares of the limits."""
     return (_latency if job.kind is Kind.LATENCY else _throughput)(job, found)
 
 
-def _latency(job: Job, found: Found) -> Figures:
+def _latency(job: Job, found: Findings) -> Figures:
     first = median(run.first_token for run in found.runs)
     decode = median(run.total - run.first_token for run in found.runs)
     work, limits = found.work, found.limits
@@ -35,7 +35,7 @@ def _latency(job: Job, found: Found) -> Figures:
     }
 
 
-def _throughput(job: Job, found: Found) -> Figures:
+def _throughput(job: Job, found: Findings) -> Figures:
     total = median(run.total for run in found.runs)
     work, limits = found.work, found.limits
     operations = work.prefill_operations + work.decode_operations
@@ -53,7 +53,7 @@ def _throughput(job: Job, found: Found) -> Figures:
     }
 
 
-def as_json(job: Job, found: Found, model: str) -> dict[str, Any]:
+def as_json(job: Job, found: Findings, model: str) -> dict[str, Any]:
     """Return all facts in values that JSON has; `model` is the name that was given."""
     return {
         "bench": job.kind.value,
@@ -72,7 +72,7 @@ def as_json(job: Job, found: Found, model: str) -> dict[str, Any]:
     }
 
 
-def as_table(job: Job, found: Found, model: str, *, width: int, is_terminal: bool) -> str:
+def as_table(job: Job, found: Findings, model: str, *, width: int, is_terminal: bool) -> str:
     """Format what was measured, and its conditions, as a table; without colours where piped."""
     output = io.StringIO()
     console = Console(
@@ -94,7 +94,7 @@ def as_table(job: Job, found: Found, model: str, *, width: int, is_terminal: boo
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _facts(job: Job, found: Found, model: str) -> list[tuple[str, str]]:
+def _facts(job: Job, found: Findings, model: str) -> list[tuple[str, str]]:
     subject, limits = found.subject, found.limits
     is_dummy = job.options["load_format"] == "dummy"
     count = "1 request" if job.num_requests == 1 else f"{job.num_requests} requests at once"

@@ -14,13 +14,13 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from inferno import errors
-from inferno.bench.job import Found, Job, Limits, Run, Subject, Work
+from inferno.bench.measurement import Findings, Job, Limits, Run, Subject, Work
 from inferno.errors import EngineDied, InfernoError, InvalidRequest
 
 _logger = logging.getLogger("inferno")
 
 
-def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Found:
+def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Findings:
     """Run a job in a process of its own and return its findings; `tell` hears its progress.
 
     With `debug` the process writes to our standard error. Raises what LLM raises, and EngineDied
@@ -53,7 +53,7 @@ def run(job: Job, tell: Callable[[str], None], *, debug: bool = False) -> Found:
 @contextmanager
 def _started(job: Job, log: IO[bytes] | None) -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "inferno.bench.subject"],
+        [sys.executable, "-P", "-m", "inferno.bench.measured_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -89,8 +89,8 @@ def _error(kind: str, message: str, param: str | None) -> InfernoError:
     return made
 
 
-def _found(values: dict[str, Any], cold_start: float) -> Found:
-    return Found(
+def _found(values: dict[str, Any], cold_start: float) -> Findings:
+    return Findings(
         cold_start=cold_start,
         runs=tuple(Run(**one) for one in values["runs"]),
         subject=Subject(**values["subject"]),

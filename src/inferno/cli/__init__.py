@@ -45,11 +45,11 @@ def _run_worker(device: str) -> None:
 
 
 def _run(command: Callable[[], object]) -> None:
-    from inferno.cli.manners import describe, say  # noqa: PLC0415
+    from inferno.cli.errors import describe, say  # noqa: PLC0415
 
     try:
         command()
-    except OSError as problem:  # of --help and --version: commands have manners of their own
+    except OSError as problem:  # of --help and --version: commands handle their own errors
         if "--debug" in sys.argv:
             raise
         say(f"error: {describe(problem)}")

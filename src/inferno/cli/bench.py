@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from inferno.bench.job import Job, Kind
+from inferno.bench.measurement import Job, Kind
 from inferno.bench.report import as_json as report_as_json
 from inferno.bench.report import as_table
 from inferno.bench.run import run
 from inferno.cli.bench_serve import serve
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     Debug,
     Revision,

@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from inferno.bench.drive import drive
 from inferno.bench.load import Endpoint, Load
 from inferno.bench.load_figures import figures
+from inferno.bench.load_generator import run_load
 from inferno.bench.load_report import as_json as load_as_json
 from inferno.bench.load_report import as_table
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import Debug
 from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.errors import InvalidRequest
@@ -127,10 +127,10 @@ def serve(
 def _measure(load: Load, base_url: str, *, as_json: bool) -> bool:
     """Print what was found, and return whether any request succeeded."""
     with telling() as tell:
-        driven = asyncio.run(drive(load, tell))
-    found = figures(load, driven)
+        result = asyncio.run(run_load(load, tell))
+    found = figures(load, result)
     if as_json:
-        report = load_as_json(load, driven, found, base_url)
+        report = load_as_json(load, result, found, base_url)
         print_text(json.dumps(report, indent=2) + "\n")
     else:
         is_terminal = sys.stdout is not None and sys.stdout.isatty()

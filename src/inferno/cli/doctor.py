@@ -13,7 +13,7 @@ import typer
 
 from inferno.cli.doctor_facts import Facts, gather_facts
 from inferno.cli.doctor_problems import Problem, find_problems
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.terminal import print_text
 
 _UNKNOWN = "unknown"

@@ -37,7 +37,7 @@ _PROBE_SECONDS = 120
 
 def gather_facts(root: Path = machine.ROOT) -> Facts:
     """Gather all that can be found out; `root` is where proc/ and sys/ are."""
-    probed = probe_torch([sys.executable, "-P", "-m", "inferno.engine.probe"])
+    probed = probe_torch([sys.executable, "-P", "-m", "inferno.engine.execution.probe"])
     return {
         "versions": _versions(probed),
         "system": _system(root),

@@ -12,19 +12,11 @@ from typing import Annotated, Any
 import typer
 
 import inferno
-from inferno.cli.manners import one_line_errors, say
+from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import (
     Debug,
-    MaxTokens,
-    MinP,
     ReasoningEffort,
-    RepetitionPenalty,
     Revision,
-    Seed,
-    Stop,
-    Temperature,
-    TopK,
-    TopP,
     Verbose,
     load_model,
     log_to_stderr,
@@ -45,6 +37,7 @@ _MOST_SHOWN = 4000  # characters of a prompt, before the text that continues it
 
 
 @takes_options(EngineOptions, without=("max_model_len", "prefix_cache"))
+@takes_options(SamplingParams)
 def generate(
     model: Annotated[
         str,
@@ -66,14 +59,6 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Prompts are messages to an assistant.")
     ] = False,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    seed: Seed = None,
-    stop: Stop = None,
     reasoning_effort: ReasoningEffort = None,
     priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Revision = None,
@@ -92,16 +77,7 @@ def generate(
         if verbose:
             log_to_stderr()
         prompts = _read_prompts(prompt or [], prompts_file)
-        chosen = set_values(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            stop=stop or None,
-        )
+        chosen = set_values(**options_of(SamplingParams, given))
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
         llm = load_model(model, revision=revision, **options)
         params = replace(llm.default_params, **chosen)

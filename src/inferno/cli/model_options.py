@@ -16,52 +16,6 @@ from inferno.options import Group
 
 Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(help="New tokens at most.", show_default="256", rich_help_panel=Group.SAMPLING),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        "--temperature",
-        "-t",
-        help="0 is greedy.",
-        show_default="the model's, or 1.0",
-        rich_help_panel=Group.SAMPLING,
-    ),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(help="Keep the k likeliest tokens; 0 keeps all.", rich_help_panel=Group.SAMPLING),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        help="Keep the likeliest tokens up to this probability; 0 keeps the likeliest.",
-        rich_help_panel=Group.SAMPLING,
-    ),
-]
-MinP = Annotated[
-    float | None,
-    typer.Option(
-        help="Drop tokens less likely than this share of the likeliest.",
-        rich_help_panel=Group.SAMPLING,
-    ),
-]
-RepetitionPenalty = Annotated[
-    float | None,
-    typer.Option(help="Above 1.0 discourages repetition.", rich_help_panel=Group.SAMPLING),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(help="Makes the random choices repeatable.", rich_help_panel=Group.SAMPLING),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A text that ends the output; may be repeated.", rich_help_panel=Group.SAMPLING
-    ),
-]
 ReasoningEffort = Annotated[
     Effort | None,
     typer.Option(

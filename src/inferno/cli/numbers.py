@@ -38,7 +38,7 @@ def reads_numbers(command: Command) -> Command:
 def read_number(
     kind: type[Number], low: Number | None, high: Number | None, *, or_auto: Any = _NOT_AUTO
 ) -> Callable[[str | Number], Any]:
-    """Return what reads a number within bounds, or refuses it by what was given and expected.
+    """Return a parser of numbers within bounds; its error says what was given and expected.
 
     or_auto     what the word `auto` stands for, if it may be given.
     """

@@ -14,10 +14,11 @@ from typer.core import TyperCommand, TyperOption
 
 from inferno.cli.numbers import read_number
 from inferno.errors import InvalidRequest
-from inferno.options import Group, OptionRow, table
+from inferno.options import Group, Option, OptionRow, table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _KEYWORDS = inspect.Parameter.KEYWORD_ONLY
+_LARGEST = 2**63 - 1
 
 
 def takes_options(
@@ -135,9 +136,14 @@ def _reading(row: OptionRow) -> dict[str, Any]:
         "parser": read_number(row.kind, None, None, **auto),
         "metavar": facts.metavar or f"<{row.kind.__name__}>",
         # For the help: the options' class holds them, and says more in a line than typer.
-        "min": facts.low,
-        "max": facts.high,
+        "min": facts.low if _shows_bounds(facts) else None,
+        "max": facts.high if _shows_bounds(facts) else None,
     }
+
+
+def _shows_bounds(facts: Option) -> bool:
+    """Return whether help can write the bounds, and they are not those of a machine's word."""
+    return not facts.is_low_excluded and (facts.high is None or facts.high < _LARGEST)
 
 
 def _annotation(row: OptionRow) -> Any:

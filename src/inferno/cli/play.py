@@ -6,18 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     Debug,
-    MinP,
     ReasoningEffort,
-    RepetitionPenalty,
     Revision,
-    Seed,
-    Stop,
-    Temperature,
-    TopK,
-    TopP,
     Verbose,
     log_to_stderr,
     set_values,
@@ -35,6 +28,7 @@ _FOR_MANY = (
 
 
 @takes_options(EngineOptions, without=_FOR_MANY)
+@takes_options(SamplingParams, without=("max_tokens",))
 def play(
     model: Annotated[
         str | None,
@@ -52,13 +46,6 @@ def play(
             rich_help_panel=Group.SAMPLING,
         ),
     ] = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    min_p: MinP = None,
-    repetition_penalty: RepetitionPenalty = None,
-    seed: Seed = None,
-    stop: Stop = None,
     reasoning_effort: ReasoningEffort = None,
     revision: Revision = None,
     verbose: Verbose = False,
@@ -78,16 +65,7 @@ def play(
             raise InvalidRequest(
                 "--revision goes with a model's Hugging Face id: name the model", param="revision"
             )
-        sampling = set_values(
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            stop=stop or None,
-        )
+        sampling = set_values(max_tokens=max_tokens, **options_of(SamplingParams, given))
         SamplingParams(**sampling)  # refuses bad values before the model is loaded
         # Imported now: together its modules take longer than `inferno --help` may.
         from inferno.cli.chat.start import start  # noqa: PLC0415

@@ -1,4 +1,7 @@
-"""`inferno serve`: a model behind an OpenAI-compatible HTTP server."""
+"""`inferno serve`: a model behind an OpenAI-compatible HTTP server.
+
+Its options and their defaults are the tables EngineOptions and ServerOptions in options.py.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import Debug, Revision
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.server_options import ApiKeyFile, ApiKeys, FakeModel, model_name
@@ -50,7 +53,7 @@ def serve(
         )
         with spawned(settings.engine_log) if fake_model is None else nullcontext() as first:
             # Half a second of imports, while the engine's process has its own to do.
-            from inferno.server.start import start  # noqa: PLC0415
+            from inferno.server.app import start  # noqa: PLC0415
 
             code = start(options, settings, fake_model, first)
     raise typer.Exit(code)

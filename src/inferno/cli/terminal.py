@@ -90,7 +90,7 @@ def summary_table(completions: Sequence[Completion]) -> str:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("#", "prompt tokens", "new tokens", "finished", "first token", "tokens/s"):
         table.add_column(heading, justify="left" if heading == "finished" else "right")
-    for done in sorted(completions, key=lambda one: (one.prompt_index, one.sample_index)):
+    for done in sorted(completions, key=lambda one: (one.prompt_index, one.sequence_index)):
         first, rate = done.timings.time_to_first_token, done.timings.tokens_per_second
         table.add_row(
             str(done.prompt_index + 1),

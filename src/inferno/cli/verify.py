@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from inferno import verify as verification
-from inferno.cli.manners import one_line_errors
+from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     Debug,
     Revision,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from inferno.cli.manners import one_line_errors, say
+from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
 from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand, options_of, takes_options

@@ -108,7 +108,7 @@ class EngineClient(Protocol):
         event where the engine refuses the request, EngineDied where the engine is gone.
         """
 
-    def abort(self, request_id: str, sample_index: int) -> None:
+    def abort(self, request_id: str, sequence_index: int) -> None:
         """End one sample, as when a stop string was found; its last event says `aborted`."""
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def recovery(self) -> Recovery | None:
-        """Return how it is being replaced, while the state is RESTARTING; None in any other."""
+        """Return how the replacement of a dead engine gets on; None unless it is RESTARTING."""
 
     @property
     def facts(self) -> EngineFacts | None:

@@ -52,9 +52,9 @@ class InlineClient:
                 self._engine.abort(request.request_id)
                 self._wake()
 
-    def abort(self, request_id: str, sample_index: int) -> None:
+    def abort(self, request_id: str, sequence_index: int) -> None:
         """End one sample of a request."""
-        self._engine.abort(request_id, sample_index)
+        self._engine.abort(request_id, sequence_index)
         self._wake()
 
     async def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None) -> Tensor:

@@ -119,10 +119,10 @@ class ProcessClient:
             if not stream.has_ended and not self._is_elsewhere:
                 self._supervisor.send(Abort(request.request_id, None))
 
-    def abort(self, request_id: str, sample_index: int) -> None:
+    def abort(self, request_id: str, sequence_index: int) -> None:
         """End one sample of a request."""
         if request_id in self._streams and not self._is_elsewhere:
-            self._supervisor.send(Abort(request_id, sample_index))
+            self._supervisor.send(Abort(request_id, sequence_index))
 
     async def close(self) -> None:
         """End open requests as aborted, and the process."""

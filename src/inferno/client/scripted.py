@@ -163,10 +163,10 @@ class ScriptedClient:
             for index in range(request.params.n):
                 self._stop(request.request_id, index)
 
-    def abort(self, request_id: str, sample_index: int) -> None:
+    def abort(self, request_id: str, sequence_index: int) -> None:
         stream = self._streams.get(request_id)
-        if stream is not None and self._stop(request_id, sample_index):
-            stream.put(_aborted(request_id, sample_index))
+        if stream is not None and self._stop(request_id, sequence_index):
+            stream.put(_aborted(request_id, sequence_index))
 
     async def close(self) -> None:
         self._state = EngineState.CLOSED

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-_ENGINE = "inferno.engine.serve_child"
+_ENGINE = "inferno.engine.process.serve"
 _LOGGED = "inferno.client.logged_child"
 _STDERR = 2
 _REAP_SECONDS = 1.0

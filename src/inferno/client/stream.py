@@ -29,8 +29,8 @@ class EventStream:
         return not self._open or self._problem is not None
 
     def put(self, event: TokenEvent) -> None:
-        """Add an event; what follows a sample's last one is dropped."""
-        index = event.sample_index
+        """Add an event; events of a sequence that has ended already are dropped."""
+        index = event.sequence_index
         if index not in self._open or self._problem is not None:
             return
         if event.finish_reason is not None:

@@ -156,7 +156,7 @@ class Supervisor:
         self.check_ready()
 
     def check_ready(self) -> None:
-        """Raise why it takes no requests, if so."""
+        """Raise the reason why the engine takes no requests, if there is one."""
         match self.state:
             case EngineState.LOADING:
                 raise EngineDied("the model is being loaded; try again soon")

@@ -21,7 +21,7 @@ from inferno.errors import EngineDied, InfernoError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import Request, TokenEvent
 
-# A prompt's log-probabilities are the largest message: see MAX_PROMPT_LOGPROBS in serve_child.
+# A prompt's log-probabilities are the largest message: engine/process/serve.py bounds them.
 MAX_FRAME_BYTES = 256 * 2**20
 MAX_MESSAGE_LENGTH = 10_000
 _HEADER = struct.Struct("<II")
@@ -80,7 +80,7 @@ class Abort(Struct, frozen=True, array_like=True, tag=2):
     """The message to end a request, or one of its samples."""
 
     request_id: str
-    sample_index: int | None
+    sequence_index: int | None
 
 
 class Ping(Struct, frozen=True, array_like=True, tag=3):
@@ -95,7 +95,7 @@ class Shutdown(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Loading(Struct, frozen=True, array_like=True, tag=0):
-    """The bytes of weights that are loaded so far, and that there are."""
+    """The engine's progress while it loads: bytes of weights loaded, and in all."""
 
     done: int
     total: int

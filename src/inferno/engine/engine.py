@@ -1,21 +1,25 @@
-"""The engine: add a request, abort one, step. Token ids in, token ids out."""
+"""The engine: add a request, abort one, step. Token ids in, token ids out.
+
+Where a step fails, its requests end with an error, and the others go on: see `Engine.step`.
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from inferno.engine.executor import Executor
-from inferno.engine.footprint import Footprint
-from inferno.engine.scheduler import Scheduler
-from inferno.engine.step_plan import StepPlan, StepResult
+from inferno.engine.execution.executor import Executor, LaunchedStep
+from inferno.engine.execution.footprint import Footprint
+from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 
@@ -26,9 +30,9 @@ _logger = logging.getLogger("inferno")
 class Occupancy:
     """The places and blocks that are taken, between two steps.
 
-    num_running, num_waiting    samples with and without a place; num_preemptions: so far.
+    num_running, num_waiting    sequences with and without a place; num_preemptions: so far.
     blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found.
-    batch_size      samples in the last step.
+    batch_size      sequences in the last step.
     """
 
     num_running: int
@@ -38,6 +42,21 @@ class Occupancy:
     blocks_used: int
     blocks_cached: int
     batch_size: int
+
+
+@dataclass(slots=True, eq=False)
+class _StepInFlight:
+    """A step from its launch until its results are taken in; it failed if nothing was launched."""
+
+    plan: StepPlan
+    began: float
+    launched: LaunchedStep | None = None
+    problem: BaseException | None = None
+
+    def note(self, problem: BaseException) -> None:
+        """Note, in the midst of an exception, that it failed."""
+        _logger.exception("a step of the engine failed")
+        self.launched, self.problem = None, problem
 
 
 class Engine:
@@ -51,6 +70,8 @@ class Engine:
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
         self._batch_size = 0
+        self._in_flight: deque[_StepInFlight] = deque()
+        self._retired_at = 0.0
         self._break: str | None = None  # what left the bookkeeping in the midst of something
         self._expected_step_seconds: float | None = None
 
@@ -102,56 +123,98 @@ class Engine:
         with self._bookkeeping(harmless=InvalidRequest):
             self._scheduler.add(request)
 
-    def abort(self, request_id: str, sample_index: int | None = None) -> None:
-        """End a request, or one of its samples; an unknown id does nothing. The next step tells."""
+    def abort(self, request_id: str, sequence_index: int | None = None) -> None:
+        """End a request or one of its sequences, if it is there; the next step tells."""
         with self._bookkeeping():
-            self._scheduler.abort(request_id, sample_index)
+            self._scheduler.abort(request_id, sequence_index)
 
     def step(self) -> list[TokenEvent]:
-        """Compute one batch of tokens; returns what happened to whom.
+        """Begin the next batch of tokens, and end those that are not to stay in flight.
 
-        Where the device fails, the step's requests end with an error. Where the bookkeeping does,
-        all requests do, for nothing that it noted is sure. What is no Exception, such as
-        KeyboardInterrupt, is raised after that, and the next step tells.
+        Returns what happened to whom. Where the device fails, the step's requests end with an
+        error. Where the bookkeeping does, all requests do, for nothing that it noted is sure. What
+        is no Exception, such as KeyboardInterrupt, is raised after that, and the next step tells.
         """
-        problem: BaseException | None = None
         is_telling = False
         try:
             self._mend()
             plan = self._scheduler.plan()
-            self._batch_size = len(plan.chunks)
-            results, problem = self._compute(plan)
             is_telling = True
-            if problem is None:
-                return self._scheduler.commit(plan, results)
-            events = self._scheduler.fail(plan, _words(problem))
-            if isinstance(problem, Exception):
+            interrupt = self._run(plan)
+            events = self._scheduler.take_events()
+            if interrupt is None:
                 return events
         except BaseException as mistake:
             self._break = _words(mistake)
             if is_telling:
-                self._scheduler.untell()
+                self._scheduler.redeliver()
             if not isinstance(mistake, Exception):
                 raise
             _logger.exception("the engine's bookkeeping failed")
             self._mend()
             return self._scheduler.take_events()
-        self._scheduler.untell()
-        raise problem
+        self._scheduler.redeliver()
+        raise interrupt
 
-    def _compute(self, plan: StepPlan) -> tuple[Sequence[StepResult], BaseException | None]:
-        """Run a plan; return its results, or none and what the device raised."""
+    def _run(self, plan: StepPlan) -> BaseException | None:
+        """Launch a plan, commit the steps before it, sample it; wait for it if it may not stay.
+
+        An empty plan ends all that is in flight. Returns what interrupted a step, if anything did.
+        """
         if not plan.chunks:
-            return (), None
+            return self._retire_to(0)
+        self._batch_size = len(plan.chunks)
+        step = self._launch(plan)
+        self._in_flight.append(step)
+        depth = self._executor.depth
+        # Masks follow the tokens of all steps before.
+        interrupt = self._retire_to(1 if self._scheduler.has_masks else max(depth, 1))
+        self._sample(step)
+        # Where a step failed, nobody knows how much of its plan was followed: let none come after.
+        return self._retire_to(depth if step.problem is None else 0) or interrupt
+
+    def _retire_to(self, most: int) -> BaseException | None:
+        """Retire steps until at most so many are in flight; return what interrupted one, if any."""
+        interrupt = None
+        while len(self._in_flight) > most:
+            interrupt = self._retire() or interrupt
+        return interrupt
+
+    def _launch(self, plan: StepPlan) -> _StepInFlight:
         self._expected_step_seconds = self._scheduler.costs.expect(plan.work)
-        began = time.perf_counter()
+        step = _StepInFlight(plan, time.perf_counter())
         try:
-            results = self._executor.submit(plan).result()
+            step.launched = self._executor.launch(plan)
         except BaseException as problem:  # a kernel failed, memory ran out, or we made a mistake
-            _logger.exception("a step of the engine failed")
-            return (), problem
-        self._scheduler.costs.observe(plan.work, time.perf_counter() - began)
-        return results, None
+            step.note(problem)
+        return step
+
+    def _sample(self, step: _StepInFlight) -> None:
+        if step.launched is not None:
+            try:
+                step.launched.sample(self._scheduler.masks(self.vocab_size))
+            except BaseException as problem:
+                step.note(problem)
+
+    def _retire(self) -> BaseException | None:
+        """Wait for the oldest step in flight and take in what came of it.
+
+        Returns what interrupted it, if that is no Exception.
+        """
+        step = self._in_flight.popleft()
+        if step.launched is not None:
+            try:
+                results = step.launched.result()
+            except BaseException as problem:
+                step.note(problem)
+        began = max(step.began, self._retired_at)  # a device runs steps one after the other
+        self._retired_at = time.perf_counter()
+        if step.problem is None:
+            self._scheduler.costs.observe(step.plan.work, self._retired_at - began)
+            self._scheduler.commit(step.plan, results)
+            return None
+        self._scheduler.fail(step.plan, _words(step.problem))
+        return None if isinstance(step.problem, Exception) else step.problem
 
     @contextmanager
     def _bookkeeping(self, harmless: type[Exception] | None = None) -> Iterator[None]:
@@ -170,6 +233,7 @@ class Engine:
     def _mend(self) -> None:
         """End all requests and start with empty books, if these were left in the midst."""
         if self._break is not None:
+            self._in_flight.clear()
             self._scheduler.fail_all(self._break)
             self._break = None
 

@@ -2,7 +2,7 @@
 
 A plan holds nothing that changes after it was made, and shares nothing with its maker. An executor,
 or several of them, each in a process of its own, can run a step from the plans up to that one
-alone: sequences.py keeps what they said.
+alone: known_sequences.py keeps what they said.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inferno.engine.step_cost import StepWork
+from inferno.engine.scheduling.step_cost import StepWork
 from inferno.requests import SamplingParams, TokenLogprobs
 
 
 class SequenceId(NamedTuple):
-    """The key of a sequence: one of the samples of a request."""
+    """The key of a sequence: its request, and which of the request's n it is."""
 
     request_id: str
-    sample_index: int
+    sequence_index: int
 
 
 class NewSequence(NamedTuple):
@@ -45,12 +45,17 @@ class ScheduledChunk(NamedTuple):
 
     A named tuple, for it takes a fifth of the time that a frozen dataclass takes to build.
 
-    new_token_ids   tokens that follow those which the executor knows.
+    num_tokens      counts the proposals too, which come last. Where a step is planned while another
+                    is in flight, the token may be one that the executor is still to draw.
+    new_token_ids   tokens that follow those which the executor was told.
     new_blocks      per group, entries that follow those of the table which the executor knows;
                     empty where no group has any.
     num_left        per group, leading entries of the table that its window has left.
-    wants_token     the chunk closes the gap, so its last position's logits give a new token.
+    wants_token     the chunk computes all that there is, so its last position's logits give a new
+                    token, and so do those of each proposal that stands.
     wants_prompt_logprobs   see StepResult.
+    proposed_token_ids  guesses of what follows the sequence's tokens; they are none of its tokens
+                    until the result says how many stand.
     """
 
     sequence_id: SequenceId
@@ -61,21 +66,27 @@ class ScheduledChunk(NamedTuple):
     num_left: tuple[int, ...]
     wants_token: bool
     wants_prompt_logprobs: bool
+    proposed_token_ids: tuple[int, ...] = ()
+
+    @property
+    def num_sampled_rows(self) -> int:
+        """Return how many of its last positions are sampled."""
+        return 1 + len(self.proposed_token_ids) if self.wants_token else 0
 
     @property
     def request_id(self) -> str:
         return self.sequence_id.request_id
 
     @property
-    def sample_index(self) -> int:
-        return self.sequence_id.sample_index
+    def sequence_index(self) -> int:
+        return self.sequence_id.sequence_index
 
 
 class StepPlan(NamedTuple):
     """The work of the next step; an empty plan needs no step.
 
-    In this order: who knows sequences of another epoch forgets them all; `gone` are forgotten;
-    `new` are added; the chunks, one per sequence, extend those that they are of.
+    An executor follows it in this order: if the epoch is new to it, forget all sequences; forget
+    `gone`; add `new`; compute the chunks, one per sequence.
 
     epoch   grows when a plan may not have been followed to its end.
     """
@@ -91,12 +102,14 @@ class StepPlan(NamedTuple):
 class StepResult:
     """The result of one chunk.
 
-    token_ids       new tokens: at least one if the chunk wanted any, none otherwise.
+    token_ids       new tokens: at least one if the chunk wanted any, none otherwise. All but the
+                    last are the chunk's first proposals: those that stand, for they are what was
+                    drawn.
     logprobs        one entry per new token, if the request asked for them.
     prompt_logprobs if the chunk wanted them: None for the prompt's first token, and for each of the
                     chunk's positions p the entry of token p + 1 as long as that is in the prompt.
                     So the results of all chunks, one after the other, have one entry per token.
-    error           why this sample can't go on; its tokens don't count then.
+    error           why this sequence can't go on; its tokens don't count then.
     """
 
     token_ids: tuple[int, ...] = ()

@@ -7,16 +7,35 @@ V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.layers.embedding import Embedding
 from inferno.layers.linear import Linear
 from inferno.layers.norm import RMSNorm
+from inferno.layers.parameters import empty
 from inferno.layers.rope import RotaryEmbedding
-from inferno.ops import Batch, LayerKV
+from inferno.ops import Batch, LayerKV, PackedWeight
+
+
+class Embedding(nn.Module):
+    """The embedding table: token ids [T] int64 select its rows, [T, E]."""
+
+    def __init__(self, vocab_size: int, size: int) -> None:
+        super().__init__()
+        self.weight: Tensor | PackedWeight = empty(vocab_size, size)
+
+    def forward(self, ids_T: Tensor) -> Tensor:
+        return ops.embedding(ids_T, self.weight)
+
+
+class Hidden(NamedTuple):
+    """The state between two layers: the last one's output, and the residual that it is added to."""
+
+    x_TE: Tensor
+    residual_TE: Tensor | None
 
 
 class DecoderLayer(nn.Module):
@@ -38,9 +57,9 @@ class DecoderLayer(nn.Module):
         kv: LayerKV,
         rows_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the output, to be added to the residual as x still is, and the residual.
+        """Return the layer's output, not yet added to the residual stream, and that stream.
 
-        rows_N  the tokens that go on after attention, where not all do.
+        rows_N  the tokens that are computed after attention; None for all.
         """
         x_TE, residual_TE = self.input_layernorm.add(x_TE, residual_TE)
         x_TE = self.self_attn(x_TE, cos_sin_TD, batch, kv)
@@ -68,13 +87,27 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(size, eps)
         self.rotary = rotary
 
-    def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
+    def forward(
+        self,
+        batch: Batch,
+        kv: Sequence[LayerKV],
+        layers: range | None = None,
+        hidden: Hidden | None = None,
+    ) -> Tensor | Hidden:
+        """Run some layers; see `CausalLM.forward`."""
+        layers = range(len(self.layers)) if layers is None else layers
+        last = len(self.layers) - 1
+        assert layers.step == 1, "layers run in order"
+        assert (hidden is None) == (layers.start == 0), "who begins amid the layers has been before"
         cos_sin_TD = self.rotary(batch.positions_T)
-        x_TE = self.embed_tokens(batch.token_ids_T)
-        residual_TE, last = None, len(self.layers) - 1
-        for i, (layer, layer_kv) in enumerate(zip(self.layers, kv, strict=True)):
+        if hidden is None:
+            hidden = Hidden(self.embed_tokens(batch.token_ids_T), None)
+        x_TE, residual_TE = hidden
+        for i in layers:
             rows_N = batch.rows_N if i == last else None
-            x_TE, residual_TE = layer(x_TE, residual_TE, cos_sin_TD, batch, layer_kv, rows_N)
+            x_TE, residual_TE = self.layers[i](x_TE, residual_TE, cos_sin_TD, batch, kv[i], rows_N)
+        if layers.stop <= last:
+            return Hidden(x_TE, residual_TE)
         normed_TE, _ = self.norm.add(x_TE, residual_TE)
         return normed_TE
 
@@ -87,13 +120,22 @@ class CausalLM(nn.Module):
         self.model = decoder
         self.lm_head = None if tied else Linear(size, vocab_size)
 
-    def forward(self, batch: Batch, kv: Sequence[LayerKV]) -> Tensor:
+    def forward(
+        self,
+        batch: Batch,
+        kv: Sequence[LayerKV],
+        layers: range | None = None,
+        hidden: Hidden | None = None,
+    ) -> Tensor | Hidden:
         """Return the hidden states of a step's tokens, [T, E] or [N, E] of batch.rows_N.
 
-        Keys and values of all go to the cache.
+        kv      of all layers of the model; keys and values of all tokens go there.
+        layers  which to run, one after the other; None: all. The first of the model begins with
+                the embedding, the last ends with the norm.
+        hidden  what the layers before have returned, as this does where others follow.
         """
-        hidden_TE: Tensor = self.model(batch, kv)
-        return hidden_TE
+        output: Tensor | Hidden = self.model(batch, kv, layers, hidden)
+        return output
 
     def logits(self, hidden_NE: Tensor) -> Tensor:
         """Return float32 logits [N, V] of chosen rows of hidden states."""

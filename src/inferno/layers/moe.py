@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from inferno import ops
 from inferno.layers.linear import Linear
-from inferno.layers.parameters import empty, prepare_weight
-from inferno.ops import Activation, MXFP4Weight, PreparedExperts
-from inferno.ops.packed import MX_BLOCK, MX_BLOCK_BYTES
+from inferno.layers.parameters import empty
+from inferno.ops import Activation, PackedExperts
+from inferno.quantization import WeightFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +26,7 @@ class MixtureConfig:
     size         an expert's inner width.
     renormalize  the weights of a token's experts sum to one.
     has_bias     of the router and of both products.
-    is_packed    the products' weights are MXFP4.
+    format       in which checkpoints hold the products' weights packed; None: as floats.
     """
 
     layers: tuple[bool, ...]
@@ -37,7 +36,7 @@ class MixtureConfig:
     renormalize: bool
     activation: Activation
     has_bias: bool = False
-    is_packed: bool = False
+    format: WeightFormat | None = None
 
 
 class MixtureOfExperts(nn.Module):
@@ -62,10 +61,9 @@ class Experts(nn.Module):
 
     def __init__(self, config: MixtureConfig, size: int) -> None:
         super().__init__()
-        product = MXFP4StackedLinear if config.is_packed else StackedLinear
         count, inner_size, bias = config.num_experts, config.size, config.has_bias
-        self.gate_up_proj = product(count, size, 2 * inner_size, bias=bias)
-        self.down_proj = product(count, inner_size, size, bias=bias)
+        self.gate_up_proj = ExpertLinear(count, size, 2 * inner_size, bias=bias)
+        self.down_proj = ExpertLinear(count, inner_size, size, bias=bias)
         self.activation = config.activation
 
     def forward(self, x_TE: Tensor, experts_TA: Tensor, weights_TA: Tensor) -> Tensor:
@@ -81,38 +79,10 @@ class Experts(nn.Module):
         )
 
 
-class StackedLinear(nn.Module):
+class ExpertLinear(nn.Module):
     """The same product's weights in all experts: weight_XOI, and bias_XO where it has one."""
 
     def __init__(self, count: int, in_features: int, out_features: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight: Tensor | PreparedExperts = empty(count, out_features, in_features)
+        self.weight: Tensor | PackedExperts = empty(count, out_features, in_features)
         self.bias = empty(count, out_features) if bias else None
-
-    def prepare(self, quantize: str | None) -> None:
-        prepare_weight(self, quantize)
-
-
-class MXFP4StackedLinear(nn.Module):
-    """A StackedLinear whose weight is packed; in_features is a multiple of 32."""
-
-    def __init__(self, count: int, in_features: int, out_features: int, *, bias: bool) -> None:
-        super().__init__()
-        shape = (count, out_features, in_features // MX_BLOCK)
-        self.blocks = empty(*shape, MX_BLOCK_BYTES, dtype=torch.uint8)
-        self.scales = empty(*shape, dtype=torch.uint8)
-        self.bias = empty(count, out_features) if bias else None
-
-        self._prepared: PreparedExperts | None = None
-
-    @property
-    def weight(self) -> MXFP4Weight | PreparedExperts:
-        return self._prepared or MXFP4Weight(self.blocks, self.scales)
-
-    def prepare(self, quantize: str | None) -> None:
-        """Prepare the weight as MXFP4: `quantize` is for weights that are wider."""
-        del quantize
-        prepared = ops.prepare_experts(MXFP4Weight(self.blocks, self.scales))
-        if not isinstance(prepared, MXFP4Weight):
-            del self.blocks, self.scales
-            self._prepared = prepared

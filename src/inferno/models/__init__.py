@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from torch import Tensor, nn
+
 from inferno.errors import ConfigError, UnknownArchitecture
-from inferno.layers.decoder import CausalLM
+from inferno.layers.decoder import CausalLM, Hidden
 from inferno.models.config import INERT, ConfigReader, DecoderConfig
+from inferno.ops import Batch, LayerKV
 from inferno.weights.pieces import FusedSpec
 
 ARCHITECTURES = {
@@ -22,10 +25,34 @@ ARCHITECTURES = {
 }
 
 
+class Model(Protocol):
+    """The interface of a model: hidden states of a step's tokens, and their logits."""
+
+    def __call__(
+        self,
+        batch: Batch,
+        kv: Sequence[LayerKV],
+        layers: range | None = None,
+        hidden: Hidden | None = None,
+        /,
+    ) -> Any:
+        """Return hidden states, [T, E] or [N, E] of batch.rows_N, or what later layers need.
+
+        See `CausalLM.forward`.
+        """
+
+    def logits(self, hidden_NE: Tensor, /) -> Tensor:
+        """Return float32 logits [N, V]."""
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Return its plain tensors."""
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Return its modules, some of which have packed weights."""
+
+
 class ModelModule(Protocol):
     """The interface of a model's file: it reads the config and builds the model."""
-
-    SPLIT_AXES: Mapping[str, int]
 
     def read_config(self, config: ConfigReader, /) -> DecoderConfig: ...
     def build(self, config: DecoderConfig, /) -> CausalLM: ...

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from inferno.errors import ConfigError
 from inferno.layers.moe import MixtureConfig
 from inferno.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
@@ -245,6 +247,16 @@ def _yarn_temperature(factor: float, mscale: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KVSpec:
+    """The keys and values that one layer keeps of a token; a window of None sees all tokens."""
+
+    num_kv_heads: int
+    head_dim: int
+    window: int | None
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
     """The sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
 
@@ -264,6 +276,15 @@ class DecoderConfig:
     output_bias: bool
     mlp_bias: bool
     mixture: MixtureConfig | None = None
+
+    def kv_specs(self, dtype: torch.dtype) -> tuple[KVSpec, ...]:
+        """Return what each layer keeps of a token, in that dtype."""
+        return tuple(
+            KVSpec(
+                num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, window=window, dtype=dtype
+            )
+            for window in self.windows
+        )
 
 
 def read_decoder(

@@ -7,7 +7,6 @@ heads, D head size, X experts, F inner width of an expert, G blocks of a packed 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -15,16 +14,16 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.errors import ConfigError
 from inferno.layers.decoder import CausalLM
-from inferno.layers.linear import Linear, QKVLinear
+from inferno.layers.linear import Linear, split_heads
 from inferno.layers.moe import MixtureConfig
 from inferno.layers.parameters import empty
 from inferno.layers.rope import YarnScaling
-from inferno.models import llama
+from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers, windows_of
 from inferno.ops import Batch, ClampedSwiGLU, LayerKV
-from inferno.ops.packed import MX_BLOCK
+from inferno.quantization import MXFP4, WeightFormat
 from inferno.weights.pieces import FusedSpec, Piece, whole
 
 # What MXFP4 checkpoints may name as left in floats: everything but the experts.
@@ -69,12 +68,12 @@ def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:
 
 def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig:
     num_experts = read_num_experts(config, decoder.num_layers)
-    is_packed = _read_is_packed(config)
+    format = _read_format(config)
     for name, size in (
         ("hidden_size", decoder.hidden_size),
         ("intermediate_size", decoder.intermediate_size),
     ):
-        if is_packed and size % MX_BLOCK:
+        if format is not None and size % format.group:
             raise ConfigError(f"config.json: {name} ({size}) must be a multiple of 32 for MXFP4")
     return MixtureConfig(
         layers=(True,) * decoder.num_layers,
@@ -86,15 +85,15 @@ def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig
             alpha=config.number("swiglu_alpha", 1.702), limit=config.number("swiglu_limit", 7.0)
         ),
         has_bias=True,
-        is_packed=is_packed,
+        format=format,
     )
 
 
-def _read_is_packed(config: ConfigReader) -> bool:
-    """Return whether the experts, and nothing else, are MXFP4."""
+def _read_format(config: ConfigReader) -> WeightFormat | None:
+    """Return the format of the experts, which are MXFP4, and nothing else is; None: floats."""
     section = config.section("quantization_config")
     if section is None:
-        return False
+        return None
     section.choice("quant_method", ("mxfp4",))
     section.must_be("dequantize", False)
     for name in section.texts("modules_to_not_convert") or ():
@@ -104,7 +103,7 @@ def _read_is_packed(config: ConfigReader) -> bool:
                 f"inferno reads MXFP4 where all experts have it and nothing else"
             )
     section.refuse_unread(inert=frozenset())
-    return True
+    return MXFP4
 
 
 class Attention(nn.Module):
@@ -115,12 +114,13 @@ class Attention(nn.Module):
         size, head_dim = config.hidden_size, config.head_dim
         heads, kv_heads = config.num_heads, config.num_kv_heads
         self.scale = head_dim**-0.5
-        self.qkv_proj = QKVLinear(size, heads, kv_heads, head_dim, bias=config.qkv_bias)
+        self.counts, self.head_dim = (heads, kv_heads, kv_heads), head_dim
+        self.qkv_proj = Linear(size, sum(self.counts) * head_dim, bias=config.qkv_bias)
         self.o_proj = Linear(heads * head_dim, size, bias=config.output_bias)
         self.sinks = empty(heads)
 
     def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        q_THD, k_TKD, v_TKD = self.qkv_proj(x_TE)
+        q_THD, k_TKD, v_TKD = split_heads(self.qkv_proj(x_TE), self.counts, self.head_dim)
         q_THD = ops.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv)
         mixed_THD = ops.attention(q_THD, batch, kv, scale=self.scale, sinks_H=self.sinks)
         output_TE: Tensor = self.o_proj(mixed_THD.flatten(1))
@@ -129,7 +129,7 @@ class Attention(nn.Module):
 
 def build(config: DecoderConfig) -> CausalLM:
     """Build the model with unfilled parameters."""
-    return llama.assemble(config, Attention, feed_forward)
+    return common.build(config, Attention, feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
@@ -138,16 +138,19 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
     Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
     they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].
     """
-    gate_up, down = "experts.gate_up_proj", "experts.down_proj"
+    assert config.mixture is not None
+    gate_up, down, format = "experts.gate_up_proj", "experts.down_proj", config.mixture.format
+    if format is None:
+        gate_up_piece = Piece(gate_up, _alternating_columns, joined=(2, 3))
+        down_piece = Piece(down, _transposed)
+    else:
+        gate_up_piece = Piece(gate_up, _alternating_rows, joined=(1, 2), format=format)
+        down_piece = Piece(down, whole, format=format)
     return {
-        "qkv_proj": llama.fused_weights(config)["qkv_proj"],
-        f"{gate_up}.weight": (Piece(gate_up, _alternating_columns, joined=(2, 3)),),
-        f"{gate_up}.blocks": (Piece(f"{gate_up}_blocks", _alternating_rows, joined=(1, 2)),),
-        f"{gate_up}.scales": (Piece(f"{gate_up}_scales", _alternating_rows, joined=(1, 2)),),
+        "qkv_proj": common.fused_weights(config)["qkv_proj"],
+        f"{gate_up}.weight": (gate_up_piece,),
         f"{gate_up}.bias": (Piece(f"{gate_up}_bias", _alternating_rows, joined=(1, 2)),),
-        f"{down}.weight": (Piece(down, _transposed),),
-        f"{down}.blocks": (Piece(f"{down}_blocks", whole),),
-        f"{down}.scales": (Piece(f"{down}_scales", whole),),
+        f"{down}.weight": (down_piece,),
         f"{down}.bias": (Piece(f"{down}_bias", whole),),
     }
 
@@ -165,14 +168,3 @@ def _alternating_columns(gate_up_XFE: Tensor) -> Tensor:
 def _transposed(down_XEF: Tensor) -> Tensor:
     """View weights as the checkpoint has them, transposed: [X, E, F] -> [X, F, E]."""
     return down_XEF.transpose(1, 2)
-
-
-# Experts are shared out whole; routers are replicated.
-SPLIT_AXES: Mapping[str, int] = {
-    "embed_tokens": 0,
-    "qkv_proj": 0,
-    "o_proj": 1,
-    "sinks": 0,
-    "experts": 0,
-    "lm_head": 0,
-}

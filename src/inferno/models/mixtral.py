@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import MixtureConfig
-from inferno.models import llama
+from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers
@@ -40,7 +39,7 @@ def read_config(config: ConfigReader) -> DecoderConfig:
 
 def build(config: DecoderConfig) -> CausalLM:
     """Build the model with unfilled parameters."""
-    return llama.assemble(config, llama.Attention, feed_forward)
+    return common.build(config, mlp=feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
@@ -48,7 +47,7 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
     assert config.mixture is not None
     count, ffn_rows, block = config.mixture.num_experts, config.mixture.size, "block_sparse_moe"
     return {
-        "qkv_proj": llama.fused_weights(config)["qkv_proj"],
+        "qkv_proj": common.fused_weights(config)["qkv_proj"],
         "mlp.router": side_by_side((f"{block}.gate", count)),
         "mlp.experts.gate_up_proj.weight": stacked(
             count,
@@ -59,13 +58,3 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
             count, (f"{block}.experts.{{}}.w2.weight", config.hidden_size)
         ),
     }
-
-
-# Experts are shared out whole; routers are replicated.
-SPLIT_AXES: Mapping[str, int] = {
-    "embed_tokens": 0,
-    "qkv_proj": 0,
-    "o_proj": 1,
-    "experts": 0,
-    "lm_head": 0,
-}

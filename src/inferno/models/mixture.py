@@ -6,7 +6,7 @@ from torch import nn
 
 from inferno.errors import ConfigError
 from inferno.layers.moe import MixtureOfExperts
-from inferno.models import llama
+from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig
 
 # Of all layers together. The largest published models have 24,000; a config that claims billions
@@ -42,4 +42,4 @@ def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
     assert config.mixture is not None, "the model's read_config sets it"
     if config.mixture.layers[layer]:
         return MixtureOfExperts(config.mixture, config.hidden_size)
-    return llama.feed_forward(config, layer)
+    return common.feed_forward(config, layer)

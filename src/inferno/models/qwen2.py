@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from inferno.models.common import build, fused_weights
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.llama import SPLIT_AXES, build, fused_weights
 from inferno.models.windows import read_layer_windows
 
-__all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
+__all__ = ["build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:

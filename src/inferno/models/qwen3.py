@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.layers.decoder import CausalLM
-from inferno.layers.linear import Linear, QKVLinear
+from inferno.layers.linear import Linear, split_heads
 from inferno.layers.norm import RMSNorm
+from inferno.models import common
+from inferno.models.common import fused_weights
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.llama import SPLIT_AXES, assemble, fused_weights
 from inferno.models.windows import read_layer_windows
 from inferno.ops import Batch, LayerKV
 
-__all__ = ["SPLIT_AXES", "build", "fused_weights", "read_config"]
+__all__ = ["build", "fused_weights", "read_config"]
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
@@ -42,13 +43,14 @@ class Attention(nn.Module):
         heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         size, self.eps = config.hidden_size, config.rms_norm_eps
         self.scale = head_dim**-0.5
-        self.qkv_proj = QKVLinear(size, heads, kv_heads, head_dim, bias=config.qkv_bias)
+        self.counts, self.head_dim = (heads, kv_heads, kv_heads), head_dim
+        self.qkv_proj = Linear(size, sum(self.counts) * head_dim, bias=config.qkv_bias)
         self.q_norm = RMSNorm(head_dim, self.eps)
         self.k_norm = RMSNorm(head_dim, self.eps)
         self.o_proj = Linear(heads * head_dim, size, bias=config.output_bias)
 
     def forward(self, x_TE: Tensor, cos_sin_TD: Tensor, batch: Batch, kv: LayerKV) -> Tensor:
-        q_THD, k_TKD, v_TKD = self.qkv_proj(x_TE)
+        q_THD, k_TKD, v_TKD = split_heads(self.qkv_proj(x_TE), self.counts, self.head_dim)
         norms = {"q_norm_D": self.q_norm.weight, "k_norm_D": self.k_norm.weight}
         q_THD = ops.rotate_and_store(
             q_THD, k_TKD, v_TKD, cos_sin_TD, batch, kv, **norms, eps=self.eps
@@ -60,4 +62,4 @@ class Attention(nn.Module):
 
 def build(config: DecoderConfig) -> CausalLM:
     """Build the model with unfilled parameters, named as in the checkpoint."""
-    return assemble(config, Attention)
+    return common.build(config, Attention)

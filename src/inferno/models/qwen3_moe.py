@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import MixtureConfig
-from inferno.models import llama, qwen3
+from inferno.models import common, qwen3
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers, read_layer_windows, refuse_windows
@@ -46,7 +45,7 @@ def _read_mixture(config: ConfigReader) -> MixtureConfig:
 
 def build(config: DecoderConfig) -> CausalLM:
     """Build the model with unfilled parameters."""
-    return llama.assemble(config, qwen3.Attention, feed_forward)
+    return common.build(config, qwen3.Attention, feed_forward)
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
@@ -54,7 +53,7 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
     assert config.mixture is not None
     count, ffn_rows = config.mixture.num_experts, config.mixture.size
     return {
-        **qwen3.fused_weights(config),
+        **common.fused_weights(config),
         "mlp.router": side_by_side(("mlp.gate", count)),
         "experts.gate_up_proj.weight": stacked(
             count,
@@ -65,7 +64,3 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
             count, ("experts.{}.down_proj.weight", config.hidden_size)
         ),
     }
-
-
-# Experts are shared out whole; routers are replicated.
-SPLIT_AXES: Mapping[str, int] = {**qwen3.SPLIT_AXES, "experts": 0}

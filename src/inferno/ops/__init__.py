@@ -19,12 +19,22 @@ from torch import Tensor
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
+from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
-from inferno.ops.packed import FILL_ROWS, Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
-from inferno.ops.program import KernelContext, NotRecordable, Program, Recorder
-from inferno.ops.tokens import draw, draw_rules, largest, log_probabilities, top_tokens, uniform
+from inferno.ops.packed import (
+    FILL_ROWS,
+    PackedExperts,
+    PackedWeight,
+    RowRanges,
+    Serializable,
+    SerializedWeight,
+    StoredRows,
+    matrices,
+)
+from inferno.ops.tokens import argmax, draw, log_probabilities, sampling_specs, top_tokens, uniform
+from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 __all__ = [
     "BACKENDS",
@@ -34,72 +44,97 @@ __all__ = [
     "AttentionKind",
     "Backend",
     "Batch",
+    "CapturedGraph",
     "ClampedSwiGLU",
-    "DrawRule",
-    "DrawRules",
-    "Fillable",
+    "GraphCapture",
     "GroupTables",
     "KernelContext",
     "LayerKV",
-    "MXFP4Weight",
-    "NotRecordable",
+    "NotCapturable",
     "Observer",
+    "PackedExperts",
+    "PackedWeight",
     "PlainSwiGLU",
-    "Prepared",
-    "PreparedExperts",
-    "Program",
     "Purpose",
-    "Recorder",
-    "Stored",
+    "RowRanges",
+    "SamplingSpec",
+    "SamplingSpecs",
+    "Serializable",
+    "SerializedWeight",
+    "StoredRows",
     "add_rms_norm",
     "aligned_memory",
+    "allocate",
+    "argmax",
     "attention",
-    "begin",
     "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
+    "deserialize",
     "draw",
-    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
+    "float_format",
     "gated_linear",
+    "graph_capture",
+    "isa",
     "kernel_context",
-    "largest",
-    "level",
     "linear",
     "log_probabilities",
+    "matrices",
     "observing",
+    "pack",
     "prefault",
-    "prepare",
-    "prepare_experts",
-    "recorder",
-    "restore",
     "rms_norm",
     "rotate_and_store",
     "route",
+    "sampling_specs",
     "top_tokens",
     "uniform",
 ]
 
 
-def begin(
-    shape: torch.Size, dtype: torch.dtype, device: torch.device, *, quantize: str | None = None
-) -> Fillable | None:
-    """Return what `prepare` would make of a weight, yet to be filled a few rows at a time.
+def allocate(
+    shape: torch.Size, dtype: torch.dtype, device: torch.device, ranges: Sequence[RowRange]
+) -> PackedWeight | PackedExperts | None:
+    """Return a weight [O, I], or of experts [X, O, I], to be filled a few rows at a time.
 
-    Returns None where the device's kernels want weights of that shape and dtype as they are.
+    dtype   of the activations that it meets.
+    ranges  the formats of its rows, from the first on; all experts have a single one.
+    Returns None where the device's kernels want such a weight as a plain tensor.
     """
-    return BACKENDS[device.type].begin(shape, dtype, quantize=quantize)
+    with device:
+        return BACKENDS[device.type].allocate(shape, dtype, ranges)
 
 
-def restore(stored: Stored) -> Prepared:
-    """Return the weight that `Fillable.stored` described, on the CPU; it may share that memory.
+def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
+    """Return a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
+
+    Floats stay as they are where kernels want them so. See `can_quantize` for int8 and int4.
+    """
+    ranges = (RowRange(values.shape[-2], format),)
+    packed = allocate(values.shape, values.dtype, values.device, ranges)
+    if packed is None:
+        return values
+    values_XOI = values if values.ndim == 3 else values.unsqueeze(0)
+    for weight, values_OI in zip(matrices(packed), values_XOI, strict=True):
+        weight.fill(0, values_OI)
+    return packed
+
+
+def float_format(dtype: torch.dtype) -> WeightFormat:
+    """Return the format of plain floats of that dtype."""
+    return FORMATS[str(dtype).removeprefix("torch.")]
+
+
+def deserialize(serialized: SerializedWeight) -> PackedWeight:
+    """Return the weight that `serialize` described, on the CPU; it may share that memory.
 
     Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
     """
-    return BACKENDS["cpu"].restore(stored)
+    return BACKENDS["cpu"].deserialize(serialized)
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
@@ -112,19 +147,6 @@ def checksum(part: Tensor) -> int:
     return BACKENDS["cpu"].checksum(part)
 
 
-def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | Prepared | PreparedExperts:
-    """Lay out a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
-
-    quantize  int8 or int4: floats become that, in groups of 32 inputs. See `can_quantize`.
-    """
-    return backend_of(values).prepare(values, quantize=quantize)
-
-
-def prepare_experts(values: MXFP4Weight) -> MXFP4Weight | PreparedExperts:
-    """Lay out MXFP4 weights [X, O, I] of experts, likewise; they stay MXFP4."""
-    return backend_of(values.blocks).prepare_experts(values)
-
-
 def kernel_context(num_threads: int) -> KernelContext:
     """Make what an engine's ops on the CPU work with: so many threads, and memory.
 
@@ -134,12 +156,12 @@ def kernel_context(num_threads: int) -> KernelContext:
     return BACKENDS["cpu"].kernel_context(num_threads)
 
 
-def recorder(device: torch.device, context: KernelContext) -> Recorder | None:
-    """Return what records forward passes on that device; None where they can't be replayed.
+def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture | None:
+    """Return what captures forward passes on that device; None where they can't be replayed.
 
-    context  in which they are recorded and run.
+    context  in which they are captured and replayed.
     """
-    return BACKENDS[device.type].recorder(context)
+    return BACKENDS[device.type].graph_capture(context)
 
 
 def can_quantize(device: torch.device) -> bool:
@@ -147,12 +169,12 @@ def can_quantize(device: torch.device) -> bool:
     return BACKENDS[device.type].can_quantize()
 
 
-def level(device: torch.device, dtype: torch.dtype | None = None) -> str:
+def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
     """Name the compiled kernels that the device runs, such as avx512_bf16; or `reference`.
 
     With a dtype it is what computes such activations.
     """
-    return BACKENDS[device.type].level(dtype)
+    return BACKENDS[device.type].isa(dtype)
 
 
 def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
@@ -180,14 +202,14 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
     return BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
 
 
-def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
     return backend_of(ids_T).embedding(ids_T, weight_VE)
 
 
 def linear(
     x_TI: Tensor,
-    weight_OI: Tensor | Prepared,
+    weight_OI: Tensor | PackedWeight,
     bias_O: Tensor | None = None,
     *,
     out: Tensor | None = None,
@@ -216,7 +238,7 @@ def add_rms_norm(
 
 
 def gated_linear(
-    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+    x_TI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None = None
 ) -> Tensor:
     """Compute silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
 
@@ -287,8 +309,8 @@ def experts(
     x_TE: Tensor,
     experts_TA: Tensor,
     weights_TA: Tensor,
-    gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
-    down_XEF: Tensor | MXFP4Weight | PreparedExperts,
+    gate_up_XFE: Tensor | PackedExperts,
+    down_XEF: Tensor | PackedExperts,
     *,
     activation: Activation,
     gate_up_bias_XF: Tensor | None = None,

@@ -14,15 +14,16 @@ from torch import Tensor
 
 from inferno.ops.activation import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
-from inferno.ops.drawing import DrawRule, DrawRules, Purpose
-from inferno.ops.packed import Fillable, MXFP4Weight, Prepared, PreparedExperts, Stored
-from inferno.ops.program import KernelContext, Recorder
+from inferno.ops.captured_graph import GraphCapture, KernelContext
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
+from inferno.quantization import RowRange
 
 
 class ForwardOps(Protocol):
     """The ops of which a forward pass is made; observers are told of these."""
 
-    def embedding(self, ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor: ...
+    def embedding(self, ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor: ...
 
     def cos_sin(self, positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor: ...
 
@@ -37,14 +38,14 @@ class ForwardOps(Protocol):
     def linear(
         self,
         x_TI: Tensor,
-        weight_OI: Tensor | Prepared,
+        weight_OI: Tensor | PackedWeight,
         bias_O: Tensor | None = None,
         *,
         out: Tensor | None = None,
     ) -> Tensor: ...
 
     def gated_linear(
-        self, x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+        self, x_TI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None = None
     ) -> Tensor: ...
 
     def rotate_and_store(
@@ -81,8 +82,8 @@ class ForwardOps(Protocol):
         x_TE: Tensor,
         experts_TA: Tensor,
         weights_TA: Tensor,
-        gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
-        down_XEF: Tensor | MXFP4Weight | PreparedExperts,
+        gate_up_XFE: Tensor | PackedExperts,
+        down_XEF: Tensor | PackedExperts,
         *,
         activation: Activation,
         gate_up_bias_XF: Tensor | None = None,
@@ -94,24 +95,26 @@ class ForwardOps(Protocol):
 class TokenOps(Protocol):
     """The ops that make tokens of logits."""
 
-    def largest(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]: ...
+    def argmax(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def uniform(
         self,
         seeds: Sequence[int],
-        sample_indices: Sequence[int],
+        sequence_indices: Sequence[int],
         positions: Sequence[int],
         purpose: Purpose,
         device: torch.device,
     ) -> Tensor: ...
 
-    def draw_rules(self, rules: Sequence[DrawRule], device: torch.device) -> DrawRules: ...
+    def sampling_specs(
+        self, rules: Sequence[SamplingSpec], device: torch.device
+    ) -> SamplingSpecs: ...
 
     def draw(
         self,
         logits_RV: Tensor,
         peak_R: Tensor,
-        rules: DrawRules,
+        rules: SamplingSpecs,
         uniform_R: Tensor,
         *,
         out: Tensor,
@@ -125,17 +128,11 @@ class TokenOps(Protocol):
 class Memory(Protocol):
     """The layout of weights and caches on a device, and the life of what its ops work with."""
 
-    def begin(
-        self, shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
-    ) -> Fillable | None: ...
+    def allocate(
+        self, shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+    ) -> PackedWeight | PackedExperts | None: ...
 
-    def prepare(
-        self, values: Tensor, *, quantize: str | None = None
-    ) -> Tensor | Prepared | PreparedExperts: ...
-
-    def prepare_experts(self, values: MXFP4Weight) -> MXFP4Weight | PreparedExperts: ...
-
-    def restore(self, stored: Stored) -> Prepared: ...
+    def deserialize(self, serialized: SerializedWeight) -> PackedWeight: ...
 
     def aligned_memory(self, num_bytes: int) -> Tensor: ...
 
@@ -147,11 +144,11 @@ class Memory(Protocol):
 
     def kernel_context(self, num_threads: int) -> KernelContext: ...
 
-    def recorder(self, context: KernelContext) -> Recorder | None: ...
+    def graph_capture(self, context: KernelContext) -> GraphCapture | None: ...
 
     def can_quantize(self) -> bool: ...
 
-    def level(self, dtype: torch.dtype | None = None) -> str: ...
+    def isa(self, dtype: torch.dtype | None = None) -> str: ...
 
     def describe_attention(self, kind: AttentionKind, dtype: torch.dtype) -> str: ...
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 
-class DrawRule(NamedTuple):
+class SamplingSpec(NamedTuple):
     """The rule by which a row's token is drawn: top p of the top k of those that min-p leaves.
 
     temperature 0.0: no token is drawn; else at least float32's smallest normal number.
@@ -21,7 +21,7 @@ class DrawRule(NamedTuple):
     min_p: float
 
 
-class DrawRules(Protocol):
+class SamplingSpecs(Protocol):
     """The rules of a batch's rows, as a device's kernels want them."""
 
     def __len__(self) -> int:

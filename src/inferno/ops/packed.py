@@ -1,56 +1,29 @@
-"""Packed weights: values of a few bits, kept so in memory and unpacked where they are multiplied.
+"""Packed weights: what a backend makes of any weight, and rows as checkpoints hold them packed.
 
-MXFP4 is the microscaling format of OCP MX v1.0 with 4-bit elements. A row of I values is cut into
-blocks of 32, and value = element * scale.
-
-    element  E2M1, four bits: 3 sign; 2-1 exponent, bias 1; 0 mantissa. By the lower three bits
-             0 0.5 1 1.5 2 3 4 6; no infinity, no NaN.
-    byte     j of a block's 16 holds element 2j in bits 0-3, element 2j + 1 in bits 4-7.
-    scale    E8M0, one byte a block: 2^(byte - 127); byte 255 makes the whole block NaN.
-
-Shape letters: X experts, O output and I input features, G blocks of a row (I / 32), B bytes of a
-block (16). Leading axes may be absent.
+Shape letters: X experts, O output and I input features, N rows of interest, G groups of a row, B
+bytes of a group's codes. Leading axes may be absent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from itertools import accumulate
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
 
-FILL_ROWS = 16  # a weight is prepared in whole multiples of so many outputs
-MX_BLOCK = 32  # values that share a scale
-MX_BLOCK_BYTES = MX_BLOCK // 2
+from inferno.quantization import MXFP4, RowRange, ScaleType, WeightFormat
 
-_MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-ELEMENTS = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
-_LARGEST_EXPONENT = 2  # of an element: 4 = 2^2
-_SCALE_BIAS = 127
+FILL_ROWS = 16  # a weight is filled in whole multiples of so many outputs
+
+_MXFP4_LARGEST_EXPONENT = 2  # of an element: 4 = 2^2
+_E8M0_BIAS = 127
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MXFP4Weight:
-    """A weight [X, O, I] in MXFP4: blocks_XOGB and scales_XOG, both uint8."""
-
-    blocks: Tensor
-    scales: Tensor
-
-    @property
-    def shape(self) -> torch.Size:
-        """Return the shape that it would have unpacked."""
-        *leading, num_blocks = self.scales.shape
-        return torch.Size((*leading, num_blocks * MX_BLOCK))
-
-    def __getitem__(self, index: int | slice) -> MXFP4Weight:
-        """Index along the first axis, as a tensor would; nothing is copied."""
-        return MXFP4Weight(self.blocks[index], self.scales[index])
-
-
-@runtime_checkable
-class Prepared(Protocol):
+class PackedWeight(Protocol):
     """A weight [O, I] as a backend laid it out for its kernels; any backend can read its values."""
 
     @property
@@ -64,16 +37,26 @@ class Prepared(Protocol):
     def num_bytes(self) -> int:
         """Return the number of bytes that it takes."""
 
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Set rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end.
+
+        Stored rows move as they are where the weight's format takes theirs exactly; otherwise
+        their values are packed anew.
+        """
+
     def unpack(self, dtype: torch.dtype) -> Tensor:
         """Return the values [O, I]."""
 
     def steps(self) -> Tensor | None:
-        """Return the distance between values that each could take, of int8 and int4: [O, I]."""
+        """Return the distance between values that each could take, of what was quantized: [O, I].
+
+        It is zero for rows that were not; None where none were.
+        """
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A prepared weight as it can be written to a file.
+class SerializedWeight:
+    """A packed weight as it can be written to a file.
 
     meta   what it is, in values that JSON has;  parts  its bytes, uint8.
     """
@@ -83,17 +66,14 @@ class Stored:
 
 
 @runtime_checkable
-class Fillable(Prepared, Protocol):
-    """A prepared weight that takes its values a few rows at a time."""
+class Serializable(Protocol):
+    """A packed weight that can be written to a file."""
 
-    def fill(self, first: int, values_NI: Tensor) -> None:
-        """Set rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end."""
-
-    def stored(self) -> Stored:
-        """Describe it for `ops.restore`; its memory is shared."""
+    def serialize(self) -> SerializedWeight:
+        """Describe it for `ops.deserialize`; its memory is shared."""
 
 
-class PreparedExperts(Protocol):
+class PackedExperts(Protocol):
     """The weights [X, O, I] of a mixture's experts, as a backend laid them out."""
 
     @property
@@ -103,40 +83,182 @@ class PreparedExperts(Protocol):
     def num_bytes(self) -> int:
         """Return the number of bytes that they take."""
 
-    def __getitem__(self, index: int) -> Prepared: ...
+    def __getitem__(self, index: int) -> PackedWeight:
+        """Return the weight of one expert; it is filled by itself."""
 
 
-def unpacked(weight: Tensor | MXFP4Weight | Prepared, dtype: torch.dtype) -> Tensor:
+def matrices(packed: PackedWeight | PackedExperts) -> list[PackedWeight]:
+    """Return the weights [O, I] that are filled: a weight itself, or those of all experts."""
+    if len(packed.shape) == 2:
+        return [cast(PackedWeight, packed)]
+    experts = cast(PackedExperts, packed)
+    return [experts[index] for index in range(experts.shape[0])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredRows:
+    """Rows of a weight [X, O, I] as checkpoints hold them packed; the reference computes with it.
+
+    parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG.
+    dtype  of activations that meet it, and of rows taken out of an embedding.
+    """
+
+    format: WeightFormat
+    parts: tuple[Tensor, ...]
+    dtype: torch.dtype = torch.bfloat16
+
+    @classmethod
+    def empty(
+        cls, format: WeightFormat, shape: Sequence[int], dtype: torch.dtype = torch.bfloat16
+    ) -> StoredRows:
+        """Return unfilled rows on the default device."""
+        shapes = [part.shape(tuple(shape), format.group) for part in format.parts]
+        return cls(format, tuple(torch.empty(one, dtype=torch.uint8) for one in shapes), dtype)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the shape that they would have unpacked."""
+        *leading, num_groups = self.parts[-1].shape
+        return torch.Size((*leading, num_groups * self.format.group))
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the number of bytes that they take."""
+        return sum(part.nbytes for part in self.parts)
+
+    def __getitem__(self, index: int | slice) -> StoredRows:
+        """Index along the first axis, as a tensor would; nothing is copied."""
+        return StoredRows(self.format, tuple(part[index] for part in self.parts), self.dtype)
+
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Set rows from `first` on."""
+        assert isinstance(rows_NI, StoredRows), "floats are packed by kernels alone"
+        assert self.format.takes_exactly(rows_NI.format), "and so are other formats"
+        for ours, theirs in zip(self.parts, rows_NI.parts, strict=True):
+            ours[first : first + len(theirs)] = theirs
+
+    def unpack(self, dtype: torch.dtype) -> Tensor:
+        """Return the values."""
+        return unpack(self, dtype)
+
+    def steps(self) -> None:
+        """Return None: they were never floats."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowRanges:
+    """A weight [O, I] whose rows are in several formats: a packed weight for each range of them."""
+
+    parts: tuple[PackedWeight, ...]
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the shape [O, I]."""
+        return torch.Size((sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of activations that meet it."""
+        return self.parts[0].dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the number of bytes that all ranges take."""
+        return sum(part.num_bytes for part in self.parts)
+
+    def rows(self) -> list[slice]:
+        """Return the rows of each range."""
+        ends = list(accumulate(part.shape[0] for part in self.parts))
+        return [slice(end - part.shape[0], end) for part, end in zip(self.parts, ends, strict=True)]
+
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Set rows from `first` on, which in each range is a multiple of FILL_ROWS of its own."""
+        last = first + rows_NI.shape[0]
+        for part, rows in zip(self.parts, self.rows(), strict=True):
+            start, stop = max(first, rows.start), min(last, rows.stop)
+            if start < stop:
+                part.fill(start - rows.start, rows_NI[start - first : stop - first])
+
+    def unpack(self, dtype: torch.dtype) -> Tensor:
+        """Return the values [O, I]."""
+        return torch.cat([part.unpack(dtype) for part in self.parts])
+
+    def steps(self) -> Tensor | None:
+        """Return the distance between values that each could take, zero where it is no step."""
+        found = [part.steps() for part in self.parts]
+        if all(steps is None for steps in found):
+            return None
+        return torch.cat(
+            [
+                torch.zeros(part.shape) if steps is None else steps
+                for part, steps in zip(self.parts, found, strict=True)
+            ]
+        )
+
+    def serialize(self) -> SerializedWeight:
+        """Describe all ranges; their memory is shared."""
+        found = [_serialized(part) for part in self.parts]
+        parts = tuple(part for one in found for part in one.parts)
+        return SerializedWeight({"ranges": [one.meta for one in found]}, parts)
+
+
+def _serialized(part: PackedWeight) -> SerializedWeight:
+    assert isinstance(part, Serializable), "the reference's weights are not written to files"
+    return part.serialize()
+
+
+def deserialize_by(
+    read: Callable[[SerializedWeight], PackedWeight], serialized: SerializedWeight
+) -> PackedWeight:
+    """Return what a backend reads of a weight, or of each of its ranges: codes and scales of each.
+
+    Raises ValueError, KeyError or TypeError where it describes none.
+    """
+    if "ranges" not in serialized.meta:
+        return read(serialized)
+    metas, parts = serialized.meta["ranges"], serialized.parts
+    if 2 * len(metas) != len(parts) or not metas:
+        raise ValueError(f"{len(metas)} ranges of rows have not {len(parts)} parts")
+    found = tuple(
+        read(SerializedWeight(meta, parts[2 * index : 2 * index + 2]))
+        for index, meta in enumerate(metas)
+    )
+    if any((one.shape[1], one.dtype) != (found[0].shape[1], found[0].dtype) for one in found):
+        raise ValueError("ranges of rows differ in inputs or dtype")
+    return RowRanges(found)
+
+
+def unpacked(weight: Tensor | PackedWeight | StoredRows, dtype: torch.dtype) -> Tensor:
     """Return the weight's values; a tensor is what it is."""
-    if isinstance(weight, Tensor):
-        return weight
-    return unpack(weight, dtype) if isinstance(weight, MXFP4Weight) else weight.unpack(dtype)
+    return weight if isinstance(weight, Tensor) else weight.unpack(dtype)
 
 
-def unpack(weight: MXFP4Weight, dtype: torch.dtype) -> Tensor:
+def unpack(rows: StoredRows, dtype: torch.dtype) -> Tensor:
     """Return the values: exact in float32 and bfloat16, but infinite beyond their largest."""
+    format, (codes, scales) = rows.format, rows.parts
+    assert format.code_bits == 4, "no checkpoints with other codes are read"
+    assert format.scale is ScaleType.E8M0, "nor with other scales"
     exact = dtype if dtype is torch.bfloat16 else torch.float32
-    device = weight.blocks.device
-    pairs = _pairs(exact, device).index_select(0, weight.blocks.flatten().int())
-    scales_G = _scales(exact, device).index_select(0, weight.scales.flatten().int())
-    values_GB = pairs.view(exact).view(-1, MX_BLOCK).mul_(scales_G.unsqueeze(1))
-    return values_GB.view(weight.shape).to(dtype)
+    pairs = _pairs(format.elements, exact, codes.device).index_select(0, codes.flatten().int())
+    scales_G = _e8m0(exact, codes.device).index_select(0, scales.flatten().int())
+    values_GB = pairs.view(exact).view(-1, format.group).mul_(scales_G.unsqueeze(1))
+    return values_GB.view(rows.shape).to(dtype)
 
 
-def pack(values_OI: Tensor) -> MXFP4Weight:
+def pack_mxfp4(values_OI: Tensor) -> StoredRows:
     """Return the nearest MXFP4 weight, as section 6.3 of the specification converts.
 
     A block's scale is the largest power of two in it, over 4; elements are rounded to the nearest,
     ties to even, and at most 6. A block with a NaN becomes NaN.
     """
-    values = values_OI.double().view(*values_OI.shape[:-1], -1, MX_BLOCK)
+    values = values_OI.double().view(*values_OI.shape[:-1], -1, MXFP4.group)
     largest = values.abs().amax(-1)
-    exponents = torch.frexp(largest).exponent - 1 - _LARGEST_EXPONENT
-    exponents = exponents.clamp(-_SCALE_BIAS, _SCALE_BIAS)
+    exponents = torch.frexp(largest).exponent - 1 - _MXFP4_LARGEST_EXPONENT
+    exponents = exponents.clamp(-_E8M0_BIAS, _E8M0_BIAS)
     codes = _element_codes(torch.ldexp(values, -exponents.unsqueeze(-1)))
     blocks = codes[..., 0::2] | codes[..., 1::2] << 4
-    scales = torch.where(largest.isnan(), 255, exponents + _SCALE_BIAS).to(torch.uint8)
-    return MXFP4Weight(blocks, scales)
+    scales = torch.where(largest.isnan(), 255, exponents + _E8M0_BIAS).to(torch.uint8)
+    return StoredRows(MXFP4, (blocks, scales))
 
 
 def _element_codes(values: Tensor) -> Tensor:
@@ -144,21 +266,33 @@ def _element_codes(values: Tensor) -> Tensor:
     magnitudes = values.abs()
     steps = torch.where(magnitudes < 2, 0.5, torch.where(magnitudes < 4, 1.0, 2.0))
     rounded = (magnitudes / steps).round() * steps  # round() takes ties to even
-    table = torch.tensor(_MAGNITUDES, dtype=values.dtype, device=values.device)
+    table = torch.tensor(MXFP4.elements[:8], dtype=values.dtype, device=values.device)
     codes = torch.searchsorted(table, rounded.nan_to_num().clamp(max=table[-1]))
     return (codes + 8 * values.signbit()).to(torch.uint8)
 
 
 @cache
-def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _pairs(elements: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Tabulate by byte its two elements, as the bits of one integer: together they cost half."""
-    pairs = [[ELEMENTS[byte & 15], ELEMENTS[byte >> 4]] for byte in range(256)]
+    pairs = [[elements[byte & 15], elements[byte >> 4]] for byte in range(256)]
     integer = torch.int32 if dtype.itemsize == 2 else torch.int64
     return torch.tensor(pairs, dtype=dtype, device=device).view(integer).squeeze(1)
 
 
 @cache
-def _scales(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _e8m0(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Tabulate by byte its power of two; 255 is NaN."""
-    powers = [2.0 ** (byte - _SCALE_BIAS) for byte in range(255)]
+    powers = [2.0 ** (byte - _E8M0_BIAS) for byte in range(255)]
     return torch.tensor([*powers, torch.nan], dtype=dtype, device=device)
+
+
+def scales_of(format: WeightFormat, scales: Tensor) -> Tensor:
+    """Return a packed weight's scales, uint8 bytes in any order, as float32 in the same order."""
+    if format.scale is ScaleType.E8M0:
+        return _e8m0(torch.float32, scales.device)[scales.int()]
+    return scales.view(torch.bfloat16).float()
+
+
+def is_plain(ranges: Sequence[RowRange]) -> bool:
+    """Return whether a weight's rows are all floats of one type."""
+    return len(ranges) == 1 and ranges[0].format.is_float

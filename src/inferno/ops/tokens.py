@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 
 
-def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
     """Find each row's largest logit, NaN where it has one, and its lowest id: ([R], [R] int64)."""
-    return backend_of(logits_RV).largest(logits_RV)
+    return backend_of(logits_RV).argmax(logits_RV)
 
 
 def uniform(
     seeds: Sequence[int],
-    sample_indices: Sequence[int],
+    sequence_indices: Sequence[int],
     positions: Sequence[int],
     purpose: Purpose,
     device: torch.device,
@@ -31,20 +31,20 @@ def uniform(
 
     See `Purpose`; the algorithm is Philox4x32-10.
     """
-    return BACKENDS[device.type].uniform(seeds, sample_indices, positions, purpose, device)
+    return BACKENDS[device.type].uniform(seeds, sequence_indices, positions, purpose, device)
 
 
-def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
+def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
     """Make rules of a batch's rows for `draw`, good as long as the batch stays the same."""
-    return BACKENDS[device.type].draw_rules(rules, device)
+    return BACKENDS[device.type].sampling_specs(rules, device)
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
     """Draw a token for each row, as its rule says, into out [R] int64.
 
-    peak_R      what `largest` found. Where it isn't finite, the token means nothing.
+    peak_R      what `argmax` found. Where it isn't finite, the token means nothing.
     uniform_R   the random number that decides.
     A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
     equals; top-p measures the mass that min-p and top-k leave.

@@ -1,1 +1,1 @@
-"""inferno behind HTTP: an OpenAI-compatible server. The edge guards it, the rest answers."""
+"""inferno behind HTTP: an OpenAI-compatible server. http/ receives, the rest answers."""

@@ -1,10 +1,12 @@
-"""An application from the table of routes, and the answers to what goes wrong in it."""
+"""A server from its options: the application of a table of routes, and the engine behind it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -13,35 +15,49 @@ from starlette.responses import Response
 
 from inferno import __version__
 from inferno.client import ServedEngine
+from inferno.client.process import ProcessClient
+from inferno.client.scripted import ScriptedClient, load_script
+from inferno.client.spawned import Spawned
+from inferno.client.supervisor import Patience
 from inferno.errors import InfernoError
-from inferno.server.edge import Refusal, method_not_allowed, record_of
-from inferno.server.errors import ClientLeft, log_failure, refusal_of
-from inferno.server.reference_page import render
+from inferno.log_format import LogFormat
+from inferno.options import EngineOptions
+from inferno.server.docs.openapi import openapi
+from inferno.server.docs.reference_page import render
+from inferno.server.http import (
+    CLIENT_CLOSED_REQUEST,
+    ApiError,
+    ClientDisconnected,
+    api_error_of,
+    context_of,
+    log_failure,
+    method_not_allowed,
+    serve,
+)
+from inferno.server.model_service import ModelService
 from inferno.server.route import Route
 from inferno.server.routes import ROUTES
-from inferno.server.schema import openapi
-from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 
-_CLIENT_LEFT = 499
+_log = logging.getLogger("inferno.server")
 
 
 def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) -> FastAPI:
-    """Return the server of one model, for edge.guard to let requests through to.
+    """Return the server of one model, for ServerMiddleware to let requests through to.
 
     settings        must name the model: served_model_names.
     """
-    return build_app(Served(engine, text, settings), ROUTES)
+    return build_app(ModelService(engine, text, settings), ROUTES)
 
 
-def build_app(served: Served, routes: Sequence[Route]) -> FastAPI:
-    """Return what serves this model at these routes, but for those that the edge answers."""
+def build_app(service: ModelService, routes: Sequence[Route]) -> FastAPI:
+    """Return what serves this model at these routes, but for those that the middleware answers."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        served.close()
+        service.close()
 
     app = FastAPI(
         title="inferno",
@@ -52,42 +68,82 @@ def build_app(served: Served, routes: Sequence[Route]) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.served = served
+    app.state.service = service
     app.openapi = cache(lambda: openapi(app, routes))  # type: ignore[method-assign]
     app.state.reference_page = cache(lambda: render(app.openapi(), routes).encode())
     for route in routes:
         if route.endpoint is not None:
             methods = list(route.methods)
             app.add_api_route(route.path, route.endpoint, methods=methods, response_model=None)
-    for kind in (Refusal, InfernoError, HTTPException, ClientLeft, Exception):
-        app.add_exception_handler(kind, _tell)
+    for kind in (ApiError, InfernoError, HTTPException, ClientDisconnected, Exception):
+        app.add_exception_handler(kind, _error_response)
     return app
 
 
-async def _tell(http: HttpRequest, problem: Exception) -> Response:
+async def _error_response(http: HttpRequest, problem: Exception) -> Response:
     """Return the answer to a request that went wrong before an answer began."""
-    record = record_of(http.scope)
+    context = context_of(http.scope)
     match problem:
-        case ClientLeft():
-            return Response(status_code=_CLIENT_LEFT)
+        case ClientDisconnected():
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
         case HTTPException():
-            refusal = _of_router(http, problem)
+            error = _router_error(http, problem)
         case _:
-            refusal = refusal_of(problem, record.request_id)
-    if refusal.status != 500:
-        record.rejected = record.rejected or refusal.code
-    elif isinstance(problem, InfernoError):  # the edge tells the log of all others
-        log_failure(problem, record.request_id)
-    headers = {key.decode(): value.decode() for key, value in refusal.all_headers}
-    return Response(refusal.body, status_code=refusal.status, headers=headers)
+            error = api_error_of(problem, context.request_id)
+    if error.status != 500:
+        context.rejected = context.rejected or error.code
+    elif isinstance(problem, InfernoError):  # the middleware logs all others
+        log_failure(problem, context.request_id)
+    headers = {key.decode(): value.decode() for key, value in error.all_headers}
+    return Response(error.body, status_code=error.status, headers=headers)
 
 
-def _of_router(http: HttpRequest, problem: HTTPException) -> Refusal:
+def _router_error(http: HttpRequest, problem: HTTPException) -> ApiError:
     headers = [
         (key.lower().encode(), value.encode()) for key, value in (problem.headers or {}).items()
     ]
     if problem.status_code == 405:
         return method_not_allowed(http.method, headers)
-    return Refusal(
+    return ApiError(
         problem.status_code, "not_found", "There is no such route here.", headers=headers
     )
+
+
+def start(
+    options: EngineOptions,
+    settings: ServerSettings,
+    script: Path | None,
+    first: Spawned | None = None,
+) -> int:
+    """Serve until a signal ends it; returns the exit code.
+
+    script      a file of answers that take the model's place, its text aside.
+    first       a process that was started already, to be the first engine's.
+
+    Raises ModelError and what else keeps the engine from loading, InvalidRequest.
+    """
+    text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
+    engine = make_engine(options, settings, script, first)
+    is_read = settings.log_format == LogFormat.TEXT
+    on_ready = _log_page_address if is_read else None
+    return serve(create_app(engine, text, settings), ROUTES, settings, engine, on_ready)
+
+
+async def _log_page_address(urls: list[str]) -> None:
+    """Log an address that a browser takes: one that means all of the machine's is none."""
+    url = urls[0].replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    if not url.startswith("unix:"):
+        _log.info("Open %s (Ctrl+C stops the server)", url)
+
+
+def make_engine(
+    options: EngineOptions,
+    settings: ServerSettings,
+    script: Path | None,
+    first: Spawned | None,
+) -> ServedEngine:
+    """Return an engine in a process of its own, or one that plays this script."""
+    if script is not None:
+        return ScriptedClient(load_script(script))
+    patience = Patience.of(settings.engine_timeout)
+    return ProcessClient(options, patience=patience, first=first, log=settings.engine_log)

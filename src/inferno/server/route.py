@@ -11,8 +11,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from inferno.server.api_keys import KeyScope
-from inferno.server.edge import Needs, View
-from inferno.server.fields import RequestFields
+from inferno.server.http import Needs, StatusView
+from inferno.server.openai.request_types import RequestFields
 
 Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -36,11 +36,11 @@ class Route:
     """A method and a path, what answers there, and who may ask when.
 
     path        may hold `{name}`, any text without a slash, or `{name:path}`, any text.
-    endpoint    answers; None where the edge does so by itself, by `view`.
+    endpoint    answers; None where the middleware does so by itself, by `view`.
     needs       what must be there before the request's body is read; else the answer is 503.
     key_scope   what an API key must open; None asks for no key.
-    requests    the types that a body may have; they name the fields that are refused.
-    answer      the type of the answer; None is any, or none of JSON.
+    requests    the types that a body may have; they name the fields that are unsupported.
+    response    the type of the answer; None is any, or none of JSON.
     event       the type of an event, where the answer can be a stream.
     errors      the statuses of its errors; None is all that there are.
     tag         the route's place in the OpenAPI document; None keeps it out.
@@ -51,11 +51,11 @@ class Route:
     path: str
     summary: str
     endpoint: Endpoint | None = None
-    view: View | None = None
+    view: StatusView | None = None
     needs: Needs
     key_scope: KeyScope | None = KeyScope.INFERENCE
     requests: tuple[type[RequestFields], ...] = ()
-    answer: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
     event: type[msgspec.Struct] | None = None
     media_type: str = JSON
     errors: tuple[int, ...] | None = None

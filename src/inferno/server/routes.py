@@ -1,31 +1,30 @@
 """The table of routes: what is answered at which path, to whom, and when.
 
-Applications, the edge's gate and keys, the OpenAPI document, the reference page, the documentation
-and the tests follow from it; no other file of the server names a path.
+Applications, admission, the scopes of keys, the OpenAPI document, the reference page, the
+documentation and the tests follow from it; no other file of the server names a path.
 """
 
 from __future__ import annotations
 
-from inferno.server import answers, fields
 from inferno.server.api_keys import KeyScope
-from inferno.server.chat import create_chat_completion
-from inferno.server.completions import create_completion
-from inferno.server.edge import Needs, Views
-from inferno.server.models import get_model, get_version, list_models
+from inferno.server.docs.openapi import get_openapi
+from inferno.server.docs.reference_page import get_reference
+from inferno.server.http import Needs, StatusViews
+from inferno.server.openai import request_types, response_types
+from inferno.server.openai.chat import create_chat_completion
+from inferno.server.openai.completions import create_completion
+from inferno.server.openai.models import get_model, get_version, list_models
+from inferno.server.openai.tokenize import detokenize, tokenize
 from inferno.server.page import get_page, get_page_file
-from inferno.server.reference_page import get_reference
 from inferno.server.route import GET, GET_OR_HEAD, POST, Route, Tag
-from inferno.server.schema import get_openapi
-from inferno.server.tokenize import detokenize, tokenize
 from inferno.server.worker.endpoints import cancel, execute
-from inferno.server.worker.fields import CancelRequest, ChatJob, PromptJob
-from inferno.server.worker.messages import Cancelled
+from inferno.server.worker.messages import Cancelled, CancelRequest, ChatJob, PromptJob
 
 STATUS_ROUTES = (
     Route(
         methods=GET_OR_HEAD,
         path="/health",
-        view=Views.get_health,
+        view=StatusViews.get_health,
         summary="200 while the process lives and its engine gets on.",
         needs=Needs.NOTHING,
         key_scope=None,
@@ -35,7 +34,7 @@ STATUS_ROUTES = (
     Route(
         methods=GET_OR_HEAD,
         path="/ready",
-        view=Views.get_ready,
+        view=StatusViews.get_ready,
         summary="200 while requests are taken.",
         needs=Needs.NOTHING,
         key_scope=None,
@@ -45,7 +44,7 @@ STATUS_ROUTES = (
     Route(
         methods=GET_OR_HEAD,
         path="/metrics",
-        view=Views.get_metrics,
+        view=StatusViews.get_metrics,
         summary="Counts and times, for Prometheus.",
         needs=Needs.NOTHING,
         key_scope=KeyScope.METRICS,
@@ -56,7 +55,7 @@ STATUS_ROUTES = (
     Route(
         methods=GET_OR_HEAD,
         path="/debug/state",
-        view=Views.get_debug_state,
+        view=StatusViews.get_debug_state,
         summary="Engine, requests, memory and children.",
         needs=Needs.NOTHING,
         key_scope=KeyScope.ADMIN,
@@ -72,10 +71,10 @@ ROUTES = (
         path="/v1/chat/completions",
         endpoint=create_chat_completion,
         summary="The assistant's answer to a conversation.",
-        needs=Needs.PLACE,
-        requests=(fields.ChatRequest,),
-        answer=answers.ChatCompletion,
-        event=answers.ChatChunk,
+        needs=Needs.ADMISSION,
+        requests=(request_types.ChatRequest,),
+        response=response_types.ChatCompletion,
+        event=response_types.ChatChunk,
         tag=Tag.GENERATION,
     ),
     Route(
@@ -83,10 +82,10 @@ ROUTES = (
         path="/v1/completions",
         endpoint=create_completion,
         summary="What the model makes of one prompt or several.",
-        needs=Needs.PLACE,
-        requests=(fields.CompletionRequest,),
-        answer=answers.Completion,
-        event=answers.Completion,
+        needs=Needs.ADMISSION,
+        requests=(request_types.CompletionRequest,),
+        response=response_types.Completion,
+        event=response_types.Completion,
         tag=Tag.GENERATION,
     ),
     Route(
@@ -95,7 +94,7 @@ ROUTES = (
         endpoint=list_models,
         summary="A card for each name that `model` may have.",
         needs=Needs.ENGINE,
-        answer=answers.ModelList,
+        response=response_types.ModelList,
         tag=Tag.MODELS,
     ),
     Route(
@@ -104,7 +103,7 @@ ROUTES = (
         endpoint=get_model,
         summary="The card of one name.",
         needs=Needs.ENGINE,
-        answer=answers.ModelCard,
+        response=response_types.ModelCard,
         tag=Tag.MODELS,
     ),
     Route(
@@ -113,8 +112,8 @@ ROUTES = (
         endpoint=tokenize,
         summary="The token ids of a prompt or of a conversation.",
         needs=Needs.ENGINE,
-        requests=(fields.TokenizeRequest,),
-        answer=answers.Tokenized,
+        requests=(request_types.TokenizeRequest,),
+        response=response_types.Tokenized,
         tag=Tag.TOKENS,
     ),
     Route(
@@ -123,8 +122,8 @@ ROUTES = (
         endpoint=detokenize,
         summary="The text of token ids.",
         needs=Needs.ENGINE,
-        requests=(fields.DetokenizeRequest,),
-        answer=answers.Detokenized,
+        requests=(request_types.DetokenizeRequest,),
+        response=response_types.Detokenized,
         tag=Tag.TOKENS,
     ),
     Route(
@@ -133,7 +132,7 @@ ROUTES = (
         endpoint=get_version,
         summary="inferno's version.",
         needs=Needs.NOTHING,
-        answer=answers.Version,
+        response=response_types.Version,
         tag=Tag.STATUS,
     ),
     *STATUS_ROUTES,
@@ -178,7 +177,7 @@ WORKER_ROUTES = (
         path="/execute",
         endpoint=execute,
         summary="A job's events, until it is done.",
-        needs=Needs.PLACE,
+        needs=Needs.ADMISSION,
         requests=(ChatJob, PromptJob),
     ),
     Route(
@@ -188,7 +187,7 @@ WORKER_ROUTES = (
         summary="The end of a job that is under way.",
         needs=Needs.NOTHING,  # the less work the better, when nothing else is taken
         requests=(CancelRequest,),
-        answer=Cancelled,
+        response=Cancelled,
     ),
     *STATUS_ROUTES,
 )

@@ -1,23 +1,25 @@
-"""Turn a conversation into a prompt by the model's own chat template."""
+"""Turn a conversation into a prompt by the model's own chat template, and tell what it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
 from inferno.json_file import read_file
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
-from inferno.text.marks import END_MARK, RenderedChat, SpecialTokenMarks
 from inferno.text.renderer import Job, TemplateRenderer
+from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20
 _END = END_MARK + " "
+_QUOTES = "\"'"
 
 
 def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
@@ -35,11 +37,11 @@ def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | Non
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A conversation on its way through a template: `finish` gets what `start` comes to."""
+    """A conversation being rendered: `finish` takes the text that the future of `start` brings."""
 
     _renderer: TemplateRenderer
     _job: Job
-    _marks: SpecialTokenMarks
+    _escaper: SpecialTokenEscaper
     _is_cut: bool
 
     def start(self) -> Future[str]:
@@ -51,7 +53,7 @@ class Rendering:
 
     def finish(self, written: str) -> RenderedChat:
         """Return the prompt that the written text makes, its special tokens found."""
-        return self._marks.unmark(_up_to_end(written) if self._is_cut else written)
+        return self._escaper.unescape(_up_to_end(written) if self._is_cut else written)
 
 
 class ChatTemplate:
@@ -102,21 +104,21 @@ class ChatTemplate:
                 "begins a new one; set only one of them",
                 param="continue_final_message",
             )
-        marks = self._tokenizer.marks
-        conversation = checked_messages(messages, marks)
+        escaper = self._tokenizer.escaper
+        conversation = checked_messages(messages, escaper)
         if continue_final_message:
             _mark_end(conversation[-1])
         variables = {
             **self._tokens,
             "documents": None,
-            **checked_kwargs(kwargs or {}, marks),
+            **checked_kwargs(kwargs or {}, escaper),
             "messages": conversation,
-            "tools": checked_tools(tools, marks),
+            "tools": checked_tools(tools, escaper),
             "add_generation_prompt": add_generation_prompt,
         }
         chosen = self._choose(has_tools=tools is not None) if template is None else template
         job = self._renderer.prepare(chosen, variables)
-        return Rendering(self._renderer, job, marks, continue_final_message)
+        return Rendering(self._renderer, job, escaper, continue_final_message)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> RenderedChat:
         """Return the prompt that these messages make; options and errors are those of `begin`."""
@@ -206,3 +208,62 @@ def _up_to_end(rendered: str) -> str:
     text = text.replace(_END, "")  # some templates write a message twice
     # A template that trims messages has taken the mark's space, and would take those before it.
     return text if after.startswith(" ") else text.rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateNames:
+    """The names between `{{` and `}}` and between `{%` and `%}`.
+
+    variables   also those that the template sets itself or knows from Jinja, such as `for`.
+    keys        attributes, and texts, which may be keys.
+    """
+
+    variables: frozenset[str]
+    keys: frozenset[str]
+
+
+@lru_cache(maxsize=8)  # of the model, and of requests that bring their own
+def template_names(source: str) -> TemplateNames:
+    """Return the names that a template reads."""
+    variables: set[str] = set()
+    keys: set[str] = set()
+    at = 0
+    while (at := source.find("{", at)) >= 0:
+        kind = source[at + 1 : at + 2]
+        if kind == "#":
+            end = source.find("#}", at + 2)
+            at = end + 2 if end >= 0 else len(source)
+        elif kind and kind in "{%":
+            at = _read_block(source, at + 2, ("}" if kind == "{" else "%") + "}", variables, keys)
+        else:
+            at += 1
+    return TemplateNames(frozenset(variables), frozenset(keys))
+
+
+def _read_block(source: str, at: int, end: str, variables: set[str], keys: set[str]) -> int:
+    """Add the names up to the block's end, and return the place behind it."""
+    before = ""  # the last character that is no space
+    while at < len(source):
+        character = source[at]
+        if character in _QUOTES:
+            start, at = at, _after_text(source, at)
+            keys.add(source[start + 1 : at - 1])
+        elif character.isidentifier():
+            start = at
+            while at < len(source) and (source[at] == "_" or source[at].isalnum()):
+                at += 1
+            at = max(at, start + 1)
+            (keys if before == "." else variables).add(source[start:at])
+        elif source.startswith(end, at):
+            return at + len(end)
+        else:
+            at += 1
+        before = before if character.isspace() else character
+    return at
+
+
+def _after_text(source: str, start: int) -> int:
+    at = start + 1
+    while at < len(source) and source[at] != source[start]:
+        at += 2 if source[at] == "\\" else 1
+    return at + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,19 +79,19 @@ class TokenRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Completion:
-    """One sample of one prompt.
+    """One sequence of one prompt.
 
-    prompt_index, sample_index  which prompt of the call, which of its n samples.
+    prompt_index, sequence_index  which prompt of the call, which of its n sequences.
     prompt          the prompt as text; None where token ids were given.
     text            the answer; with chat, without reasoning and tool_calls, which stand apart.
     token_ids       new tokens; a stop token that ended it is the last of them, and not in `text`.
     stop_reason     the stop string or stop token that ended it, where one did.
-    prompt_logprobs of the first sample only.
+    prompt_logprobs of the first sequence only.
     error           what went wrong, where finish_reason is `error`.
     """
 
     prompt_index: int
-    sample_index: int
+    sequence_index: int
     prompt: str | None
     prompt_token_ids: tuple[int, ...]
     text: str
@@ -105,9 +106,14 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
     error: str | None = None
 
+    @property
+    def sample_index(self) -> int:
+        """Return sequence_index, by its former name."""
+        return _by_former_name("Completion", self.sequence_index)
+
     def __repr__(self) -> str:
         """Return the fields that a reader looks for first, shortened, without the prompt."""
-        parts = [f"prompt_index={self.prompt_index}", f"sample_index={self.sample_index}"]
+        parts = [f"prompt_index={self.prompt_index}", f"sequence_index={self.sequence_index}"]
         for name in ("reasoning", "text"):
             text = getattr(self, name)
             if text or name == "text":
@@ -125,19 +131,24 @@ class Completion:
 
 
 class Chunk(NamedTuple):
-    """The new text of one sample, and the tokens since the last chunk; the last has it all.
+    """The new text of one sequence, and the tokens since the last chunk; the last has it all.
 
     logprobs    of these tokens, where asked for.
 
     (A NamedTuple for the reason of TokenEvent: there is one per token.)
     """
 
-    sample_index: int
+    sequence_index: int
     pieces: tuple[Piece, ...]
     token_ids: tuple[int, ...]
     prompt_index: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
     completion: Completion | None = None
+
+    @property
+    def sample_index(self) -> int:
+        """Return sequence_index, by its former name."""
+        return _by_former_name("Chunk", self.sequence_index)
 
     @property
     def text(self) -> str:
@@ -151,6 +162,16 @@ class Chunk(NamedTuple):
 
     def _of(self, part: Part) -> str:
         return "".join([piece.text for piece in self.pieces if piece.part is part])
+
+
+def _by_former_name(owner: str, sequence_index: int) -> int:
+    warnings.warn(
+        f"{owner}.sample_index is called sequence_index now; the former name goes with the next "
+        "release",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return sequence_index
 
 
 def _shortened(text: str) -> str:

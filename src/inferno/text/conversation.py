@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferno.errors import InvalidRequest
-from inferno.text.marks import SpecialTokenMarks
+from inferno.text.special_token_escape import SpecialTokenEscaper
 from inferno.text.special_tokens import NAMES
 
 MAX_DEPTH = 64
@@ -48,14 +48,14 @@ _RESERVED = {
 }
 
 
-def checked_messages(messages: object, marks: SpecialTokenMarks) -> list[dict[str, Any]]:
+def checked_messages(messages: object, escaper: SpecialTokenEscaper) -> list[dict[str, Any]]:
     """Return a template's own copy of the messages: plain data, special tokens marked."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
         raise _refuse("messages", messages, "a list of at least one message")
-    return [_message(message, f"messages[{i}]", marks) for i, message in enumerate(messages)]
+    return [_message(message, f"messages[{i}]", escaper) for i, message in enumerate(messages)]
 
 
-def checked_tools(tools: object, marks: SpecialTokenMarks) -> list[Any] | None:
+def checked_tools(tools: object, escaper: SpecialTokenEscaper) -> list[Any] | None:
     """Return the tools as a template gets them, or None if there are none to be had."""
     if tools is None:
         return None
@@ -64,10 +64,10 @@ def checked_tools(tools: object, marks: SpecialTokenMarks) -> list[Any] | None:
     for index, tool in enumerate(tools):
         if not isinstance(tool, Mapping):
             raise _refuse(f"tools[{index}]", tool, "a JSON object", param="tools")
-    return [marks.mark(_plain(tool, "tools")) for tool in tools]
+    return [escaper.escape(_plain(tool, "tools")) for tool in tools]
 
 
-def checked_kwargs(kwargs: object, marks: SpecialTokenMarks) -> dict[str, Any]:
+def checked_kwargs(kwargs: object, escaper: SpecialTokenEscaper) -> dict[str, Any]:
     """Return the template's own options; names that mean something else already are refused."""
     if not isinstance(kwargs, Mapping) or len(kwargs) > MAX_KWARGS:
         raise _refuse("kwargs", kwargs, f"a mapping of at most {MAX_KWARGS} template options")
@@ -75,10 +75,10 @@ def checked_kwargs(kwargs: object, marks: SpecialTokenMarks) -> dict[str, Any]:
         is_name = isinstance(name, str) and name.isidentifier() and not name.startswith("_")
         if not is_name or name in _RESERVED:
             raise _refuse("kwargs", name, "a mapping whose keys are the template's own options")
-    return {name: marks.mark(_plain(value, "kwargs")) for name, value in kwargs.items()}
+    return {name: escaper.escape(_plain(value, "kwargs")) for name, value in kwargs.items()}
 
 
-def _message(message: object, where: str, marks: SpecialTokenMarks) -> dict[str, Any]:
+def _message(message: object, where: str, escaper: SpecialTokenEscaper) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise _refuse(where, message, 'an object such as {"role": "user", "content": "Hello"}')
     role = message.get("role")
@@ -89,10 +89,10 @@ def _message(message: object, where: str, marks: SpecialTokenMarks) -> dict[str,
     texts = _texts_of(message, role, where)
     # Many templates write a null as the text "None", but know what to do with a missing key.
     present = {key: value for key, value in message.items() if value is not None}
-    plain: Any = marks.mark(_plain({**present, "content": ""}, "messages"))
+    plain: Any = escaper.escape(_plain({**present, "content": ""}, "messages"))
     if texts:
         # Each by itself: a template that takes the lines' ends away makes no token of two parts.
-        plain["content"] = _joined(str(marks.mark(text)) for text in texts)
+        plain["content"] = _joined(str(escaper.escape(text)) for text in texts)
     else:
         del plain["content"]
     return _with_reasoning({**plain, "role": role})

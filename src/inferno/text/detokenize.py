@@ -36,9 +36,9 @@ class IncrementalDecoder:
     ) -> None:
         self._tokenizer = tokenizer
         self._skipped = frozenset(tokenizer.special_tokens.values() if skip_special_tokens else ())
-        self._pieces = _pieces(tokenizer)
+        self._decoder = _choose_decoder(tokenizer)
         self.feed(prompt_token_ids[-CONTEXT_TOKENS:])
-        self._pieces.finish()
+        self._decoder.finish()
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """Return the text that these ids complete."""
@@ -46,15 +46,15 @@ class IncrementalDecoder:
         for token_id in token_ids:
             token = self._tokenizer.id_to_token(token_id)
             if token is not None and token not in self._skipped:
-                text += self._pieces.feed(token)
+                text += self._decoder.feed(token)
         return text
 
     def finish(self) -> str:
         """Return the text held back, with U+FFFD for bytes that made no character."""
-        return self._pieces.finish()
+        return self._decoder.finish()
 
 
-class _Pieces(Protocol):
+class _Decoder(Protocol):
     """The interface of decoders: tokens in the vocabulary's spelling become text."""
 
     def feed(self, token: str) -> str: ...
@@ -62,7 +62,7 @@ class _Pieces(Protocol):
     def finish(self) -> str: ...
 
 
-def _pieces(tokenizer: Tokenizer) -> _Pieces:
+def _choose_decoder(tokenizer: Tokenizer) -> _Decoder:
     match tokenizer.decoder:
         case {"type": "ByteLevel"}:
             return _ByteLevel()

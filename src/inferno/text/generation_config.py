@@ -1,12 +1,14 @@
-"""The sampling defaults that a model's authors recommend in generation_config.json."""
+"""Read what a model's files say of generation: sampling defaults, and tokens that end a text."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from inferno.errors import ConfigError, InvalidRequest
 from inferno.json_file import read_json
 from inferno.requests import SamplingParams
+from inferno.text.tokenizer import Tokenizer
 
 _PARAM_OF_KEY = {
     "temperature": "temperature",
@@ -36,3 +38,45 @@ def default_params(folder: Path) -> dict[str, float | int]:
     except InvalidRequest as problem:
         raise ConfigError(f"{path}: {problem}; correct the file") from None
     return params
+
+
+def eos_token_ids(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the end-of-sequence ids of config.json, generation_config.json and the tokenizer.
+
+    Chat models end a turn with one token and a document with another, and often no single file
+    names both. ConfigError where an id is no id, or none of this vocabulary.
+    """
+    config = _read(folder / "config.json")
+    generation_config = _read(folder / "generation_config.json")
+    vocab_size = max(tokenizer.vocab_size, _vocab_size(config))
+    return frozenset(
+        [
+            *_ids(config, folder / "config.json", vocab_size),
+            *_ids(generation_config, folder / "generation_config.json", vocab_size),
+            *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]),
+        ]
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_json(path, error=ConfigError) if path.exists() else {}
+
+
+def _vocab_size(config: dict[str, Any]) -> int:
+    # The model's own size, padded or not, is the model's to check.
+    size = config.get("vocab_size")
+    return size if isinstance(size, int) else 0
+
+
+def _ids(config: dict[str, Any], path: Path, vocab_size: int) -> list[int]:
+    declared = config.get("eos_token_id")
+    if declared is None:
+        return []
+    ids = declared if isinstance(declared, list) else [declared]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < vocab_size:
+            raise ConfigError(
+                f"eos_token_id in {path} must be a token id from 0 to {vocab_size - 1} or a list "
+                f"of them, not {str(declared)[:80]}; correct the file"
+            )
+    return ids

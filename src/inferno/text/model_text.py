@@ -8,13 +8,11 @@ from typing import Any
 
 from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
 from inferno.requests import Request, TokenEvent
-from inferno.text.chat import Rendering, load_chat_template
+from inferno.text.chat import Rendering, TemplateNames, load_chat_template, template_names
 from inferno.text.completion import Chunk
-from inferno.text.eos import eos_token_ids
-from inferno.text.generation_config import default_params
+from inferno.text.generation_config import default_params, eos_token_ids
 from inferno.text.parsers.choose import choose_dialect, ending_ids
-from inferno.text.samples import SampleTexts
-from inferno.text.template_names import TemplateNames, template_names
+from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
 _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
@@ -94,7 +92,7 @@ class ModelText:
 
     def request(
         self,
-        texts: SampleTexts,
+        texts: SequenceTexts,
         *,
         request_id: str,
         vocab_size: int,
@@ -136,11 +134,11 @@ class ModelText:
 
 
 async def chunks_of(
-    texts: SampleTexts,
+    texts: SequenceTexts,
     events: AsyncGenerator[TokenEvent, None],
     abort: Callable[[str, int], None],
 ) -> AsyncGenerator[Chunk, None]:
-    """Yield a request's events as text, and abort the rest of a sample that a stop string ended.
+    """Yield a request's events as text, and abort the rest of a sequence that a stop string ended.
 
     Leaving it closes the events' generator, which aborts the request.
     """
@@ -149,7 +147,7 @@ async def chunks_of(
             for chunk in texts.feed(event):
                 yield chunk
                 if chunk.completion is not None and event.finish_reason is None:
-                    abort(event.request_id, chunk.sample_index)
+                    abort(event.request_id, chunk.sequence_index)
     finally:
         await events.aclose()
 

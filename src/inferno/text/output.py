@@ -1,4 +1,4 @@
-"""The text of one sample, made of its token events: parsed, and cut at stop strings."""
+"""The text of one sequence, made of its token events: parsed, and cut at stop strings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Delta(NamedTuple):
 
 
 class OutputText:
-    """The text of a sample: feed it the events in order; the deltas put together are the text.
+    """The text of a sequence: feed it the events in order; the deltas put together are the text.
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.

@@ -140,7 +140,7 @@ class Job:
         """Return the request, as a child reads it."""
         return b'{"cpu_seconds": %a, ' % self.cpu_seconds + self.body[1:] + b"\n"
 
-    def settle(self, outcome: str | InfernoError) -> None:
+    def resolve(self, outcome: str | InfernoError) -> None:
         """Tell who asked, if that is wanted still."""
         with suppress(InvalidStateError):  # it was cancelled
             if isinstance(outcome, str):
@@ -203,10 +203,10 @@ class _Pool:
         try:
             self._add_to_long(job)
         except InfernoError as problem:
-            job.settle(problem)
+            job.resolve(problem)
 
     def _give_up(self, job: Job) -> None:
-        job.settle(
+        job.resolve(
             TemplateError(
                 f"the model's chat template takes more than {self._cpu_seconds:g} seconds or too "
                 "much memory and was stopped; give the model another chat_template.jinja"
@@ -272,7 +272,7 @@ class _Children:
             jobs, self._jobs = self._jobs, []
             self._changed.notify_all()
         for job in jobs:
-            job.settle(_closed())
+            job.resolve(_closed())
         for child in self._children:
             child.kill()
 
@@ -315,16 +315,16 @@ class _Children:
 
     def _do(self, job: Job, child: RenderProcess) -> None:
         try:
-            job.settle(self._ask(job, child))
+            job.resolve(self._ask(job, child))
         except (TookTooMuch, Vanished):
             if self._is_closed:
-                job.settle(_closed())
+                job.resolve(_closed())
             else:
                 self._on_limit(job)
         except InfernoError as problem:
-            job.settle(problem)
+            job.resolve(problem)
         except Exception as problem:  # ours: nobody may wait for ever
-            job.settle(TemplateError(f"the chat template's process could not be asked: {problem}"))
+            job.resolve(TemplateError(f"the chat template's process could not be asked: {problem}"))
 
     def _ask(self, job: Job, child: RenderProcess) -> str:
         """Return the text; a second time where the child ended for no fault of the job's."""

@@ -84,7 +84,7 @@ class _Node:
         return node.children[character]
 
 
-@lru_cache(maxsize=16)  # one for all samples of a request: the largest take a few megabytes
+@lru_cache(maxsize=16)  # one for all sequences of a request: the largest take a few megabytes
 def _automaton(stops: tuple[str, ...]) -> _Node:
     root = _Node(0)
     for stop in stops:

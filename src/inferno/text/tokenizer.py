@@ -14,16 +14,9 @@ import tokenizers
 from inferno.errors import InvalidRequest, TokenizerError
 from inferno.json_file import read_file
 from inferno.requests import MAX_TOKEN_ID
-from inferno.text.added_tokens import add_named
-from inferno.text.marks import RenderedChat, SpecialTokenMarks
-from inferno.text.private_spelling import (
-    LONG,
-    PrivateSpelling,
-    ids_of,
-    is_panic,
-    no_threads_needed,
-)
-from inferno.text.special_tokens import read_named_tokens
+from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
+from inferno.text.special_tokens import add_named, read_named_tokens
+from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_needed
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
@@ -58,7 +51,7 @@ class Tokenizer:
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
     special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>.
-    marks           to keep special tokens apart that a user typed.
+    escaper         escapes the special tokens that a user typed.
     decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
     """
 
@@ -70,7 +63,7 @@ class Tokenizer:
         self.vocab_size = 1 + max(vocab.values(), default=-1)
         self.special_tokens = _special_tokens(backend)
         check_limits(backend, vocab, self.special_tokens)
-        self.marks = SpecialTokenMarks(self.special_tokens.values())
+        self.escaper = SpecialTokenEscaper(self.special_tokens.values())
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         self.decoder = spec_of(backend.decoder)
 
@@ -95,7 +88,7 @@ class Tokenizer:
         if found <= meant:
             return ids
         with _refused_as("the tokenizer can't encode this conversation"):
-            return self._private_spelling.encode(chat)
+            return self._private_tokenizer.encode(chat)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids; ids that the tokenizer doesn't know have none."""
@@ -125,8 +118,8 @@ class Tokenizer:
             return " ".join(tokens) if decoder is None else decoder.decode(tokens)
 
     @cached_property
-    def _private_spelling(self) -> PrivateSpelling:
-        return PrivateSpelling(self._backend)
+    def _private_tokenizer(self) -> PrivateTokenizer:
+        return PrivateTokenizer(self._backend)
 
 
 def replace_surrogates(text: str) -> str:

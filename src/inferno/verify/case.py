@@ -1,4 +1,4 @@
-"""A model opened for verification: its config, checkpoint, tokenizer, and what follows of them."""
+"""The subject of a verification: a model opened from its folder, and the text for it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ from typing import Any
 
 import torch
 
-from inferno.engine.assemble import read_hf_config
+from inferno.engine.build import read_hf_config
 from inferno.errors import InvalidRequest
 from inferno.models import ARCHITECTURES, find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
-from inferno.verify.options import Tell, VerifyOptions
-from inferno.verify.plain_config import PlainConfig, read_plain_config
-from inferno.verify.plain_weights import PlainWeights
-from inferno.verify.prompts import Prompt, choose_prompt
-from inferno.verify.saved import SavedOracle
+from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
+from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
+from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.saved import SavedOracle
 from inferno.weights.checkpoint import Checkpoint, open_checkpoint
 from inferno.weights.pieces import FusedSpec
 
 _USUAL_LAYERS = (0, 1, -1)
+_NUM_NEW = 16
+_LEAST_TOKENS = 48
+_PAST_WINDOW = 24
+_LONGEST_WINDOW = 512
+_TEXT = (
+    "Once upon a time there was a little dog named Max. He lived in a small house by the river, "
+    "and every morning he ran 3 miles to the old bridge. One day, the bridge was gone! Max sat "
+    'down and thought: "What shall I do?" '
+)
+# What tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
+TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x**2  # café 你好 🙂"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +84,7 @@ class Case:
         return Prompt(text=saved.facts.prompt, token_ids=ids)
 
     def layers(self, saved: SavedOracle | None) -> tuple[int, ...]:
-        """Return the numbers from 0, in order, of the layers that are looked into."""
+        """Return the numbers from 0, in order, of the layers whose insides are compared."""
         count = self.config.num_layers
         asked = self.options.layers
         if asked is None:
@@ -105,7 +115,7 @@ class Case:
 
 
 @contextlib.contextmanager
-def opened(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
+def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
     """Open a model for verification; raise ModelError where it can't be read."""
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
@@ -130,3 +140,81 @@ def opened(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
             tokenizer=load_tokenizer(options.model) if has_tokenizer else None,
             engine=engine,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt's text and ids; text is None where the ids were made up.
+
+    The ids are made up without a tokenizer, or with one of other texts.
+    """
+
+    text: str | None
+    token_ids: tuple[int, ...]
+
+
+def choose_prompt(
+    text: str | None,
+    tokenizer: Tokenizer | None,
+    *,
+    windows: Sequence[int | None],
+    vocab_size: int,
+    max_model_len: int,
+) -> Prompt:
+    """Return the ids to compute; raise InvalidRequest for a text that can't be encoded or fit."""
+    most = max(1, min(MOST_TOKENS, max_model_len) - num_new_tokens(max_model_len))
+    if text is not None:
+        return _given(text, tokenizer, most)
+    length = min(_needed(windows), most)
+    if tokenizer is not None and (fixed := _fixed(tokenizer, length)) is not None:
+        return fixed
+    return Prompt(text=None, token_ids=_made_up(length, vocab_size))
+
+
+def num_new_tokens(max_model_len: int) -> int:
+    """Return how many tokens are generated after the prompt; a short context is shared."""
+    return max(1, min(_NUM_NEW, max_model_len // 2))
+
+
+def unreached(windows: Sequence[int | None], num_tokens: int) -> tuple[int, ...]:
+    """Return the windows that hide nothing, as so many tokens don't reach beyond them."""
+    return tuple(sorted({window for window in windows if window and window >= num_tokens}))
+
+
+def _needed(windows: Sequence[int | None]) -> int:
+    """Return how many tokens reach beyond every window that is not too long for it."""
+    short = [window for window in windows if window and window <= _LONGEST_WINDOW]
+    return max([_LEAST_TOKENS, *(window + _PAST_WINDOW for window in short)])
+
+
+def _fixed(tokenizer: Tokenizer, length: int) -> Prompt | None:
+    """Repeat the fixed text until it is long enough; None if more copies give no more tokens.
+
+    So it is where a tokenizer knows no character of it: each text is nothing, or one unknown token.
+    """
+    copies, ids = 1, tokenizer.encode(_TEXT)
+    while len(ids) < length:
+        num_before, copies = len(ids), 2 * copies
+        ids = tokenizer.encode(_TEXT * copies)
+        if len(ids) < num_before + copies // 2:
+            return None
+    return Prompt(text=_TEXT * copies, token_ids=tuple(ids[:length]))
+
+
+def _given(text: str, tokenizer: Tokenizer | None, most: int) -> Prompt:
+    if tokenizer is None:
+        raise InvalidRequest(
+            "--prompt needs a tokenizer.json in the model's folder; without it ids are made up",
+            param="prompt",
+        )
+    ids = tuple(tokenizer.encode(text))
+    if not 1 <= len(ids) <= most:
+        raise InvalidRequest(
+            f"--prompt has {len(ids)} tokens, expected 1 to {most}", param="prompt"
+        )
+    return Prompt(text=text, token_ids=ids)
+
+
+def _made_up(length: int, vocab_size: int) -> tuple[int, ...]:
+    """Return ids that look like no pattern and are the same everywhere."""
+    return tuple((7919 * i * i + 104729 * i + 13) % vocab_size for i in range(length))

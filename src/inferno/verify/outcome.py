@@ -87,7 +87,7 @@ class Row:
 
     @property
     def shown(self) -> Measure | None:
-        """Return the tensor that speaks for all: the first failed, or the nearest to failing."""
+        """Return the measure to print: the first that failed, else the one nearest to failing."""
         both = (*self.measures, *self.products)
         failed = (measure for measure in both if not measure.passed)
         nearest = max(self.measures, key=lambda measure: measure.severity, default=None)

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 
 import inferno
-from inferno.verify.case import Case, opened
-from inferno.verify.diagnosis import diagnose
-from inferno.verify.foundation import Foundation, config_digest, foundation_row, weights_digest
-from inferno.verify.invariance import invariance_row
+from inferno.verify.case import TOKENIZER_TEXT, Case, Prompt, num_new_tokens, open_case, unreached
+from inferno.verify.checks.foundation import (
+    Foundation,
+    config_digest,
+    foundation_row,
+    weights_digest,
+)
+from inferno.verify.checks.invariance import invariance_row
+from inferno.verify.checks.layers import KVFindings, choices_of, layer_rows, residual_row
+from inferno.verify.checks.measures import Tolerances
+from inferno.verify.checks.noise import PlainForward, plain_forward, remeasured, tolerances_of
+from inferno.verify.checks.outputs import Generated, output_rows, sampling_row
+from inferno.verify.checks.products import ProductCheck, Products, product_measures
+from inferno.verify.checks.quality import precision_row, quality_row
+from inferno.verify.diagnosis.diagnose import diagnose
+from inferno.verify.diagnosis.evidence import Evidence
 from inferno.verify.options import Tell, VerifyOptions
-from inferno.verify.oracle import Oracle
-from inferno.verify.oracle_reference import ReferenceOracle
-from inferno.verify.oracles import choose_oracle
+from inferno.verify.oracles import Oracle
+from inferno.verify.oracles.choose import choose_oracle
+from inferno.verify.oracles.reference import ReferenceOracle
+from inferno.verify.oracles.saved import Facts, SavedOracle, check_writable, save
 from inferno.verify.outcome import Diagnosis, Report, Row
-from inferno.verify.precision import precision_row
-from inferno.verify.prompts import TOKENIZER_TEXT, Prompt, unreached
-from inferno.verify.quality import quality_row
-from inferno.verify.saved import Facts, SavedOracle, check_writable, save
-from inferno.verify.subject import Observed
-from inferno.verify.watched import Watched, evidence_of, judge, watch
+from inferno.verify.runs.engine_run import Observed, observe
+from inferno.verify.runs.observer import HEAD
+from inferno.verify.runs.taps import Taps, first_positions
 
 
 def verify(options: VerifyOptions, tell: Tell) -> Report:
@@ -31,26 +43,153 @@ def verify(options: VerifyOptions, tell: Tell) -> Report:
     """
     if options.save is not None:
         check_writable(options.save)
-    with opened(options, tell) as case:
+    with open_case(options, tell) as case:
         oracle = choose_oracle(options, case.engine, case.hf_config, case.checkpoint, tell)
         saved = oracle if isinstance(oracle, SavedOracle) else None
         prompt, layers = case.prompt(saved), case.layers(saved)
-        watched = watch(case, oracle, prompt, layers)
+        comparison = _compare(case, oracle, prompt, layers)
         digests = _digests(case)
         if options.save is not None:
-            save(options.save, _facts(case, watched, prompt, digests), watched.observed.taps)
-        foundation = _foundation(case, oracle, watched.observed, digests)
-        watched, rows = judge(case, watched)
-        if saved is None and (layer := _unseen_layer(rows)) is not None:
+            save(options.save, _facts(case, comparison, prompt, digests), comparison.observed.taps)
+        foundation = _foundation(case, oracle, comparison.observed, digests)
+        comparison, rows = _check(case, comparison)
+        if saved is None and (layer := _unobserved_layer(rows)) is not None:
             wanted = tuple(sorted({*layers, layer}))
-            watched, rows = judge(case, watch(case, oracle, prompt, wanted))
-        rows = (foundation, *rows, *_precision_rows(case, oracle, watched))
-        rows = (*rows, *_asked_rows(case, oracle, prompt, watched))
-        return _report(case, prompt, watched, rows)
+            comparison, rows = _check(case, _compare(case, oracle, prompt, wanted))
+        rows = (foundation, *rows, *_precision_rows(case, oracle, comparison))
+        rows = (*rows, *_optional_rows(case, oracle, prompt, comparison))
+        return _report(case, prompt, comparison, rows)
 
 
-def _unseen_layer(rows: Sequence[Row]) -> int | None:
-    """Return the layer that fails first, if nobody looked into it: it is worth another run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The runs of engine and oracle, and how far apart they may be.
+
+    layers           whose insides were observed.
+    oracle           who computed what is expected, in words.
+    found, expected  the engine's tensors and the oracle's, of as many positions.
+    plain            the same text in plain maths, to measure what rounding does.
+    rounded          what that gave; empty where rounding was not measured.
+    products         each product of the engine, compared from its own input.
+    """
+
+    observed: Observed
+    layers: tuple[int, ...]
+    oracle: str
+    found: Taps
+    expected: Taps
+    plain: PlainForward
+    rounded: Taps
+    generated: Generated
+    tolerances: Tolerances
+    products: Products
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.expected["logits"])
+
+    def allowed(self, tap: str, depth: int) -> float:
+        """Return the largest error that one of the model's outcomes may have."""
+        return self.tolerances.of(tap, self.expected[tap], depth)
+
+
+def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -> Comparison:
+    """Run the engine and the oracle. Raises as `observe` and oracles do."""
+    case.tell("running the engine")
+    num_new = num_new_tokens(case.config.max_model_len)
+    observed = observe(case.engine, prompt.token_ids, num_new, layers)
+    found, token_ids = observed.taps, observed.token_ids
+    choices = choices_of(found, case.config.num_layers, case.plain.experts_per_token)
+    plain = plain_forward(case, oracle, observed, layers, choices)
+    if isinstance(oracle, ReferenceOracle):
+        oracle = plain.exact(torch.float32)  # over the weights that the engine holds
+    expected = oracle.taps(token_ids, layers, choices)
+    if isinstance(oracle, SavedOracle):
+        length = _num_shared(token_ids, oracle.facts.token_ids)
+        oracle.check_fits(found, length)
+        found, expected = first_positions(found, length), first_positions(expected, length)
+        token_ids = token_ids[:length]
+    tolerances, rounded = tolerances_of(plain, oracle, expected)
+    num_prompt = len(prompt.token_ids)
+    new_ids = observed.new_ids[: len(token_ids) - num_prompt + 1]
+    return Comparison(
+        observed=observed,
+        layers=layers,
+        oracle=oracle.name,
+        found=found,
+        expected=expected,
+        plain=plain,
+        rounded=rounded,
+        generated=Generated(num_prompt=num_prompt, new_ids=new_ids, error=observed.error),
+        tolerances=tolerances,
+        products=_products(case, observed),
+    )
+
+
+def _products(case: Case, observed: Observed) -> Products:
+    check = ProductCheck(
+        model=observed.model,
+        weights=case.weights,
+        fused=case.fused,
+        quantize=case.quantize,
+        dtype=observed.dtype,
+        device=torch.device(observed.device),
+        relative=case.options.tolerance,
+    )
+    return product_measures(check, observed.products, case.tell)
+
+
+def _check(case: Case, comparison: Comparison) -> tuple[Comparison, tuple[Row, ...]]:
+    """Build checkpoints 1 to 12; if one fails, with tolerances that were looked at twice."""
+    rows = tuple(_rows(case, comparison))
+    if all(row.passed for row in rows):
+        return comparison, rows
+    comparison = replace(comparison, tolerances=remeasured(comparison.tolerances, comparison.plain))
+    return comparison, tuple(_rows(case, comparison))
+
+
+def _evidence(case: Case, comparison: Comparison) -> Evidence:
+    """Gather the evidence in which a mistake is sought: tensors, weights and tokens of the run."""
+    return Evidence(
+        found=comparison.found,
+        expected=comparison.expected,
+        config=case.plain,
+        weights=comparison.plain.exact(torch.float32).weights,
+        token_ids=comparison.observed.token_ids[: comparison.num_tokens],
+        layers=comparison.layers,
+        num_prompt=comparison.generated.num_prompt,
+        chunk=comparison.observed.chunk,
+    )
+
+
+def _rows(case: Case, comparison: Comparison) -> Iterator[Row]:
+    """Yield asked layers with their insides, those between by their outputs, then the outcome."""
+    found, expected, tolerances = comparison.found, comparison.expected, comparison.tolerances
+    kv_log = comparison.observed.kv_log
+    kv = KVFindings(kv_log.num_reads, kv_log.changes)
+    numbers = range(case.config.num_layers)
+    for is_asked, group in groupby(numbers, key=lambda layer: layer in comparison.layers):
+        if is_asked:
+            for layer in group:
+                yield from layer_rows(found, expected, layer, tolerances, kv, comparison.products)
+        else:
+            yield residual_row(found, expected, list(group), tolerances, comparison.products)
+    depth = case.config.num_layers + 1
+    head = comparison.products.get(HEAD, ())
+    generated, decode = comparison.generated, case.decode
+    yield from output_rows(found, expected, generated, tolerances, depth, decode, head)
+    yield sampling_row(comparison.observed.drawn, torch.device(comparison.observed.device))
+
+
+def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Count the leading tokens that two runs have in common, the prompt among them."""
+    pairs = zip(ours, theirs, strict=False)
+    differing = (i for i, (a, b) in enumerate(pairs) if a != b)
+    return next(differing, min(len(ours), len(theirs)))
+
+
+def _unobserved_layer(rows: Sequence[Row]) -> int | None:
+    """Return the layer that fails first, where its insides were not observed: worth another run."""
     failed = next((row for row in rows if not row.passed), None)
     if failed is None or failed.number != "7":
         return None
@@ -64,8 +203,8 @@ def _digests(case: Case) -> dict[str, str]:
     return {"config": config_digest(case.hf_config), "weights": weights}
 
 
-def _facts(case: Case, watched: Watched, prompt: Prompt, digests: dict[str, str]) -> Facts:
-    encoded, observed = case.encode(TOKENIZER_TEXT), watched.observed
+def _facts(case: Case, comparison: Comparison, prompt: Prompt, digests: dict[str, str]) -> Facts:
+    encoded, observed = case.encode(TOKENIZER_TEXT), comparison.observed
     return Facts(
         versions=f"inferno {inferno.__version__}, PyTorch {torch.__version__}",
         device=observed.device,
@@ -77,7 +216,7 @@ def _facts(case: Case, watched: Watched, prompt: Prompt, digests: dict[str, str]
         num_prompt_tokens=len(prompt.token_ids),
         token_ids=observed.token_ids,
         new_ids=observed.new_ids,
-        layers=watched.layers,
+        layers=comparison.layers,
         encoded=None if encoded is None else tuple(encoded),
     )
 
@@ -101,14 +240,20 @@ def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[st
     return foundation_row(given, case.tell)
 
 
-def _precision_rows(case: Case, oracle: Oracle, watched: Watched) -> Iterator[Row]:
+def _precision_rows(case: Case, oracle: Oracle, comparison: Comparison) -> Iterator[Row]:
     """Compare with the files' weights too, where others are compared on the quantized ones."""
-    if watched.rounded and watched.plain.over_held and isinstance(oracle, ReferenceOracle):
-        original = oracle.taps(watched.observed.token_ids, (), watched.plain.choices)
-        yield precision_row(watched.found, watched.rounded, original, case.config.num_layers)
+    if (
+        comparison.rounded
+        and comparison.plain.shares_quantized
+        and isinstance(oracle, ReferenceOracle)
+    ):
+        original = oracle.taps(comparison.observed.token_ids, (), comparison.plain.choices)
+        yield precision_row(comparison.found, comparison.rounded, original, case.config.num_layers)
 
 
-def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) -> Iterator[Row]:
+def _optional_rows(
+    case: Case, oracle: Oracle, prompt: Prompt, comparison: Comparison
+) -> Iterator[Row]:
     """Yield the rows that --quality and --invariance ask for."""
     options = case.options
     if options.quality is not None:
@@ -124,7 +269,7 @@ def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) ->
     if options.invariance:
         num_groups, depth = len(set(case.config.windows)), case.config.num_layers + 1
         # Twice, for both runs round.
-        allowed = {tap: 2 * watched.allowed(tap, depth) for tap in ("hidden", "logits")}
+        allowed = {tap: 2 * comparison.allowed(tap, depth) for tap in ("hidden", "logits")}
         yield invariance_row(
             case.engine,
             prompt.token_ids,
@@ -136,21 +281,21 @@ def _asked_rows(case: Case, oracle: Oracle, prompt: Prompt, watched: Watched) ->
         )
 
 
-def _report(case: Case, prompt: Prompt, watched: Watched, rows: tuple[Row, ...]) -> Report:
+def _report(case: Case, prompt: Prompt, comparison: Comparison, rows: tuple[Row, ...]) -> Report:
     failed = next((row for row in rows if not row.passed), None)
     diagnosis = Diagnosis()
     if failed is not None:
         case.tell("looking for the cause")
-        evidence, against = evidence_of(case, watched), case.options.against
+        evidence, against = _evidence(case, comparison), case.options.against
         diagnosis = diagnose(failed, evidence, model_file=case.model_file, against=against)
     return Report(
         model=case.options.name or str(case.options.model),
-        subject=_describe(case, watched.observed, prompt),
-        oracle=watched.oracle,
+        subject=_describe(case, comparison.observed, prompt),
+        oracle=comparison.oracle,
         text=prompt.text or "",
         rows=rows,
         diagnosis=diagnosis,
-        notes=tuple(_notes(case, watched)),
+        notes=tuple(_notes(case, comparison)),
     )
 
 
@@ -167,11 +312,11 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _notes(case: Case, watched: Watched) -> Iterator[str]:
-    for window in unreached(case.config.windows, watched.num_tokens):
+def _notes(case: Case, comparison: Comparison) -> Iterator[str]:
+    for window in unreached(case.config.windows, comparison.num_tokens):
         yield (
-            f"the window of {window} tokens hid nothing from {watched.num_tokens}: it is checked "
-            f"only by a longer --prompt"
+            f"the window of {window} tokens hid nothing from {comparison.num_tokens}: it is "
+            f"checked only by a longer --prompt"
         )
     is_followed = case.options.against in ("reference", "transformers")
     if case.config.mixture is not None and not is_followed:

@@ -2,26 +2,82 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, nn
 
+from inferno import ops
 from inferno.errors import NotEnoughMemory
+from inferno.ops import PackedExperts, PackedWeight
+from inferno.quantization import FORMATS, RowRange, WeightFormat, choose
 from inferno.weights.memory import available_bytes
+from inferno.weights.pieces import FusedSpec, find_pieces
+
+# The format in which a matrix is kept, by its name, itself and the format of the files.
+FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
 
 
-def check_fits(needed: int, device: torch.device, dtype: torch.dtype) -> None:
+def check_fits(needed: float, device: torch.device, dtype: torch.dtype) -> None:
     """Raise NotEnoughMemory where weights of so many bytes don't fit in what `device` has left."""
     available = available_bytes(device)
     if available is not None and needed > available:
         raise _not_enough(needed, f"{_gib(available)} are available", device, dtype)
 
 
-def num_bytes(model: nn.Module, dtype: torch.dtype) -> int:
-    """Return the number of bytes that the parameters take, floats in `dtype`."""
-    return sum(
-        parameter.numel() * kept_dtype(parameter, dtype).itemsize
-        for parameter in model.parameters()
-    )
+def weight_bytes(
+    model: nn.Module,
+    dtype: torch.dtype,
+    quantize: str | None = None,
+    fused: FusedSpec | None = None,
+) -> dict[str, float]:
+    """Return the bytes that each parameter takes: what is quantized or packed, floats in `dtype`.
+
+    quantize    what weights become, a name of QUANTIZATIONS; None: they stay as they are.
+    fused       says which weights checkpoints hold packed.
+    """
+    return {
+        name: sum(
+            piece.part(parameter).numel()
+            * kept_format(name, parameter, piece.format, dtype, quantize).bits
+            for piece in find_pieces(name, fused or {})
+        )
+        / 8
+        for name, parameter in model.named_parameters()
+    }
+
+
+def num_bytes(
+    model: nn.Module,
+    dtype: torch.dtype,
+    quantize: str | None = None,
+    fused: FusedSpec | None = None,
+) -> float:
+    """Return the bytes of all parameters together."""
+    return sum(weight_bytes(model, dtype, quantize, fused).values())
+
+
+def kept_format(
+    name: str,
+    parameter: Tensor,
+    stored: WeightFormat | None,
+    dtype: torch.dtype,
+    quantize: str | None,
+) -> WeightFormat:
+    """Return the format in which a parameter, or some of its rows, are kept.
+
+    stored      in which the checkpoint holds them; what is packed stays so. None: as some floats.
+    """
+    if stored is not None and not stored.is_float:
+        return stored
+    becomes = choose(name.rpartition(".")[0], quantize) if is_matrix(name, parameter) else None
+    return ops.float_format(dtype) if becomes is None else FORMATS[becomes]
+
+
+def is_matrix(name: str, parameter: Tensor) -> bool:
+    """Say whether a parameter is an embedding, or the weight of products, of experts too."""
+    return parameter.ndim > 1 and name.endswith(".weight")
 
 
 def replace(model: nn.Module, name: str, weight: object) -> None:
@@ -32,27 +88,9 @@ def replace(model: nn.Module, name: str, weight: object) -> None:
     vars(module)[leaf] = weight
 
 
-def owners(model: nn.Module) -> list[tuple[nn.Module, list[str]]]:
-    """Return modules with parameters of their own, in order, with the parameters' full names."""
-    return [
-        (module, [f"{name}.{leaf}".lstrip(".") for leaf, _ in parameters])
-        for name, module in model.named_modules()
-        if (parameters := list(module.named_parameters(recurse=False)))
-    ]
-
-
-def kept_dtype(parameter: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """Return the type that a parameter is kept in: `dtype` for floats, packed bits as they are."""
-    return dtype if parameter.is_floating_point() else parameter.dtype
-
-
 def allocate(model: nn.Module, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Replace parameter `name` by one of the same shape in new memory, not yet filled.
-
-    Floats become `dtype`; packed bits stay what they are.
-    """
-    parameter = model.get_parameter(name)
-    shape, dtype = parameter.shape, kept_dtype(parameter, dtype)
+    """Replace parameter `name` by one of the same shape in new memory, not yet filled."""
+    shape = model.get_parameter(name).shape
     try:
         memory = torch.empty(shape, device=device, dtype=dtype)
     except RuntimeError:  # what torch raises when an allocator fails, on any device
@@ -63,8 +101,31 @@ def allocate(model: nn.Module, name: str, device: torch.device, dtype: torch.dty
     return memory
 
 
+def allocate_packed(
+    model: nn.Module,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    ranges: Sequence[RowRange],
+) -> PackedWeight | PackedExperts | None:
+    """Replace weight `name` by a packed one, not yet filled; return None if kernels want it plain.
+
+    ranges  the formats of its rows; dtype: of the activations that it meets.
+    """
+    shape = model.get_parameter(name).shape
+    try:
+        packed = ops.allocate(shape, dtype, device, ranges)
+    except RuntimeError:
+        bits = sum(one.num_rows * shape[-1] * one.format.bits for one in ranges)
+        needed = math.ceil(bits / 8) * math.prod(shape[:-2])
+        raise _not_enough(needed, "the allocator has none left", device, dtype) from None
+    if packed is not None:
+        replace(model, name, packed)
+    return packed
+
+
 def _not_enough(
-    needed: int, available: str, device: torch.device, dtype: torch.dtype
+    needed: float, available: str, device: torch.device, dtype: torch.dtype
 ) -> NotEnoughMemory:
     cure = "use --dtype bfloat16, which takes less" if dtype.itemsize > 2 else "use a smaller model"
     return NotEnoughMemory(
@@ -72,5 +133,5 @@ def _not_enough(
     )
 
 
-def _gib(count: int) -> str:
+def _gib(count: float) -> str:
     return f"{count / 2**30:.2f} GiB"

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
@@ -19,10 +20,17 @@ import torch
 from torch import Tensor
 
 from inferno.errors import CheckpointError, ModelNotFound
+from inferno.quantization import FORMATS, WeightFormat
 from inferno.untrusted_json import Malformed, quoted
-from inferno.weights.header import LENGTH_BYTES, TensorInfo, parse_header, parse_length
-from inferno.weights.index import MAX_INDEX_BYTES, parse_index
 from inferno.weights.known_files import FileIdentity
+from inferno.weights.safetensors import (
+    LENGTH_BYTES,
+    MAX_INDEX_BYTES,
+    TensorInfo,
+    parse_header,
+    parse_index,
+    parse_length,
+)
 from inferno.weights.staging import CHUNK_BYTES, Staging
 
 __all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
@@ -52,8 +60,22 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         return Checkpoint(folder, tensors, files, stack.pop_all())
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A weight as files hold it: in which format, the shape of its values, the bytes of its rows.
+
+    parts  the tensors that hold it, a row of each for one of its: several where it is packed.
+    """
+
+    format: WeightFormat
+    shape: tuple[int, ...]
+    parts: tuple[TensorInfo, ...]
+
+
 class Checkpoint:
     """The tensors of an open checkpoint; its files stay open until it's closed.
+
+    tensors  what the files list;  stored  what it means: floats, and packed weights as one each.
 
     Replacing or deleting a file after that does no harm; changing it in place is noticed.
     """
@@ -67,6 +89,7 @@ class Checkpoint:
     ) -> None:
         self.folder = folder
         self.tensors = MappingProxyType(tensors)
+        self.stored = MappingProxyType(_stored(tensors))
         self._files = {file.path: file for file in files}
         self._stack = stack
         self._staging = Staging()
@@ -174,6 +197,34 @@ class Checkpoint:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _stored(tensors: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
+    """Return the weights that can be read, by name."""
+    floats = {
+        info.name: StoredTensor(format, info.shape, (info,))
+        for info in tensors.values()
+        if info.dtype in FLOATS and (format := FORMATS.get(str(info.dtype).removeprefix("torch.")))
+    }
+    packed = [format for format in FORMATS.values() if format.is_packed_in_files]
+    return floats | {name: one for format in packed for name, one in _packed(tensors, format)}
+
+
+def _packed(
+    tensors: Mapping[str, TensorInfo], format: WeightFormat
+) -> Iterator[tuple[str, StoredTensor]]:
+    """Yield weights of a packed format: those of which all tensors are there, and fit together."""
+    suffixes = [part.suffix for part in format.parts]
+    for first in tensors:
+        name = first.removesuffix(suffixes[0])
+        infos = [tensors[one] for suffix in suffixes if (one := f"{name}{suffix}") in tensors]
+        if name == first or len(infos) < len(suffixes):
+            continue
+        *leading, num_groups = infos[-1].shape or (0,)
+        shape = (*leading, num_groups * format.group)
+        due = [part.shape(shape, format.group) for part in format.parts]
+        if all(one.dtype is torch.uint8 for one in infos) and [one.shape for one in infos] == due:
+            yield name, StoredTensor(format, shape, tuple(infos))
 
 
 class _WeightsFile:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from inferno.ops import FILL_ROWS, Fillable
+from inferno import ops
+from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, StoredRows, matrices
+from inferno.quantization import RowRange, WeightFormat
 from inferno.weights.allocate import (
+    FormatOf,
     allocate,
+    allocate_packed,
     check_fits,
-    kept_dtype,
-    num_bytes,
-    owners,
-    replace,
+    is_matrix,
+    weight_bytes,
 )
+from inferno.weights.pieces import FusedSpec, find_pieces
 
 STANDARD_DEVIATION = 0.02  # what such models are initialized with before training
 # Values nearer to zero are lifted to this: float16's denormals would be slow to compute with.
@@ -24,7 +28,7 @@ _SMALLEST = 1e-4
 # so that matrices keep their rank.
 _POOL_SIZE = 2**22 - 3
 _CHUNK_VALUES = 1 << 22  # made at a time where a weight is packed at once
-_MXFP4_SCALE = 120  # 2^-7: all elements equally often have a deviation of 2.9
+_E8M0_SCALE = 120  # 2^-7: all of MXFP4's elements equally often have a deviation of 2.9
 
 
 def fill_dummy(
@@ -32,9 +36,9 @@ def fill_dummy(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    prepare: Callable[[nn.Module], None] | None = None,
-    begin: Callable[[str, Tensor], Fillable | None] | None = None,
-    kept_bytes: int | None = None,
+    fused: FusedSpec | None = None,
+    format_of: FormatOf | None = None,
+    kept_bytes: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     seed: int = 0,
 ) -> None:
@@ -42,68 +46,79 @@ def fill_dummy(
 
     The weights of norms are ones; everything else is normal with mean 0 and a standard deviation
     of 0.02, taken in turn from one pool of four million values that `seed` determines, which is
-    two orders of magnitude faster than drawing every weight. MXFP4 weights are random elements
-    under one scale, with about that deviation. `prepare`, `begin`, `kept_bytes` and `progress`
-    are as in `load_weights`. Raises NotEnoughMemory.
+    two orders of magnitude faster than drawing every weight. Those that checkpoints hold packed
+    are random codes under one scale, with about that deviation. `fused`, `format_of`, `kept_bytes`
+    and `progress` are as in `load_weights`. Raises NotEnoughMemory.
     """
-    done, total = 0, num_bytes(model, dtype)
+    sizes = {
+        name: math.ceil(size) for name, size in weight_bytes(model, dtype, fused=fused).items()
+    }
+    done, total = 0, sum(sizes.values())
     check_fits(kept_bytes or total, device, dtype)
-    pool = _pool(seed).to(device=device, dtype=dtype)
-    bits = torch.randint(256, (_POOL_SIZE,), dtype=torch.uint8, generator=_generator(seed))
-    bits = bits.to(device)
-    position = 0
-    for owner, names in owners(model):
-        for name in names:
-            unfilled = model.get_parameter(name)
-            fillable = begin(name, unfilled) if begin else None
-            if fillable is not None:
-                replace(model, name, fillable)
-                position = _fill_rows(fillable, pool, position)
+    pool = _Pool(seed, device, dtype)
+    for name, unfilled in list(model.named_parameters()):
+        stored = find_pieces(name, fused or {})[0].format
+        packed = None
+        if format_of and is_matrix(name, unfilled):
+            kept = format_of(name, unfilled, stored or ops.float_format(dtype))
+            ranges = [RowRange(unfilled.shape[-2], kept)]
+            packed = allocate_packed(model, name, device, dtype, ranges)
+        if packed is None:
+            parameter = allocate(model, name, device, dtype)
+            if name.endswith("norm.weight"):
+                parameter.fill_(1)
             else:
-                parameter = allocate(model, name, device, dtype)
-                source = pool if parameter.is_floating_point() else bits
-                position = _fill(name, parameter, source, position)
-            done += unfilled.numel() * kept_dtype(unfilled, dtype).itemsize
-            if progress:
-                progress(done, total)
-        if prepare:
-            prepare(owner)
+                pool.fill(parameter)
+        elif stored is None:
+            _fill_rows(packed, pool)
+        else:
+            for matrix in matrices(packed):
+                matrix.fill(0, pool.packed(matrix.shape, stored))
+        done += sizes[name]
+        if progress:
+            progress(done, total)
 
 
-def _fill(name: str, parameter: Tensor, source: Tensor, position: int) -> int:
-    if name.endswith("norm.weight"):
-        parameter.fill_(1)
-    elif name.endswith(".scales"):
-        parameter.fill_(_MXFP4_SCALE)
-    else:
-        return _copy_cyclic(source, position, parameter.view(-1))
-    return position
+def _fill_rows(packed: PackedWeight | PackedExperts, pool: _Pool) -> None:
+    for matrix in matrices(packed):
+        num_rows, width = matrix.shape
+        step = max(1, _CHUNK_VALUES // (width * FILL_ROWS)) * FILL_ROWS
+        for first in range(0, num_rows, step):
+            rows = torch.empty((min(step, num_rows - first), width), dtype=pool.dtype)
+            pool.fill(rows)
+            matrix.fill(first, rows)
 
 
-def _fill_rows(weight: Fillable, pool: Tensor, position: int) -> int:
-    num_rows, width = weight.shape
-    step = max(1, _CHUNK_VALUES // (width * FILL_ROWS)) * FILL_ROWS
-    for first in range(0, num_rows, step):
-        rows = torch.empty((min(step, num_rows - first), width), dtype=pool.dtype)
-        position = _copy_cyclic(pool, position, rows.view(-1))
-        weight.fill(first, rows)
-    return position
+class _Pool:
+    """The random values, and as many random bytes; both are taken in turn, round and round."""
+
+    def __init__(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        values = torch.randn(_POOL_SIZE, generator=_generator(seed)) * STANDARD_DEVIATION
+        self._values = torch.where(values.abs() < _SMALLEST, _SMALLEST, values).to(device, dtype)
+        self._bytes = torch.randint(
+            256, (_POOL_SIZE,), dtype=torch.uint8, generator=_generator(seed)
+        ).to(device)
+        self._position = 0
+
+    def fill(self, out: Tensor) -> None:
+        """Fill a tensor with values, or a packed weight's codes with bytes."""
+        pool, out = self._values if out.is_floating_point() else self._bytes, out.view(-1)
+        while len(out):
+            piece = pool[self._position : self._position + len(out)]
+            out[: len(piece)] = piece
+            out = out[len(piece) :]
+            self._position = (self._position + len(piece)) % len(pool)
+
+    def packed(self, shape: Sequence[int], format: WeightFormat) -> StoredRows:
+        """Return rows of random codes."""
+        rows = StoredRows.empty(format, shape)
+        codes, *scales = rows.parts
+        self.fill(codes)
+        for part in scales:
+            part.fill_(_E8M0_SCALE)
+        return rows
 
 
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
-
-
-def _pool(seed: int) -> Tensor:
-    pool = torch.randn(_POOL_SIZE, generator=_generator(seed)) * STANDARD_DEVIATION
-    return torch.where(pool.abs() < _SMALLEST, _SMALLEST, pool)
-
-
-def _copy_cyclic(pool: Tensor, position: int, out: Tensor) -> int:
-    """Fill `out` from `pool`, starting at `position` and going round; the position after that."""
-    while len(out):
-        piece = pool[position : position + len(out)]
-        out[: len(piece)] = piece
-        out = out[len(piece) :]
-        position = (position + len(piece)) % len(pool)
-    return position

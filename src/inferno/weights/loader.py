@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
-from inferno.ops import FILL_ROWS, Fillable
+from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
+from inferno.quantization import RowRange, WeightFormat
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import allocate, check_fits, num_bytes, owners
-from inferno.weights.allocate import replace as replace_parameter
+from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits, is_matrix
 from inferno.weights.checkpoint import FLOATS, Checkpoint
-from inferno.weights.pieces import FusedSpec, find_pieces
+from inferno.weights.pieces import FusedSpec, find_pieces, whole
 from inferno.weights.staging import CHUNK_BYTES, Staging
 
 # Buffers that old versions of transformers saved and that are computed, not loaded.
@@ -34,57 +38,135 @@ def load_weights(
     device: torch.device,
     dtype: torch.dtype,
     tied: Mapping[str, str] | None = None,
-    prepare: Callable[[nn.Module], None] | None = None,
-    begin: Callable[[str, Tensor], Fillable | None] | None = None,
-    kept_bytes: int | None = None,
+    format_of: FormatOf | None = None,
+    kept_bytes: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by the checkpoint's tensors.
 
     fused     what the model holds otherwise than the checkpoint: several tensors as one
-              parameter, or one laid out differently.
+              parameter, or one laid out differently, or packed.
     tied      name that the model doesn't have -> the parameter whose memory stands for it; the
               checkpoint may hold either, or both if they are equal.
-    prepare   is told of every module when its own parameters have all been filled.
-    begin     gives what a weight of that name becomes, to be filled row by row in its place.
-    kept_bytes  what the weights take once they are prepared; None: what they took before.
+    format_of  says in which format matrices are kept, for the device's kernels; None: all are
+              plain tensors.
+    kept_bytes  what the weights take once they are packed; None: what they took before.
     progress  is told the bytes filled so far and in all, after every piece of a few megabytes.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.
     """
     plan = _plan(model, checkpoint, fused, tied or {})
-    total = num_bytes(model, dtype)
-    reader = _Reader(checkpoint, Staging(), _Count(progress, total))
+    total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
+    reader = _Reader(checkpoint, Staging(), _Count(progress, total), dtype)
     check_fits(kept_bytes or total, device, dtype)
-    for owner, names in owners(model):
-        for name in names:
-            unfilled = model.get_parameter(name)
-            fillable = begin(name, unfilled) if begin and _in_rows(unfilled, plan[name]) else None
-            if fillable is not None:
-                replace_parameter(model, name, fillable)
-            else:
-                parameter = allocate(model, name, device, dtype)
-            for source in plan[name]:
-                if fillable is not None:
-                    reader.fill_rows(fillable, _first_row(unfilled, source), source, dtype)
-                else:
-                    reader.fill(source.part(parameter), source)
-        if prepare:
-            prepare(owner)
+    for name, unfilled in list(model.named_parameters()):
+        sources = plan[name]
+        packed = None
+        if format_of and is_matrix(name, unfilled):
+            kept = [
+                format_of(name, unfilled, checkpoint.stored[one.name].format) for one in sources
+            ]
+            ranges = _ranges(unfilled, sources, kept)
+            packed = allocate_packed(model, name, device, dtype, ranges)
+        if packed is None:
+            parameter = allocate(model, name, device, dtype)
+            for source in sources:
+                reader.fill(source.part(parameter), source)
+        elif any(_is_rows(unfilled, source) for source in sources):
+            _fill_by_rows(reader, packed, unfilled, sources)
+        else:
+            _fill_by_expert(reader, packed, sources)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A tensor of the checkpoint, as expected there, and the part of a parameter that it fills.
+    """A weight of the checkpoint, as expected there, and the part of a parameter that it fills.
 
-    is_packed  it is bytes that mean something else, read as they are; otherwise floats.
+    shape   of its values.
+    format  in which it is packed; None: it is floats of any type.
     """
 
     name: str
     shape: tuple[int, ...]
-    is_packed: bool
+    format: WeightFormat | None
     part: Callable[[Tensor], Tensor]
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the tensors that hold it, by their names."""
+        if self.format is None:
+            return {self.name: self.shape}
+        group = self.format.group
+        return {
+            f"{self.name}{one.suffix}": one.shape(self.shape, group) for one in self.format.parts
+        }
+
+    def num_bytes(self, dtype: torch.dtype) -> int:
+        """Return the bytes that it is read as: packed ones as they are, floats in `dtype`."""
+        itemsize = dtype.itemsize if self.format is None else 1
+        return sum(math.prod(shape) for shape in self.tensors().values()) * itemsize
+
+
+def _ranges(
+    parameter: Tensor, sources: Sequence[_Source], kept: Sequence[WeightFormat]
+) -> list[RowRange]:
+    """Return the rows of a weight by format, one after the other."""
+    num_rows = parameter.shape[-2]
+    pairs = [(source.format, format) for source, format in zip(sources, kept, strict=True)]
+    if len(set(pairs)) == 1:
+        return [RowRange(num_rows, kept[0])]
+    assert parameter.ndim == 2, "all experts have one format"
+    counts = zip(pairs, (source.shape[0] for source in sources), strict=True)
+    return [
+        RowRange(sum(count for _, count in group), kept_format)
+        for (_, kept_format), group in groupby(counts, key=itemgetter(0))
+    ]
+
+
+def _is_rows(parameter: Tensor, source: _Source) -> bool:
+    """Say whether a source is rows, one after the other, of a matrix or of one expert's."""
+    part = source.part(parameter)
+    return part.ndim == 2 and part.shape[1:] == parameter.shape[-1:] and part.is_contiguous()
+
+
+def _fill_by_rows(
+    reader: _Reader,
+    packed: PackedWeight | PackedExperts,
+    parameter: Tensor,
+    sources: Sequence[_Source],
+) -> None:
+    """Fill each matrix, and each range of its rows, by the sources that lie in it."""
+    width = max(1, parameter.shape[-1])
+    places = [(source.part(parameter).storage_offset() // width, source) for source in sources]
+    ordered = deque(sorted(places, key=itemgetter(0)))
+    start = 0
+    for matrix in matrices(packed):
+        for weight in matrix.parts if isinstance(matrix, RowRanges) else (matrix,):
+            stop, found = start + weight.shape[0], []
+            while ordered and ordered[0][0] < stop:
+                first, source = ordered.popleft()
+                found.append((first - start, source))
+            reader.fill_matrix(weight, found)
+            start = stop
+
+
+def _fill_by_expert(
+    reader: _Reader, packed: PackedWeight | PackedExperts, sources: Sequence[_Source]
+) -> None:
+    """Fill one expert after the other, where sources hold all of them, in an order of their own."""
+    weights = matrices(packed)
+    scratch = reader.scratch((1, *weights[0].shape), sources[0].format)
+    for expert, weight in enumerate(weights):
+        for source in sources:
+            reader.fill_scratch(scratch, source, source.part, expert)
+        weight.fill(0, scratch[0])
+
+
+class _Tensor(NamedTuple):
+    """A tensor that a checkpoint should have; packed ones are bytes, others floats."""
+
+    shape: tuple[int, ...]
+    is_packed: bool
 
 
 @dataclass(slots=True)
@@ -106,34 +188,46 @@ def _plan(
     """Return for each parameter the tensors that fill it, or raise WeightsMismatch."""
     plan = {name: _sources(name, parameter, fused) for name, parameter in model.named_parameters()}
     _use_tied_names(plan, checkpoint, tied)
-    expected = {source.name: source for sources in plan.values() for source in sources}
-    may_stay = {name: plan[target][0] for name, target in tied.items() if name not in expected}
+    expected = _tensors(source for sources in plan.values() for source in sources)
+    may_stay = _tensors(replace(plan[target][0], name=name) for name, target in tied.items())
     differences = _compare(checkpoint, expected, may_stay)
     if message := _report(differences):
         raise WeightsMismatch(
             f"{checkpoint.folder}: the checkpoint's tensors are not the ones that the model of "
             f"its config.json needs:\n{message}\nuse the config.json that came with the weights"
         )
-    _check_ties(checkpoint, tied)
+    _check_ties(checkpoint, plan, tied)
     return plan
 
 
-def _check_ties(checkpoint: Checkpoint, tied: Mapping[str, str]) -> None:
+def _tensors(sources: Iterable[_Source]) -> dict[str, _Tensor]:
+    """Return the tensors that hold these weights, by name."""
+    return {
+        name: _Tensor(shape, is_packed=source.format is not None)
+        for source in sources
+        for name, shape in source.tensors().items()
+    }
+
+
+def _check_ties(
+    checkpoint: Checkpoint, plan: Mapping[str, Sequence[_Source]], tied: Mapping[str, str]
+) -> None:
     """Refuse tensors that differ though the config says they are one: training may do that."""
     for name, target in tied.items():
-        both = name in checkpoint.tensors and target in checkpoint.tensors
-        if both and not checkpoint.holds_twice(name, target):
-            raise WeightsMismatch(
-                f"{checkpoint.folder}: config.json says that {name} and {target} are one tensor "
-                f"(tie_word_embeddings), but the checkpoint holds two that differ; set it to false "
-                f"to use both"
-            )
+        both = [list(replace(plan[target][0], name=one).tensors()) for one in (name, target)]
+        for one, other in zip(*both, strict=True):
+            is_twice = one in checkpoint.tensors and other in checkpoint.tensors
+            if is_twice and not checkpoint.holds_twice(one, other):
+                raise WeightsMismatch(
+                    f"{checkpoint.folder}: config.json says that {name} and {target} are one "
+                    f"tensor (tie_word_embeddings), but the checkpoint holds two that differ; set "
+                    f"it to false to use both"
+                )
 
 
 def _sources(name: str, parameter: Tensor, fused: FusedSpec) -> list[_Source]:
-    is_packed = not parameter.is_floating_point()
     sources = [
-        _Source(piece.name, piece.stored_shape(parameter), is_packed, piece.part)
+        _Source(piece.name, piece.stored_shape(parameter), piece.format, piece.part)
         for piece in find_pieces(name, fused)
     ]
     assert sum(math.prod(source.shape) for source in sources) == parameter.numel(), name
@@ -145,20 +239,23 @@ def _use_tied_names(
 ) -> None:
     """Read a shared parameter under its other name where the checkpoint only has that one."""
     for name, target in tied.items():
-        if target not in checkpoint.tensors and name in checkpoint.tensors:
-            (source,) = plan[target]
-            plan[target] = [replace(source, name=name)]
+        (source,) = plan[target]
+        other = replace(source, name=name)
+        if not (source.tensors().keys() & checkpoint.tensors.keys()) and (
+            other.tensors().keys() <= checkpoint.tensors.keys()
+        ):
+            plan[target] = [other]
 
 
 def _compare(
     checkpoint: Checkpoint,
-    expected: Mapping[str, _Source],
-    may_stay: Mapping[str, _Source],
+    expected: Mapping[str, _Tensor],
+    may_stay: Mapping[str, _Tensor],
 ) -> _Differences:
     differences = _Differences()
-    for name, source in expected.items():
+    for name, tensor in expected.items():
         if name not in checkpoint.tensors:
-            differences.missing.append(f"{quoted(name)}: expected {list(source.shape)}")
+            differences.missing.append(f"{quoted(name)}: expected {list(tensor.shape)}")
     known = {**may_stay, **expected}
     for name, info in checkpoint.tensors.items():
         if name not in known:
@@ -191,22 +288,6 @@ def _report(differences: _Differences) -> str:
     return "\n".join(lines)
 
 
-def _in_rows(parameter: Tensor, sources: Sequence[_Source]) -> bool:
-    """Return whether each source is whole rows of the parameter, cut where it may be."""
-    for source in sources:
-        part = source.part(parameter)
-        first = _first_row(parameter, source)
-        is_cut_well = len(part) % FILL_ROWS == 0 or first + len(part) == len(parameter)
-        is_rows = part.ndim == 2 and part.shape[1:] == parameter.shape[1:] and part.is_contiguous()
-        if source.is_packed or first % FILL_ROWS or not (is_rows and is_cut_well):
-            return False
-    return True
-
-
-def _first_row(parameter: Tensor, source: _Source) -> int:
-    return source.part(parameter).storage_offset() // max(1, math.prod(parameter.shape[1:]))
-
-
 class _Count:
     """The count of bytes that are filled; tells `progress`."""
 
@@ -223,38 +304,99 @@ class _Count:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A reader that brings what a checkpoint holds to where it is computed with."""
+    """A reader that brings what a checkpoint holds to where it is computed with.
+
+    dtype  of floats, once they are read.
+    """
 
     checkpoint: Checkpoint
     staging: Staging
     count: _Count
+    dtype: torch.dtype
 
-    def fill_rows(self, weight: Fillable, row: int, source: _Source, dtype: torch.dtype) -> None:
-        """Fill the weight's rows from `row` on, some at a time."""
-        num_rows, width = source.shape
-        step = max(1, CHUNK_BYTES // max(1, width * dtype.itemsize * FILL_ROWS)) * FILL_ROWS
-        for first in range(0, num_rows, step):
-            rows = self.staging.take((min(step, num_rows - first), width), dtype)
-            self.checkpoint.read_rows_into(source.name, first, rows)
-            weight.fill(row + first, rows)
-            self.count.add(rows.nbytes)
+    def fill_matrix(self, weight: PackedWeight, placed: Sequence[tuple[int, _Source]]) -> None:
+        """Fill a packed weight by the sources that begin at these rows of it.
+
+        Some rows are read at a time, but all at once where a source ends amid what is packed at
+        once.
+        """
+        num_rows = weight.shape[0]
+        if all(_is_aligned(first, source.shape[0], num_rows) for first, source in placed):
+            for first, source in placed:
+                self._fill_rows(weight, first, source)
+            return
+        scratch = self.scratch(weight.shape, placed[0][1].format)
+        for first, source in placed:
+            self.fill_scratch(scratch[first : first + source.shape[0]], source, whole)
+        weight.fill(0, scratch)
+
+    def scratch(self, shape: Sequence[int], format: WeightFormat | None) -> Tensor | StoredRows:
+        """Return memory for values that are to be packed."""
+        if format is None:
+            return torch.empty(*shape, dtype=self.dtype)
+        return StoredRows.empty(format, shape)
+
+    def fill_scratch(
+        self,
+        scratch: Tensor | StoredRows,
+        source: _Source,
+        part: Callable[[Tensor], Tensor],
+        first: int = 0,
+    ) -> None:
+        """Fill a part of such memory from the source's row `first` on."""
+        for (name, shape), target in zip(source.tensors().items(), _parts(scratch), strict=True):
+            self._fill(part(target), name, shape[1:], first)
 
     def fill(self, part: Tensor, source: _Source) -> None:
-        """Fill the part, straight in place where it lies as it is stored; some rows at a time."""
+        """Fill a part of a parameter that stays a plain tensor."""
+        self._fill(part, source.name, source.shape[1:])
+
+    def _fill_rows(self, weight: PackedWeight, row: int, source: _Source) -> None:
+        """Fill the weight's rows from `row` on, some at a time."""
+        num_rows = source.shape[0]
+        row_bytes = source.num_bytes(self.dtype) // max(1, num_rows)
+        step = max(1, CHUNK_BYTES // max(1, row_bytes * FILL_ROWS)) * FILL_ROWS
+        for first in range(0, num_rows, step):
+            rows = self._staged(source, min(step, num_rows - first))
+            for name, part in zip(source.tensors(), _parts(rows), strict=True):
+                self.checkpoint.read_rows_into(name, first, part)
+            weight.fill(row + first, rows)
+            self.count.add(sum(part.nbytes for part in _parts(rows)))
+
+    def _staged(self, source: _Source, num_rows: int) -> Tensor | StoredRows:
+        """Return memory for some rows, which the next call takes again."""
+        if source.format is None:
+            return self.staging.take((num_rows, *source.shape[1:]), self.dtype)
+        shapes = [(num_rows, *shape[1:]) for shape in source.tensors().values()]
+        memory = self.staging.take((sum(map(math.prod, shapes)),), torch.uint8)
+        parts = torch.split(memory, [math.prod(shape) for shape in shapes])
+        views = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))
+        return StoredRows(source.format, tuple(views))
+
+    def _fill(self, part: Tensor, name: str, row_shape: Sequence[int], first: int = 0) -> None:
+        """Fill `part` from a tensor's row `first` on, straight in place where it lies as stored.
+
+        Some rows are read at a time.
+        """
         is_in_place = part.is_cpu and part.is_contiguous()
-        stored = part.view(source.shape) if is_in_place else part
-        if is_in_place and stored.nbytes <= CHUNK_BYTES:
-            self.checkpoint.read_into(source.name, stored)
-            self.count.add(stored.nbytes)
-            return
+        stored = part.view(-1, *row_shape) if is_in_place and row_shape else part
         row_bytes = stored[:1].numel() * stored.element_size()
         num_rows = max(1, CHUNK_BYTES // max(1, row_bytes))
-        for first in range(0, len(stored), num_rows):
-            rows = stored[first : first + num_rows]
+        for start in range(0, len(stored), num_rows):
+            rows = stored[start : start + num_rows]
             if is_in_place:
-                self.checkpoint.read_rows_into(source.name, first, rows)
+                self.checkpoint.read_rows_into(name, first + start, rows)
             else:
-                staged = self.staging.take((len(rows), *source.shape[1:]), part.dtype)
-                self.checkpoint.read_rows_into(source.name, first, staged)
+                staged = self.staging.take((len(rows), *row_shape), part.dtype)
+                self.checkpoint.read_rows_into(name, first + start, staged)
                 rows.copy_(staged.view(rows.shape))
             self.count.add(rows.nbytes)
+
+
+def _is_aligned(first: int, count: int, num_rows: int) -> bool:
+    """Say whether rows can be packed by themselves: so many, from one on, of all."""
+    return first % FILL_ROWS == 0 and (count % FILL_ROWS == 0 or first + count == num_rows)
+
+
+def _parts(rows: Tensor | StoredRows) -> tuple[Tensor, ...]:
+    return (rows,) if isinstance(rows, Tensor) else rows.parts

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.ops import Fillable, Prepared, Stored
+from inferno.ops import PackedWeight, Serializable, SerializedWeight
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.content import ContentHash, HashKey, sketch
@@ -33,7 +33,7 @@ from inferno.weights.known_files import KnownFiles
 from inferno.weights.staging import CHUNK_BYTES
 
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
-_VERSION = 2  # of this format and of the packed layouts
+_VERSION = 3  # of this format and of the packed layouts
 _ALIGNMENT = 64
 _MOST_HEADER_BYTES = 1 << 24
 
@@ -198,15 +198,15 @@ def _entries(model: nn.Module) -> Iterator[_Entry]:
         dtype = str(parameter.dtype).removeprefix("torch.")
         yield _Entry(name, None, (flat,), dtype, tuple(parameter.shape))
     for owner, module in model.named_modules():
-        if isinstance(weight := vars(module).get("weight"), Fillable):
-            stored = weight.stored()
-            yield _Entry(f"{owner}.weight", stored.meta, stored.parts)
+        if isinstance(weight := vars(module).get("weight"), Serializable):
+            serialized = weight.serialize()
+            yield _Entry(f"{owner}.weight", serialized.meta, serialized.parts)
 
 
 def _fill(model: nn.Module, entries: Sequence[_Entry]) -> None:
     """Put weights in the places of parameters, once each parameter has one of its shape."""
     unfilled = dict(model.named_parameters())
-    found = {entry.name: _restored(entry) for entry in entries}
+    found = {entry.name: _deserialized(entry) for entry in entries}
     shapes = {name: tuple(weight.shape) for name, weight in found.items()}
     if shapes != {name: tuple(parameter.shape) for name, parameter in unfilled.items()}:
         raise ValueError("they are another model's")
@@ -219,9 +219,9 @@ def _fill(model: nn.Module, entries: Sequence[_Entry]) -> None:
             replace(model, name, weight)
 
 
-def _restored(entry: _Entry) -> Tensor | Prepared:
+def _deserialized(entry: _Entry) -> Tensor | PackedWeight:
     if entry.meta is not None:
-        return ops.restore(Stored(entry.meta, entry.parts))
+        return ops.deserialize(SerializedWeight(entry.meta, entry.parts))
     (flat,) = entry.parts
     dtype: torch.dtype = getattr(torch, entry.dtype)
     return flat.view(dtype).view(entry.shape).clone()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
+
+from inferno.quantization import WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +16,17 @@ class Piece:
     """A tensor of the checkpoint that fills a parameter, or a part of it.
 
     name    stands in the tensor's name where the parameter's has other segments.
-    part    the parameter -> the view of it that the tensor fills, its elements in stored order.
+    part    the parameter -> the view of it that the tensor fills, its elements in stored order. Of
+            a tensor that holds all experts it takes any number of them, which are filled apart.
     joined  two neighbouring axes of that view that are a single one in the checkpoint.
+    format  in which the checkpoint holds it packed; None: as floats. Packed rows move as they are,
+            so `part` may change the order of rows only, whatever axes follow.
     """
 
     name: str
     part: Callable[[Tensor], Tensor]
     joined: tuple[int, int] | None = None
+    format: WeightFormat | None = None
 
     def stored_shape(self, parameter: Tensor) -> tuple[int, ...]:
         """Return the tensor's shape in the checkpoint; the parameter is on the meta device."""
@@ -64,8 +70,7 @@ def find_pieces(name: str, fused: FusedSpec) -> tuple[Piece, ...]:
         before, found, after = f".{name}.".partition(f".{segments}.")
         if found:
             return tuple(
-                Piece(f"{before}.{piece.name}.{after}".strip("."), piece.part, piece.joined)
-                for piece in pieces
+                replace(piece, name=f"{before}.{piece.name}.{after}".strip(".")) for piece in pieces
             )
     return (Piece(name, whole),)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from inferno.cli.chat import choose
-from inferno.cli.chat.choose import choose_model
+from inferno.cli.chat import start
+from inferno.cli.chat.start import choose_model
 from inferno.demo import MODEL_FOLDERS
 from inferno.hub.local import LocalModel
 
@@ -19,7 +19,7 @@ ODD = LocalModel("me/odd", Path("/nowhere"), 3000, "NopeForCausalLM")
 
 
 def machine_has(monkeypatch: pytest.MonkeyPatch, *models: LocalModel) -> None:
-    monkeypatch.setattr(choose, "local_models", lambda: [*models])
+    monkeypatch.setattr(start, "local_models", lambda: [*models])
 
 
 def person_types(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:

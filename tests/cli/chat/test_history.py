@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inferno.cli.chat import history
-from inferno.cli.chat.history import FileHistory, history_path
+from inferno.cli.chat import editor
+from inferno.cli.chat.editor import FileHistory, history_path
 
 
 def newest_first(path: Path | None) -> list[str]:
@@ -35,7 +35,7 @@ def test_a_huge_file_is_made_short(tmp_path: Path) -> None:
     path.write_text("".join(f'"{"x" * 10_000}{number}"\n' for number in range(200)))
     found = newest_first(path)
     assert found[0].endswith("199")
-    assert path.stat().st_size <= history._MOST_BYTES
+    assert path.stat().st_size <= editor._MOST_BYTES
     assert newest_first(path) == found
 
 
@@ -48,7 +48,7 @@ def test_a_huge_message_does_not_drive_out_the_others(tmp_path: Path) -> None:
 
 def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "history"
-    kept = history._MOST_ENTRIES
+    kept = editor._MOST_ENTRIES
     path.write_text("".join(f'"{number}"\n' for number in range(kept + 50)))
     assert newest_first(path)[-1] == "50"
     assert len(path.read_text().splitlines()) == kept

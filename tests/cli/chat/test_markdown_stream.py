@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferno.cli.chat import markdown_stream
+from inferno.cli.chat import answer_view
+from inferno.cli.chat.answer_view import MarkdownStream
 from inferno.cli.chat.markdown import last_block_start, rendered_lines
-from inferno.cli.chat.markdown_stream import MarkdownStream
 from inferno.cli.word_wrap import printable
 
 DOCUMENT = """# A title
@@ -76,8 +76,8 @@ class Screen:
 
 @pytest.fixture(autouse=True)
 def _draw_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markdown_stream, "_MIN_SECONDS", 0.0)
-    monkeypatch.setattr(markdown_stream, "_MOST_SHARE", 1e9)
+    monkeypatch.setattr(answer_view, "_MIN_SECONDS", 0.0)
+    monkeypatch.setattr(answer_view, "_MOST_SHARE", 1e9)
 
 
 def show(screen: Screen, text: str, *, step: int = 1) -> list[str]:

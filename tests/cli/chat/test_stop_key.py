@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from inferno.cli.chat.stop_key import stop_key
+from inferno.cli.chat.interactive import stop_key
 from tests.patience import PATIENCE
 
 

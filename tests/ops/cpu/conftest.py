@@ -12,7 +12,7 @@ import pytest
 if find_spec("inferno._native"):
     from inferno import _native as native
 
-    LEVELS = native.levels()
+    LEVELS = native.isas()
 else:
     LEVELS = []
 
@@ -33,10 +33,10 @@ def pytest_pycollect_makemodule(
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
     """The level that runs."""
-    before = native.level()
-    native.set_level(request.param)
+    before = native.isa()
+    native.set_isa(request.param)
     yield request.param
-    native.set_level(before)
+    native.set_isa(before)
 
 
 @pytest.fixture

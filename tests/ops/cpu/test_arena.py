@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from inferno import _native
-from inferno.engine.own_process import rss_bytes
+from inferno.engine.process.own_process import rss_bytes
 
 _DENIED = """
 import resource, torch

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from inferno import ops
+from inferno.ops.cpu.panels import PanelWeight
+from inferno.quantization import FLOAT32
 
 CPU = torch.device("cpu")
 
@@ -24,9 +26,8 @@ def test_a_context_that_was_never_left_outlives_its_engine() -> None:
             del context
             gc.collect()
             x_TE = torch.randn(40, 64)
-            weight = ops.begin(torch.Size((32, 64)), torch.float32, CPU)
-            assert weight is not None
-            weight.fill(0, torch.randn(32, 64))
+            weight = ops.pack(torch.randn(32, 64), FLOAT32)
+            assert isinstance(weight, PanelWeight)
             for _ in range(100):
                 ops.linear(x_TE, weight)
         except BaseException as problem:

@@ -7,20 +7,20 @@ import torch
 
 from inferno import _native
 from inferno.ops.cpu.native import matrix
-from inferno.ops.cpu.panels import Packing
+from inferno.quantization import INT8, WeightFormat
 from tests.ops.cpu.guarded import guarded
-from tests.ops.cpu.packed_weights import random_weight
+from tests.ops.cpu.packed_weights import KERNEL_FORMATS, random_weight
 
 pytestmark = pytest.mark.usefixtures("level")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("packing", list(Packing))
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 @pytest.mark.parametrize(("num_outputs", "num_inputs"), [(1, 1), (16, 16), (35, 95), (50, 129)])
 def test_rows_have_their_values(
-    packing: Packing, dtype: torch.dtype, num_outputs: int, num_inputs: int
+    format: WeightFormat, dtype: torch.dtype, num_outputs: int, num_inputs: int
 ) -> None:
-    weight, values_OI = random_weight(packing, num_outputs, num_inputs)
+    weight, values_OI = random_weight(format, num_outputs, num_inputs)
     ids = torch.tensor([num_outputs - 1, 0, num_outputs // 2, 0])
     out = guarded((4, num_inputs), dtype, stride=num_inputs + 3)
     _native.embedding(ids.data_ptr(), weight.native, matrix(out))
@@ -30,6 +30,6 @@ def test_rows_have_their_values(
 
 
 def test_of_no_rows_nothing_is_made() -> None:
-    weight, _ = random_weight(Packing.INT8, 20, 40)
+    weight, _ = random_weight(INT8, 20, 40)
     ids, out = torch.empty(0, dtype=torch.int64), torch.empty(0, 40)
     _native.embedding(ids.data_ptr(), weight.native, matrix(out))

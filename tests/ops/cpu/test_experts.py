@@ -12,10 +12,11 @@ from inferno import _native
 from inferno.ops import cpu
 from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.cpu.native import matrix
-from inferno.ops.cpu.panels import Packing, PanelExperts
+from inferno.ops.cpu.panels import PanelExperts
 from inferno.ops.reference import moe
+from inferno.quantization import FLOAT32, INT4, INT8, MXFP4, WeightFormat
 from tests.ops.cpu.guarded import copied, guarded
-from tests.ops.cpu.packed_weights import quantized, random_weight
+from tests.ops.cpu.packed_weights import KERNEL_FORMATS, quantized, random_weight
 
 pytestmark = pytest.mark.usefixtures("level")
 
@@ -52,19 +53,19 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def random_experts(
-    packing: Packing, num_outputs: int, num_inputs: int
+    format: WeightFormat, num_outputs: int, num_inputs: int
 ) -> tuple[PanelExperts, Tensor]:
-    made = [random_weight(packing, num_outputs, num_inputs, seed) for seed in range(NUM_EXPERTS)]
+    made = [random_weight(format, num_outputs, num_inputs, seed) for seed in range(NUM_EXPERTS)]
     native = _native.weights([weight.native for weight, _ in made])
     experts = PanelExperts(tuple(weight for weight, _ in made), native)
     return experts, torch.stack([values_OI for _, values_OI in made])
 
 
 def make_mixture(
-    packing: Packing, activation: Activation, dtype: torch.dtype, inner: int = INNER
+    format: WeightFormat, activation: Activation, dtype: torch.dtype, inner: int = INNER
 ) -> Mixture:
-    gate_up, gate_up_values_XFE = random_experts(packing, 2 * inner, SIZE)
-    down, down_values_XEF = random_experts(packing, SIZE, inner)
+    gate_up, gate_up_values_XFE = random_experts(format, 2 * inner, SIZE)
+    down, down_values_XEF = random_experts(format, SIZE, inner)
     return Mixture(
         *(gate_up, down),
         *(random(NUM_EXPERTS, 2 * inner, dtype=dtype), random(NUM_EXPERTS, SIZE, dtype=dtype)),
@@ -102,16 +103,16 @@ def expert_alone(mixture: Mixture, x_E: Tensor, expert: int) -> Tensor:
 @pytest.mark.parametrize(("num_tokens", "num_chosen"), [(0, 2), (1, 1), (1, 4), (3, 5), (40, 3)])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("packing", list(Packing))
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 def test_it_is_made_of_its_parts(
-    packing: Packing,
+    format: WeightFormat,
     activation: Activation,
     dtype: torch.dtype,
     num_tokens: int,
     num_chosen: int,
     inner: int,
 ) -> None:
-    mixture = make_mixture(packing, activation, dtype, inner)
+    mixture = make_mixture(format, activation, dtype, inner)
     x_TE, experts_TA, weights_TA = make_tokens(num_tokens, num_chosen, dtype)
     result_TE = mixture.run(x_TE, experts_TA, weights_TA)
     for x_E, chosen, weights, result_E in zip(
@@ -124,11 +125,11 @@ def test_it_is_made_of_its_parts(
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("packing", [Packing.FLOAT32, Packing.INT8, Packing.MXFP4])
-def test_it_is_the_reference(packing: Packing, activation: Activation) -> None:
-    mixture = make_mixture(packing, activation, torch.float32)
+@pytest.mark.parametrize("format", [FLOAT32, INT8, MXFP4], ids=str)
+def test_it_is_the_reference(format: WeightFormat, activation: Activation) -> None:
+    mixture = make_mixture(format, activation, torch.float32)
     x_TE, experts_TA, weights_TA = make_tokens(20, 3, torch.float32)
-    seen_TE = quantized(x_TE, packing).float() if packing.has_groups else x_TE
+    seen_TE = quantized(x_TE, format).float() if not format.is_float else x_TE
     expected_TE = moe.experts(
         *(seen_TE, experts_TA, weights_TA),
         *(mixture.gate_up_values_XFE.float(), mixture.down_values_XEF.float()),
@@ -137,13 +138,13 @@ def test_it_is_the_reference(packing: Packing, activation: Activation) -> None:
         down_bias_XE=mixture.down_bias_XE,
     )
     error = (mixture.run(x_TE, experts_TA, weights_TA) - expected_TE).norm() / expected_TE.norm()
-    assert error < (0.02 if packing.has_groups else 1e-5)  # what is gated is quantized again
+    assert error < (0.02 if not format.is_float else 1e-5)  # what is gated is quantized again
 
 
 @pytest.mark.parametrize("inner", [INNER, WHOLE])
-@pytest.mark.parametrize("packing", list(Packing))
-def test_who_else_is_there_changes_nothing(packing: Packing, inner: int) -> None:
-    mixture = make_mixture(packing, PlainSwiGLU(), torch.float32, inner)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_who_else_is_there_changes_nothing(format: WeightFormat, inner: int) -> None:
+    mixture = make_mixture(format, PlainSwiGLU(), torch.float32, inner)
     x_TE, experts_TA, weights_TA = make_tokens(50, 2, torch.float32)
     together_TE = mixture.run(x_TE, experts_TA, weights_TA)
     for some in (slice(0, 1), slice(1, 8), slice(8, 31), slice(20, 50)):
@@ -152,11 +153,11 @@ def test_who_else_is_there_changes_nothing(packing: Packing, inner: int) -> None
 
 
 @pytest.mark.parametrize("num_tokens", [1, 30])
-@pytest.mark.parametrize("packing", list(Packing))
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 def test_threads_change_nothing(
-    packing: Packing, num_tokens: int, request: pytest.FixtureRequest
+    format: WeightFormat, num_tokens: int, request: pytest.FixtureRequest
 ) -> None:
-    mixture = make_mixture(packing, PlainSwiGLU(), torch.bfloat16)
+    mixture = make_mixture(format, PlainSwiGLU(), torch.bfloat16)
     tokens = make_tokens(num_tokens, 4, torch.bfloat16)
     alone_TE = mixture.run(*tokens)
     request.getfixturevalue("two_threads")
@@ -165,7 +166,7 @@ def test_threads_change_nothing(
 
 
 def test_more_tokens_than_are_computed_at_a_time() -> None:
-    mixture = make_mixture(Packing.INT4, PlainSwiGLU(), torch.float32, WHOLE)
+    mixture = make_mixture(INT4, PlainSwiGLU(), torch.float32, WHOLE)
     x_TE, experts_TA, weights_TA = make_tokens(1030, 1, torch.float32)
     some = slice(500, 530)
     together_TE = mixture.run(x_TE, experts_TA, weights_TA)
@@ -174,7 +175,7 @@ def test_more_tokens_than_are_computed_at_a_time() -> None:
 
 
 def test_nothing_between_the_rows_is_written() -> None:
-    mixture = make_mixture(Packing.INT8, PlainSwiGLU(), torch.bfloat16)
+    mixture = make_mixture(INT8, PlainSwiGLU(), torch.bfloat16)
     result_TE = mixture.run(*make_tokens(5, 2, torch.bfloat16))
     gaps = result_TE.as_strided((4, 3), result_TE.stride(), result_TE.storage_offset() + SIZE)
     assert torch.all(gaps.contiguous().view(torch.uint8) == 255)

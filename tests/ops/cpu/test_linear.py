@@ -11,12 +11,11 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops import cpu
 from inferno.ops.cpu.native import matrix
-from inferno.ops.cpu.panels import Packing
+from inferno.quantization import BFLOAT16, FLOAT32, INT4, INT8, MXFP4, WeightFormat
 from tests.ops.cpu.guarded import copied, guarded
-from tests.ops.cpu.packed_weights import quantized, random_weight
+from tests.ops.cpu.packed_weights import KERNEL_FORMATS, quantized, random_weight
 
 FLOATS = [torch.float32, torch.bfloat16]
-PACKINGS = list(Packing)
 # Outputs and inputs: a lane, a panel, a tail of each kind; several chunks of the longest kind.
 SIZES = [(1, 1), (16, 32), (17, 33), (40, 95), (100, 544), (200, 1061)]
 ROW_COUNTS = [0, 1, 2, 3, 5, 7, 12, 13, 30]
@@ -26,11 +25,11 @@ def random(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-def seen(x: Tensor, packing: Packing) -> Tensor:
+def seen(x: Tensor, format: WeightFormat) -> Tensor:
     """Activations as they are multiplied."""
-    if packing.has_groups:
-        return quantized(x, packing)
-    return x.to(torch.float32 if packing is Packing.FLOAT32 else torch.bfloat16).double()
+    if not format.is_float:
+        return quantized(x, format)
+    return x.to(torch.float32 if format is FLOAT32 else torch.bfloat16).double()
 
 
 def assert_near(result: Tensor, expected: Tensor, terms: Tensor) -> None:
@@ -43,23 +42,23 @@ def assert_near(result: Tensor, expected: Tensor, terms: Tensor) -> None:
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("num_rows", ROW_COUNTS)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_it_is_the_sum_of_products(packing: Packing, dtype: torch.dtype, num_rows: int) -> None:
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_it_is_the_sum_of_products(format: WeightFormat, dtype: torch.dtype, num_rows: int) -> None:
     for num_outputs, num_inputs in SIZES:
-        weight, values_OI = random_weight(packing, num_outputs, num_inputs)
+        weight, values_OI = random_weight(format, num_outputs, num_inputs)
         x_TI = copied(random(num_rows, num_inputs, dtype=dtype))
         result_TO = cpu.linear(x_TI, weight)
         assert (result_TO.shape, result_TO.dtype) == ((num_rows, num_outputs), dtype)
-        seen_TI = seen(x_TI, packing)
+        seen_TI = seen(x_TI, format)
         terms_TO = seen_TI.abs() @ values_OI.abs().T
         assert_near(result_TO, seen_TI @ values_OI.T, terms_TO)
 
 
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("bias_dtype", FLOATS)
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_bias_is_added_before_rounding(packing: Packing, bias_dtype: torch.dtype) -> None:
-    weight, _ = random_weight(packing, 50, 70)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_a_bias_is_added_before_rounding(format: WeightFormat, bias_dtype: torch.dtype) -> None:
+    weight, _ = random_weight(format, 50, 70)
     x_TI, bias_O = random(9, 70), copied(random(50, dtype=bias_dtype))
     without_TO = cpu.linear(x_TI, weight)
     assert torch.equal(cpu.linear(x_TI, weight, bias_O), without_TO + bias_O.float())
@@ -69,9 +68,9 @@ def test_a_bias_is_added_before_rounding(packing: Packing, bias_dtype: torch.dty
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_row_has_the_same_bits_in_any_batch(packing: Packing) -> None:
-    weight, _ = random_weight(packing, 75, 700)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_a_row_has_the_same_bits_in_any_batch(format: WeightFormat) -> None:
+    weight, _ = random_weight(format, 75, 700)
     x_TI = random(40, 700)
     alone_TO = torch.cat([cpu.linear(row_I, weight) for row_I in torch.split(x_TI, 1)])
     for num_rows in range(1, 41):
@@ -82,16 +81,16 @@ def test_a_row_has_the_same_bits_in_any_batch(packing: Packing) -> None:
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("num_rows", [1, 7, 16, 33, 600])
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 def test_a_gated_product_has_the_bits_of_its_parts(
-    packing: Packing, dtype: torch.dtype, num_rows: int
+    format: WeightFormat, dtype: torch.dtype, num_rows: int
 ) -> None:
     for num_outputs, num_inputs, bias_O in [
         (32, 32, None),
         (160, 95, random(160, dtype=dtype)),
         (100, 40, None),  # a half that ends within a panel
     ]:
-        weight, _ = random_weight(packing, num_outputs, num_inputs)
+        weight, _ = random_weight(format, num_outputs, num_inputs)
         x_TI = copied(random(num_rows, num_inputs, dtype=dtype) * 3)
         expected_TF = cpu.silu_mul(cpu.linear(x_TI, weight, bias_O))
         result_TF = cpu.gated_linear(x_TI, weight, bias_O)
@@ -100,21 +99,21 @@ def test_a_gated_product_has_the_bits_of_its_parts(
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_gated_product_writes_half_as_many_outputs(packing: Packing) -> None:
-    weight, _ = random_weight(packing, 96, 33)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_a_gated_product_writes_half_as_many_outputs(format: WeightFormat) -> None:
+    weight, _ = random_weight(format, 96, 33)
     x_TI, out_TF = copied(random(9, 33)), guarded((9, 48), torch.float32)
     silu = _native.activation(0, 0.0, 0.0)
     _native.gated_linear(matrix(x_TI), weight.native, None, silu, matrix(out_TF))
     assert torch.equal(out_TF, cpu.silu_mul(cpu.linear(x_TI, weight)))
-    odd = random_weight(packing, 48, 33)[0]
+    odd = random_weight(format, 48, 33)[0]
     with pytest.raises(ValueError, match="whole panels"):
         _native.gated_linear(matrix(x_TI), odd.native, None, silu, matrix(out_TF))
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_more_rows_than_are_multiplied_at_a_time(packing: Packing) -> None:
-    weight, _ = random_weight(packing, 20, 50)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_more_rows_than_are_multiplied_at_a_time(format: WeightFormat) -> None:
+    weight, _ = random_weight(format, 20, 50)
     x_TI = random(1100, 50)
     parts = [cpu.linear(part_TI, weight) for part_TI in torch.split(x_TI, 7)]
     assert torch.equal(cpu.linear(x_TI, weight), torch.cat(parts))
@@ -122,10 +121,10 @@ def test_more_rows_than_are_multiplied_at_a_time(packing: Packing) -> None:
 
 @pytest.mark.usefixtures("level", "two_threads")
 @pytest.mark.parametrize("is_gated", [False, True])
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_a_large_result_is_that_of_its_rows(packing: Packing, *, is_gated: bool) -> None:
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_a_large_result_is_that_of_its_rows(format: WeightFormat, *, is_gated: bool) -> None:
     num_rows, width, gap = 277, 1024, 16  # more than a megabyte, in whole panels
-    weight, _ = random_weight(packing, 2 * width if is_gated else width, 70)
+    weight, _ = random_weight(format, 2 * width if is_gated else width, 70)
     x_TI = random(num_rows, 70)
     out_TO = guarded((num_rows, width), torch.float32, stride=width + gap)
     if is_gated:
@@ -142,11 +141,11 @@ def test_a_large_result_is_that_of_its_rows(packing: Packing, *, is_gated: bool)
 
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("num_rows", [1, 9, 64])
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 def test_threads_change_nothing(
-    packing: Packing, num_rows: int, request: pytest.FixtureRequest
+    format: WeightFormat, num_rows: int, request: pytest.FixtureRequest
 ) -> None:
-    weights = [random_weight(packing, outputs, 300)[0] for outputs in (5, 64, 500)]
+    weights = [random_weight(format, outputs, 300)[0] for outputs in (5, 64, 500)]
     x_TI = random(num_rows, 300)
     alone = [cpu.linear(x_TI, weight) for weight in weights]
     request.getfixturevalue("two_threads")
@@ -155,28 +154,28 @@ def test_threads_change_nothing(
             assert torch.equal(cpu.linear(x_TI, weight), expected_TO)
 
 
-@pytest.mark.parametrize("packing", [p for p in PACKINGS if p is not Packing.BFLOAT16])
-def test_every_level_has_the_same_bits(packing: Packing) -> None:
+@pytest.mark.parametrize("format", [p for p in KERNEL_FORMATS if p is not BFLOAT16], ids=str)
+def test_every_level_has_the_same_bits(format: WeightFormat) -> None:
     """But for bfloat16 products, which the processor's own instructions round differently."""
-    weight, _ = random_weight(packing, 100, 600)
+    weight, _ = random_weight(format, 100, 600)
     x_TI = random(20, 600)
-    before, results = _native.level(), []
+    before, results = _native.isa(), []
     try:
-        for level in _native.levels():
-            _native.set_level(level)
+        for level in _native.isas():
+            _native.set_isa(level)
             results.append(cpu.linear(x_TI, weight))
     finally:
-        _native.set_level(before)
+        _native.set_isa(before)
     assert all(torch.equal(result, results[0]) for result in results)
 
 
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_nothing_else_is_read_or_written(packing: Packing, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_nothing_else_is_read_or_written(format: WeightFormat, dtype: torch.dtype) -> None:
     for num_rows in (1, 7, 14):
         for num_outputs, num_inputs in SIZES:
-            weight, _ = random_weight(packing, num_outputs, num_inputs)
+            weight, _ = random_weight(format, num_outputs, num_inputs)
             x_TI = copied(random(num_rows, num_inputs, dtype=dtype), stride=num_inputs + 3)
             out_TO = guarded((num_rows, num_outputs), dtype, stride=num_outputs + 5)
             before = out_TO.as_strided((out_TO.storage_offset(),), (1,), 0)  # same storage
@@ -191,9 +190,9 @@ def test_nothing_else_is_read_or_written(packing: Packing, dtype: torch.dtype) -
 
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("packing", PACKINGS)
-def test_what_is_not_finite_shows_in_its_row_alone(packing: Packing, bad: float) -> None:
-    weight, _ = random_weight(packing, 30, 100)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_what_is_not_finite_shows_in_its_row_alone(format: WeightFormat, bad: float) -> None:
+    weight, _ = random_weight(format, 30, 100)
     x_TI = random(8, 100)
     expected_TO = cpu.linear(x_TI, weight)
     for column in (0, 31, 50, 99):
@@ -208,46 +207,46 @@ def test_what_is_not_finite_shows_in_its_row_alone(packing: Packing, bad: float)
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("packing", [Packing.INT8, Packing.INT4, Packing.MXFP4])
-def test_zeros_and_the_smallest_activations(packing: Packing) -> None:
-    weight, values_OI = random_weight(packing, 20, 64)
+@pytest.mark.parametrize("format", [INT8, INT4, MXFP4], ids=str)
+def test_zeros_and_the_smallest_activations(format: WeightFormat) -> None:
+    weight, values_OI = random_weight(format, 20, 64)
     x_TI = torch.zeros(4, 64)
     x_TI[1, 40], x_TI[2] = 1e-44, 1e-38
     x_TI[3, :3] = torch.tensor([3e-7, -2e-7, 1e-7])
     result_TO = cpu.linear(x_TI, weight)
     assert torch.all(result_TO[0] == 0)
     assert torch.all(result_TO[1:3].abs() < 1e-30)
-    torch.testing.assert_close(result_TO[3:].double(), quantized(x_TI[3:], packing) @ values_OI.T)
+    torch.testing.assert_close(result_TO[3:].double(), quantized(x_TI[3:], format) @ values_OI.T)
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("packing", [Packing.INT8, Packing.INT4, Packing.MXFP4])
-def test_activations_of_very_different_sizes(packing: Packing) -> None:
-    weight, values_OI = random_weight(packing, 20, 6 * 32)
+@pytest.mark.parametrize("format", [INT8, INT4, MXFP4], ids=str)
+def test_activations_of_very_different_sizes(format: WeightFormat) -> None:
+    weight, values_OI = random_weight(format, 20, 6 * 32)
     sizes = torch.tensor([[1e4, 1.0, 1e-4, 0.0, 1e-9, 1e3], [1e30] * 6, [1e-25] * 6])
     x_TI = random(3, 6 * 32) * sizes.repeat_interleave(32, dim=1)
-    seen_TI = quantized(x_TI, packing)
+    seen_TI = quantized(x_TI, format)
     terms_TO = seen_TI.abs() @ values_OI.abs().T
     assert_near(cpu.linear(x_TI, weight), seen_TI @ values_OI.T, terms_TO)
 
 
 @pytest.mark.usefixtures("level")
 def test_beside_int4_what_is_2_to_the_48th_of_a_row_or_less_is_zero() -> None:
-    weight, values_OI = random_weight(Packing.INT4, 20, 64)
+    weight, values_OI = random_weight(INT4, 20, 64)
     x_TI = random(2, 64)
     x_TI[0, 32:] *= 2.0**-40
     x_TI[1, 32:] *= 2.0**-60
     weight.codes.view(2, 2, -1)[:, 0] = 0x88  # all that the large activations meet is zero
     values_OI[:, :32] = 0
     result_TO = cpu.linear(x_TI, weight)
-    seen_TI = quantized(x_TI[:1], Packing.INT4)
+    seen_TI = quantized(x_TI[:1], INT4)
     torch.testing.assert_close(result_TO[:1].double(), seen_TI @ values_OI.T, rtol=1e-5, atol=0)
     assert torch.all(result_TO[1].abs() < 1e-30)
 
 
 @pytest.mark.usefixtures("level")
 def test_scale_255_of_mxfp4_is_nan() -> None:
-    weight, _ = random_weight(Packing.MXFP4, 20, 64)
+    weight, _ = random_weight(MXFP4, 20, 64)
     before_TO = cpu.linear(random(7, 64), weight)
     weight.scales[16 + 5] = 255  # of output 5, inputs 32 to 63
     result_TO = cpu.linear(random(7, 64), weight)
@@ -258,7 +257,7 @@ def test_scale_255_of_mxfp4_is_nan() -> None:
 
 @pytest.mark.usefixtures("level")
 def test_the_smallest_and_largest_scales_of_mxfp4() -> None:
-    weight, _ = random_weight(Packing.MXFP4, 16, 32)
+    weight, _ = random_weight(MXFP4, 16, 32)
     x_TI = torch.ones(1, 32)
     weight.scales[:] = 127
     unit_TO = cpu.linear(x_TI, weight).double()

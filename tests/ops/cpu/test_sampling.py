@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from inferno import _native
-from inferno.ops import DrawRule, Purpose, cpu, reference
+from inferno.ops import Purpose, SamplingSpec, cpu, reference
 from inferno.ops.reference import philox
+from inferno.ops.reference.sampling import exponential
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.reference.test_philox import KNOWN_ANSWERS, hex_words
 
@@ -20,16 +22,16 @@ INF, NAN = float("inf"), float("nan")
 CPU = torch.device("cpu")
 WIDTHS = [1, 2, 15, 16, 17, 255, 256, 257, 1000, 4097]
 ALL, TOP_K, TOP_P, MIN_P, BOTH = RULES = (
-    DrawRule(1.0, top_k=0, top_p=1.0, min_p=0.0),
-    DrawRule(0.7, top_k=5, top_p=1.0, min_p=0.0),
-    DrawRule(0.7, top_k=0, top_p=0.9, min_p=0.0),
-    DrawRule(1.3, top_k=0, top_p=1.0, min_p=0.1),
-    DrawRule(1.0, top_k=40, top_p=0.8, min_p=0.01),
+    SamplingSpec(1.0, top_k=0, top_p=1.0, min_p=0.0),
+    SamplingSpec(0.7, top_k=5, top_p=1.0, min_p=0.0),
+    SamplingSpec(0.7, top_k=0, top_p=0.9, min_p=0.0),
+    SamplingSpec(1.3, top_k=0, top_p=1.0, min_p=0.1),
+    SamplingSpec(1.0, top_k=40, top_p=0.8, min_p=0.01),
 )
-NONE = DrawRule(0.0, top_k=0, top_p=1.0, min_p=0.0)
+NONE = SamplingSpec(0.0, top_k=0, top_p=1.0, min_p=0.0)
 # So hot that every weight is exactly the same, whatever the logit; its rank still counts.
 HOT = [
-    DrawRule(1e30, *cut, min_p=0.0)
+    SamplingSpec(1e30, *cut, min_p=0.0)
     for cut in ((0, 1.0), (3, 1.0), (300, 0.5), (0, 0.001), (0, 0.01), (0, 0.3), (4500, 0.99))
 ]
 
@@ -48,21 +50,21 @@ def random_numbers(count: int) -> Tensor:
     return torch.rand(count, dtype=torch.float64, generator=generator)
 
 
-def repeated(rules: Sequence[DrawRule], count: int) -> list[DrawRule]:
+def repeated(rules: Sequence[SamplingSpec], count: int) -> list[SamplingSpec]:
     return list(itertools.islice(itertools.cycle(rules), count))
 
 
-def fitting(rule: DrawRule, width: int) -> DrawRule:
+def fitting(rule: SamplingSpec, width: int) -> SamplingSpec:
     return rule._replace(top_k=rule.top_k if rule.top_k < width else 0)
 
 
 def drawn(
-    backend: object, logits_RV: Tensor, rules: Sequence[DrawRule], uniform_R: Tensor
+    backend: object, logits_RV: Tensor, rules: Sequence[SamplingSpec], uniform_R: Tensor
 ) -> list[int]:
     """The tokens; -1 for rows that are not drawn."""
-    peak_R, _ = backend.largest(logits_RV)  # type: ignore[attr-defined]
+    peak_R, _ = backend.argmax(logits_RV)  # type: ignore[attr-defined]
     rules = [fitting(rule, logits_RV.shape[1]) for rule in rules]
-    prepared = backend.draw_rules(rules, CPU)  # type: ignore[attr-defined]
+    prepared = backend.sampling_specs(rules, CPU)  # type: ignore[attr-defined]
     out_R = torch.full((len(rules),), -1)
     backend.draw(logits_RV, peak_R, prepared, uniform_R, out=out_R)  # type: ignore[attr-defined]
     return out_R.tolist()
@@ -73,7 +75,7 @@ def test_largest_is_the_first_of_the_largest(width: int) -> None:
     logits_RV = random_logits(50, width).round()  # many ties
     logits_RV[0] = -INF
     logits_RV[1, ::2] = -INF
-    peak_R, token_R = cpu.largest(copied(logits_RV))
+    peak_R, token_R = cpu.argmax(copied(logits_RV))
     assert torch.equal(peak_R, logits_RV.amax(1))
     assert torch.equal(token_R, logits_RV.argmax(1))
 
@@ -81,7 +83,7 @@ def test_largest_is_the_first_of_the_largest(width: int) -> None:
 @pytest.mark.parametrize("logits", [[-0.0, 0.0], [0.0, -0.0]])
 def test_zeros_of_both_signs_are_equal(logits: list[float]) -> None:
     logits_RV = torch.tensor([[*logits, -1.0]])
-    assert cpu.largest(logits_RV)[1].item() == 0
+    assert cpu.argmax(logits_RV)[1].item() == 0
     assert cpu.top_tokens(logits_RV, 3).tolist() == [[0, 1, 2]]
 
 
@@ -90,7 +92,7 @@ def test_largest_is_nan_where_a_row_has_one(width: int) -> None:
     for place in {0, width // 2, width - 1}:
         logits_RV = random_logits(3, width)
         logits_RV[1, place] = NAN
-        peak_R, _ = cpu.largest(logits_RV)
+        peak_R, _ = cpu.argmax(logits_RV)
         assert peak_R.isnan().tolist() == [False, True, False]
 
 
@@ -112,20 +114,39 @@ def test_equally_likely_tokens_share_the_random_numbers_equally(num_possible: in
     logits_V[possible] = 7.0
     logits_RV = logits_V.repeat(num_possible, 1)
     start_R = torch.arange(num_possible, dtype=torch.float64) / num_possible
-    rules = ALL, DrawRule(1.0, 0, 0.999999, 0.0), DrawRule(1.0, num_possible, 1.0, 0.5)
+    rules = ALL, SamplingSpec(1.0, 0, 0.999999, 0.0), SamplingSpec(1.0, num_possible, 1.0, 0.5)
     for rule, offset in itertools.product(rules, (0.0, 0.999 / num_possible)):
         assert drawn(cpu, logits_RV, [rule] * num_possible, start_R + offset) == possible
 
 
 @pytest.mark.parametrize("width", [7, 300, 5000])
-@pytest.mark.parametrize("spread", [0.1, 3.0])
-def test_tokens_are_the_references_but_at_boundaries(width: int, spread: float) -> None:
-    num_rows = 2000
+@pytest.mark.parametrize("spread", [0.1, 3.0, 25.0])
+def test_tokens_are_the_references(width: int, spread: float) -> None:
+    """Every one of them, for the weights are the same to the bit."""
+    num_rows = 4000
     logits_RV = random_logits(20, width, spread).repeat(num_rows // 20, 1)
     rules, uniform_R = repeated(RULES, num_rows), random_numbers(num_rows)
-    expected = torch.tensor(drawn(reference, logits_RV, rules, uniform_R))
-    found = torch.tensor(drawn(cpu, logits_RV, rules, uniform_R))
-    assert (found != expected).sum() <= 2
+    expected = drawn(reference, logits_RV, rules, uniform_R)
+    assert drawn(cpu, logits_RV, rules, uniform_R) == expected
+
+
+def test_a_weight_is_the_references_to_the_bit() -> None:
+    """Of one token beside the likeliest, the weight decides the last random number that is its own.
+
+    With two tokens whose weights add up to m, the number u draws the second where u m reaches the
+    first's weight, which is `unit`: so it is found by bisection, exactly.
+    """
+    unit = 2.0**51
+    logits = [-0.0, -1e-8, -1e-3, -0.1, -0.3466, -0.34658, -1.0, -3.3, -17.0, -30.0, -87.0, -90.0]
+    weights = exponential(torch.tensor(logits)).mul(unit).round().double().tolist()
+    for logit, weight in zip(logits, weights, strict=True):
+        mass = unit + weight
+        for target in {unit - 1, unit, min(unit + 1, mass - 1), mass - 1}:
+            number = (target + 0.5) / mass
+            rows = torch.tensor([[0.0, logit]])
+            expected = int(min(math.floor(number * mass), mass - 1) >= unit)
+            found = drawn(cpu, rows, [ALL], torch.tensor([number], dtype=torch.float64))
+            assert found == [expected], (logit, target)
 
 
 @pytest.mark.parametrize("spread", [0.01, 3.0])  # flat rows need all tokens sorted
@@ -150,9 +171,9 @@ def test_nothing_beyond_a_row_is_read_or_written(width: int) -> None:
     num_rows = len(rules)
     logits_RV = copied(random_logits(num_rows, width))
     uniform_R = copied(random_numbers(num_rows))
-    peak_R = copied(cpu.largest(logits_RV)[0])
+    peak_R = copied(cpu.argmax(logits_RV)[0])
     out_R = guarded((num_rows,), torch.int64)
-    cpu.draw(logits_RV, peak_R, cpu.draw_rules(rules, CPU), uniform_R, out=out_R)
+    cpu.draw(logits_RV, peak_R, cpu.sampling_specs(rules, CPU), uniform_R, out=out_R)
     assert ((out_R >= 0) & (out_R < width)).all()
     cpu.log_probabilities(logits_RV, copied(torch.zeros(num_rows, 1, dtype=torch.int64)))
     cpu.top_tokens(logits_RV, width)
@@ -236,11 +257,11 @@ def test_log_probabilities_of_a_broken_row_are_nan(bad: list[float]) -> None:
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN_ANSWERS)
 def test_published_vectors_of_philox_come_out(counter: str, key: str, words: str) -> None:
-    sample_index, position, purpose, lane = hex_words(counter)
+    sequence_index, position, purpose, lane = hex_words(counter)
     low, high = hex_words(key)
     seed = (low + 2**32 * high + 2**63) % 2**64 - 2**63
     out_R = guarded((1,), torch.float64)
-    _native.uniform([seed], [sample_index], [position], purpose, lane, out_R.data_ptr())
+    _native.uniform([seed], [sequence_index], [position], purpose, lane, out_R.data_ptr())
     first, second, *_ = hex_words(words)
     assert out_R.item() == ((first >> 5) * 2**26 + (second >> 6)) / 2**53
 
@@ -266,6 +287,6 @@ def test_a_draw_is_never_recorded() -> None:
 
 def test_a_row_without_a_rule_is_refused() -> None:
     logits_RV = random_logits(3, 30)
-    rules = cpu.draw_rules([ALL, TOP_P], CPU)
+    rules = cpu.sampling_specs([ALL, TOP_P], CPU)
     with pytest.raises(ValueError, match="rule"):
         cpu.draw(logits_RV, logits_RV.amax(1), rules, random_numbers(3), out=torch.zeros(3).long())

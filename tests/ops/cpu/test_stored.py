@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from inferno.ops import cpu, reference
-from inferno.ops.cpu.panels import Packing
-from tests.ops.cpu.packed_weights import random_weight
+from inferno.ops import cpu, float_format, pack, reference
+from inferno.ops.cpu.panels import PanelWeight
+from inferno.quantization import FORMATS, WeightFormat
+from tests.ops.cpu.packed_weights import KERNEL_FORMATS, random_weight
 
 SHAPES = [(16, 32), (1, 1), (33, 100), (48, 31)]
 
 
-@pytest.mark.parametrize("packing", Packing)
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_stored_weight_means_the_same_to_both(packing: Packing, shape: tuple[int, int]) -> None:
-    weight, _ = random_weight(packing, *shape)
-    ours, theirs = cpu.restore(weight.stored()), reference.restore(weight.stored())
+def test_a_stored_weight_means_the_same_to_both(
+    format: WeightFormat, shape: tuple[int, int]
+) -> None:
+    weight, _ = random_weight(format, *shape)
+    ours, theirs = cpu.deserialize(weight.serialize()), reference.deserialize(weight.serialize())
     assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         torch.testing.assert_close(
@@ -31,10 +34,9 @@ def test_a_stored_weight_means_the_same_to_both(packing: Packing, shape: tuple[i
 @pytest.mark.parametrize("quantize", [None, "int8", "int4"])
 def test_a_filled_weight_is_stored_as_the_reference_reads_it(quantize: str | None) -> None:
     values = torch.randn(40, 70, generator=torch.Generator().manual_seed(0))
-    weight = cpu.begin(values.shape, values.dtype, quantize=quantize)
-    assert weight is not None
-    weight.fill(0, values)
-    read = reference.restore(weight.stored()).unpack(torch.float32)
+    weight = pack(values, float_format(values.dtype) if quantize is None else FORMATS[quantize])
+    assert isinstance(weight, PanelWeight)
+    read = reference.deserialize(weight.serialize()).unpack(torch.float32)
     assert torch.equal(read, weight.unpack(torch.float32))
     if quantize is None:
         assert torch.equal(read, values)

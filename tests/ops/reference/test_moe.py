@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
-from inferno.ops import Activation, ClampedSwiGLU, MXFP4Weight, PlainSwiGLU
+from inferno.ops import Activation, ClampedSwiGLU, PlainSwiGLU, StoredRows
 from inferno.ops.reference import moe
+from inferno.quantization import MXFP4
 from tests.mxfp4 import decode, random_bytes
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
@@ -76,8 +77,8 @@ def test_far_apart_logits_still_rank() -> None:
 class Weights:
     """The arguments of ops.experts, and the same numbers in float64."""
 
-    gate_up: Tensor | MXFP4Weight
-    down: Tensor | MXFP4Weight
+    gate_up: Tensor | StoredRows
+    down: Tensor | StoredRows
     gate_up_bias: Tensor | None
     down_bias: Tensor | None
 
@@ -97,10 +98,11 @@ class Weights:
         )
 
 
-def packed(*shape: int, seed: int) -> MXFP4Weight:
+def packed(*shape: int, seed: int) -> StoredRows:
     *leading, size = shape
     blocks = random_bytes(*leading, size // 32, 16, seed=seed)
-    return MXFP4Weight(blocks, random_bytes(*leading, size // 32, seed=seed, low=121, high=125))
+    scales = random_bytes(*leading, size // 32, seed=seed, low=121, high=125)
+    return StoredRows(MXFP4, (blocks, scales))
 
 
 def make_weights(*, is_packed: bool, has_bias: bool, dtype: torch.dtype) -> Weights:
@@ -113,10 +115,10 @@ def make_weights(*, is_packed: bool, has_bias: bool, dtype: torch.dtype) -> Weig
     return Weights(gate_up, down, *(biases if has_bias else (None, None)))
 
 
-def in_float64(weight: Tensor | MXFP4Weight) -> Tensor:
+def in_float64(weight: Tensor | StoredRows) -> Tensor:
     if isinstance(weight, Tensor):
         return weight.double()
-    return torch.from_numpy(decode(weight.blocks, weight.scales))
+    return torch.from_numpy(decode(*weight.parts))
 
 
 def activated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
@@ -181,8 +183,8 @@ def test_the_result_is_written_where_asked() -> None:
 def poison(given: Weights, expert: int) -> Weights:
     """Make an expert NaN throughout."""
     for weight in (given.gate_up, given.down):
-        part = weight.scales if isinstance(weight, MXFP4Weight) else weight
-        part[expert] = 255 if isinstance(weight, MXFP4Weight) else torch.nan
+        part = weight.parts[1] if isinstance(weight, StoredRows) else weight
+        part[expert] = 255 if isinstance(weight, StoredRows) else torch.nan
     for bias in (given.gate_up_bias, given.down_bias):
         if bias is not None:
             bias[expert] = torch.nan
@@ -220,7 +222,7 @@ def test_a_packed_weight_is_unpacked_in_tiles_and_only_for_chosen_experts(
 ) -> None:
     sizes: list[int] = []
 
-    def watch(weight: MXFP4Weight, dtype: torch.dtype) -> Tensor:
+    def watch(weight: StoredRows, dtype: torch.dtype) -> Tensor:
         sizes.append(math.prod(weight.shape))
         return ops.packed.unpack(weight, dtype)
 

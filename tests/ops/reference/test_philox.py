@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from inferno.ops.drawing import Purpose
 from inferno.ops.reference.philox import philox4x32, uniform
-from tests.engine.chi_square import chi_square_limit, chi_square_statistic
+from tests.engine.sampling.chi_square import chi_square_limit, chi_square_statistic
 
 # Random123's kat_vectors, philox4x32 10: counter, key, result.
 KNOWN_ANSWERS = [

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from inferno.client.scripted import Answer, Script
-from tests.server.edge.serving import wait_until
 from tests.server.hosting import Host
+from tests.server.http.serving import wait_until
 from tests.server.page.conftest import Open
 from tests.server.page.talk import saying, serving, thinking_text
 

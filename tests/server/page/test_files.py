@@ -1,4 +1,4 @@
-"""The page's files over HTTP: whole, cached, guarded, and asking nobody else for anything."""
+"""The page's files over HTTP: whole, cached, behind keys, and asking nobody else for anything."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from inferno.client.scripted import Answer, Script
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 from tests.server.page.conftest import Open
 from tests.server.page.talk import Talk, saying, serving
 

@@ -18,19 +18,18 @@ import uvloop
 from inferno.client import ServedEngine
 from inferno.demo import MODEL_FOLDERS
 from inferno.http_post import parse_target
-from inferno.server.edge.listening import listening
-from inferno.server.edge.run import Stop, run
+from inferno.server.http.run import ShutdownRequests, run
+from inferno.server.http.sockets import listening
+from inferno.server.model_service import ModelService
 from inferno.server.routes import WORKER_ROUTES
-from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
-from inferno.server.worker.callback import Callback
 from inferno.server.worker.messages import DeviceKind
-from inferno.server.worker.settings import WorkerSettings
+from inferno.server.worker.settings import Callback, WorkerSettings
 from inferno.server.worker.start import create_worker_app
 from inferno.server.worker.worker import Worker
 from inferno.text.model_text import ModelText
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 
 NOWHERE = "http://127.0.0.1:9/ready"  # discard: nobody listens
 
@@ -42,7 +41,7 @@ class Host:
     engine: ServedEngine
     text: ModelText
     http: httpx.Client
-    stop: Stop
+    shutdown: ShutdownRequests
 
     def execute(self, **fields: Any) -> list[tuple[str, Any]]:
         """The events of a job: names and data."""
@@ -78,7 +77,7 @@ def working(
         worker_id="w-1", device=DeviceKind.CPU, device_index=None, callback=callback, uri=uri
     )
     text = ModelText(MODEL_FOLDERS["demo"])
-    stop = Stop()
+    shutdown = ShutdownRequests()
     engines: list[ServedEngine] = []
 
     with listening(wanted) as sockets:
@@ -86,11 +85,11 @@ def working(
 
         async def serve() -> None:
             engines.append(make_engine())
-            served = Served(engines[0], text, wanted)
-            worker = Worker(served, about, [route.path for route in WORKER_ROUTES])
-            app = create_worker_app(served, worker)
+            service = ModelService(engines[0], text, wanted)
+            worker = Worker(service, about, [route.path for route in WORKER_ROUTES])
+            app = create_worker_app(service, worker)
             await run(
-                app, WORKER_ROUTES, wanted, engines[0], sockets, stop, on_ready=worker.on_ready
+                app, WORKER_ROUTES, wanted, engines[0], sockets, shutdown, on_ready=worker.on_ready
             )
 
         def in_thread() -> None:
@@ -102,10 +101,10 @@ def working(
         try:
             with httpx.Client(base_url=url, timeout=PATIENCE) as http:
                 wait_until(lambda: http.get("/ready").status_code == 200)
-                yield Host(engines[0], text, http, stop)
+                yield Host(engines[0], text, http, shutdown)
         finally:
-            while len(stop.signals) < 2:
-                stop.request()
+            while len(shutdown.signals) < 2:
+                shutdown.add()
             thread.join(20)
             assert not thread.is_alive(), "the worker didn't stop"
 

@@ -15,9 +15,10 @@ import pytest
 import inferno
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.http_post import parse_target
-from inferno.server.worker.callback import Callback, deliver
+from inferno.server.worker.settings import Callback
+from inferno.server.worker.worker import deliver
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 from tests.server.worker.hosting import (
     Behaviour,
     Host,
@@ -204,7 +205,7 @@ def test_a_worker_that_drains_tries_no_more() -> None:
         host.http.stream("POST", "/execute", json=job),
     ):
         wait_until(lambda: receiver.num_connections > 1)
-        host.stop.request()
+        host.shutdown.add()
         wait_until(lambda: host.http.get("/ready").status_code == 503)
         time.sleep(0.1)
         num_before = receiver.num_connections

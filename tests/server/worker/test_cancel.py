@@ -14,7 +14,7 @@ import pytest
 
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from tests.patience import PATIENCE
-from tests.server.edge.serving import wait_until
+from tests.server.http.serving import wait_until
 from tests.server.worker.hosting import Host, event_of, working
 
 ENDLESS = {"prompt": "x", "max_tokens": 900, "ignore_eos": True}
@@ -48,8 +48,8 @@ def test_a_cancelled_job_ends_with_what_came_of_it(endless: Host) -> None:
         assert cancel(endless, "a") == (200, "cancelling")
         *rest, (name, end) = list(events)
     assert (name, end["stop_reason"], end["stop"]) == ("end", "cancelled", None)
-    num_told = 1 + sum(kind == "token" for kind, _ in rest)
-    assert end["counts"]["completion_tokens"] == num_told
+    num_sent = 1 + sum(kind == "token" for kind, _ in rest)
+    assert end["counts"]["completion_tokens"] == num_sent
     assert end["counts"]["reasoning_tokens"] is None
     assert endless.engine.stats().running == 0
 
@@ -138,7 +138,7 @@ def test_a_worker_that_drains_still_cancels() -> None:
     ):
         next(events)
         draining = threading.Thread(target=lambda: ended.extend(events))
-        host.stop.request()
+        host.shutdown.add()
         wait_until(lambda: host.http.get("/ready").status_code == 503)
         draining.start()
         refused = host.http.post("/execute", json={"job_id": "new", "prompt": "x"})

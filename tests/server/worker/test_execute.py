@@ -27,7 +27,7 @@ def tokens(events: list[tuple[str, Any]]) -> list[Any]:
     return [data for name, data in events if name == "token"]
 
 
-def refusal(host: Host, **fields: Any) -> tuple[int, str, str | None]:
+def error(host: Host, **fields: Any) -> tuple[int, str, str | None]:
     answer = host.http.post("/execute", json=fields)
     error = answer.json()["error"]
     return answer.status_code, error["code"], error["param"]
@@ -150,7 +150,7 @@ def test_each_token_has_its_own_text_though_several_come_together(echo: Host) ->
 def test_what_is_wrong_is_refused_by_name(
     echo: Host, fields: dict[str, Any], code: str, param: str
 ) -> None:
-    status, told, about = refusal(echo, **fields)
+    status, told, about = error(echo, **fields)
     assert (status, about) == (400, param)
     assert told == ("unsupported_parameter" if code == "*" else code)
 
@@ -160,7 +160,7 @@ def test_what_is_wrong_is_refused_by_name(
     "url", ["http://127.0.0.1:9/", "http://[::1]/", "file:///etc/passwd", "http://2130706433/"]
 )
 def test_no_job_can_name_a_url(echo: Host, field: str, url: str) -> None:
-    assert refusal(echo, job_id="x", prompt="a", **{field: url})[:2] == (400, "unknown_parameter")
+    assert error(echo, job_id="x", prompt="a", **{field: url})[:2] == (400, "unknown_parameter")
 
 
 def test_a_null_counts_as_absent(echo: Host) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.http_post import parse_target
-from inferno.server.worker.callback import Callback
-from inferno.server.worker.schema import EVENTS, protocol_schema
-from tests.server.edge.serving import wait_until
+from inferno.server.worker.messages import EVENTS, protocol_schema
+from inferno.server.worker.settings import Callback
+from tests.server.http.serving import wait_until
 from tests.server.worker.hosting import Host, answers, receiving, working
 
 ROOT = Path(__file__).resolve().parents[3]

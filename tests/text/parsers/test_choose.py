@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inferno.text.eos import eos_token_ids
+from inferno.text.generation_config import eos_token_ids
 from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from tests.data import data_path
 from tests.text.loaded import MODELS, real_tokenizer

@@ -1,19 +1,19 @@
-"""A conversation on a terminal."""
+"""A conversation on a terminal, where Ctrl+C stops an answer and not the program."""
 
 from __future__ import annotations
 
+import signal
 import textwrap
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from typing import TypeVar
 
 from inferno.cli.chat.answer_view import AnswerView
 from inferno.cli.chat.commands import Commands
-from inferno.cli.chat.history import FileHistory, history_path
-from inferno.cli.chat.prompt import Editor, silent_keyboard
+from inferno.cli.chat.editor import Editor, FileHistory, history_path, silent_keyboard
 from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import notice, summary, trim_notice
-from inferno.cli.chat.stop_key import StopKey, stop_key
-from inferno.cli.manners import describe
+from inferno.cli.errors import describe
 from inferno.cli.terminal import print_text, terminal_size
 from inferno.cli.word_wrap import printable
 from inferno.errors import EngineDied, InfernoError
@@ -24,6 +24,8 @@ _KEYS = (
     "Enter sends; Alt+Enter, or Enter after \\, begins a new line; Up brings earlier messages.\n"
     'A message between """ and """ may have many lines.'
 )
+
+T = TypeVar("T")
 
 
 def converse(session: Session, banner: str) -> None:
@@ -100,3 +102,43 @@ def _print_lines(text: str, *, is_dim: bool = False) -> None:
         parts = textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
         for part in parts or [""]:
             print_text(f"\x1b[2m{part}\x1b[0m\n" if is_dim else part + "\n")
+
+
+class StopKey:
+    """The key that ends the wait for an answer's next piece, and does nothing at other times."""
+
+    def __init__(self) -> None:
+        self._is_waiting = False
+        self._was_pressed = False
+
+    def until_pressed(self, pieces: Iterator[T]) -> Iterator[T]:
+        """Yield the pieces as they come, until the key is pressed."""
+        self._was_pressed = False
+        while not self._was_pressed:
+            self._is_waiting = True
+            try:
+                piece = next(pieces, None)
+            except KeyboardInterrupt:
+                return
+            finally:
+                self._is_waiting = False
+            if piece is None:
+                return
+            yield piece
+
+    def press(self, *_: object) -> None:
+        """Take the key; only a wait may be interrupted, or the screen would be left half drawn."""
+        self._was_pressed = True
+        if self._is_waiting:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_key() -> Iterator[StopKey]:
+    """Make Ctrl+C a StopKey within the block."""
+    key = StopKey()
+    before = signal.signal(signal.SIGINT, key.press)
+    try:
+        yield key
+    finally:
+        signal.signal(signal.SIGINT, before)

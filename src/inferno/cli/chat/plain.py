@@ -9,7 +9,7 @@ from contextlib import closing
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import notice, trim_notice
-from inferno.cli.manners import describe, say
+from inferno.cli.errors import describe, say
 from inferno.cli.terminal import print_text
 from inferno.errors import EngineDied, InfernoError, InvalidRequest
 

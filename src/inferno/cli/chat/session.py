@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import inferno
-from inferno.cli.chat.known_tokens import with_known_tokens
-from inferno.cli.chat.room import most_tokens, no_room, num_to_drop
+from inferno.cli.chat.context import (
+    context_overflow,
+    most_prompt_tokens,
+    num_to_drop,
+    with_cached_tokens,
+)
 from inferno.errors import EngineError, InvalidRequest, NeverFits
 from inferno.requests import FinishReason, SamplingParams
 from inferno.text.completion import Chunk, Completion
@@ -56,7 +60,7 @@ class Totals:
             self.cached_tokens += turn.completion.usage.cached_tokens
 
 
-def is_cut_for_room(turn: Turn, params: SamplingParams) -> bool:
+def is_cut_by_context(turn: Turn, params: SamplingParams) -> bool:
     """Return whether an answer ended where the context, or the KV cache, was full."""
     done, most = turn.completion, params.max_tokens
     if done is None or done.finish_reason is not FinishReason.LENGTH:
@@ -89,8 +93,9 @@ class Session:
         self.totals = Totals()
         self._template_args = dict(template_args or {})
         self._unanswered: str | None = None
-        self._room = llm.max_model_len  # less where the KV cache turns out to hold less
-        self._known: list[int] = []  # the last prompt and its answer, as the engine computed them
+        self._capacity = llm.max_model_len  # less where the KV cache turns out to hold less
+        # The last prompt and its answer, as the engine computed them.
+        self._token_ids: list[int] = []
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -100,7 +105,7 @@ class Session:
     @property
     def num_context_tokens(self) -> int:
         """Return the number of tokens in the conversation so far."""
-        return len(self._known)
+        return len(self._token_ids)
 
     @property
     def has_unanswered(self) -> bool:
@@ -126,14 +131,14 @@ class Session:
     def trim(self, num_turns: int) -> None:
         """Drop the oldest turns."""
         del self.turns[:num_turns]
-        self._known = []
+        self._token_ids = []
         if self.turns:
-            self._known = self._render(self.messages, add_generation_prompt=False)
+            self._token_ids = self._render(self.messages, add_generation_prompt=False)
 
     def reset(self) -> None:
         """Begin a new conversation; system prompt, settings and a refused question stay."""
         self.turns.clear()
-        self._known = []
+        self._token_ids = []
 
     def _messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         messages = [_message("system", self.system)] if self.system else []
@@ -147,7 +152,7 @@ class Session:
 
     def _answer(self, question: str) -> Generator[Chunk, None, None]:
         if self.trims:
-            self._make_room(question)
+            self._drop_overflow(question)
         prompt = self._encode(question)
         turn = Turn(question, len(prompt))
         try:
@@ -157,10 +162,10 @@ class Session:
                     yield chunk
         except NeverFits as problem:
             if self.trims and self.turns and len(prompt) > 1:
-                self._room = min(self._room, len(prompt) - 1)
+                self._capacity = min(self._capacity, len(prompt) - 1)
                 yield from self._answer(question)
                 return
-            raise no_room(
+            raise context_overflow(
                 problem,
                 context=self.llm.max_model_len,
                 max_tokens=self.params.max_tokens,
@@ -169,16 +174,16 @@ class Session:
             ) from None
         finally:
             if turn.token_ids:
-                self._known = [*prompt, *turn.token_ids]
+                self._token_ids = [*prompt, *turn.token_ids]
                 self.totals.add(turn)
-                if is_cut_for_room(turn, self.params):
-                    self._room = min(self._room, len(self._known))
+                if is_cut_by_context(turn, self.params):
+                    self._capacity = min(self._capacity, len(self._token_ids))
 
-    def _make_room(self, question: str) -> None:
+    def _drop_overflow(self, question: str) -> None:
         """Drop the oldest turns, if with the message they leave too little for an answer."""
         if not self.turns:
             return
-        most = most_tokens(self._room, self.params.max_tokens)
+        most = most_prompt_tokens(self._capacity, self.params.max_tokens)
 
         def num_tokens(num_dropped: int) -> int:
             return len(self._encode(question, num_dropped))
@@ -192,7 +197,7 @@ class Session:
         """Return the next prompt, as it is without that many of the oldest turns."""
         messages = self._messages(self.turns[num_dropped:])
         rendered = self._render([*messages, _message("user", question)])
-        return with_known_tokens(rendered, self._known, self.llm.tokenizer)
+        return with_cached_tokens(rendered, self._token_ids, self.llm.tokenizer)
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True

@@ -1,21 +1,30 @@
-"""From the options of `inferno play` to a conversation."""
+"""From the options of `inferno play` to a conversation, with a model that the person may choose."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import typer
+
 import inferno
 from inferno.cli.chat import interactive, plain
-from inferno.cli.chat.choose import choose_model
 from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import size
-from inferno.cli.manners import say
+from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
+from inferno.cli.terminal import safe_text
+from inferno.engine.build import problem_with
 from inferno.errors import TemplateError
+from inferno.hub.local import LocalModel, local_models
+
+_EMBEDDED = {
+    "demo": "embedded: stories, small talk, sums",
+    "demo-draft": "embedded: guesses demo's answers, not for chats",
+}
 
 
 def start(
@@ -60,3 +69,45 @@ def _banner(llm: inferno.LLM, name: str) -> str:
         f"weights {size(footprint.weights_bytes)} · KV cache {size(footprint.kv_cache_bytes)} "
         f"in {footprint.kv_dtype} · context {llm.max_model_len} tokens"
     )
+
+
+def choose_model(*, may_ask: bool) -> tuple[str, str]:
+    """Return name and folder of the model that the person picks, or of `demo` without a choice."""
+    models = local_models()
+    usable = [model for model in models if problem_with(model.folder) is None]
+    if not may_ask:
+        say("no model was named: this is demo, the embedded one")
+        chosen = usable[0]
+    elif len(usable) == 1:
+        say(f"{usable[0].name} is the only model on this machine that inferno can run")
+        chosen = usable[0]
+    else:
+        _show(usable, num_unusable=len(models) - len(usable))
+        chosen = _ask(usable)
+    return chosen.name, str(chosen.folder)
+
+
+def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
+    width = max(len(model.name) for model in models)
+    for number, model in enumerate(models, start=1):
+        what = _EMBEDDED.get(model.name, model.architecture)
+        _print(f"{number:>3}  {model.name:<{width}}  {size(model.num_bytes):>7}  {what}")
+    if num_unusable:
+        _print(f"     ({num_unusable} more in the Hugging Face cache: not supported)")
+
+
+def _ask(models: Sequence[LocalModel]) -> LocalModel:
+    by_answer = {str(number): model for number, model in enumerate(models, start=1)}
+    by_answer |= {model.name: model for model in models} | {"": models[0]}
+    while True:
+        try:
+            answer = input("Which one? [1] ").strip()
+        except EOFError:
+            raise typer.Exit from None
+        if answer in by_answer:
+            return by_answer[answer]
+        _print(f"give a number from 1 to {len(models)}, or press Enter for 1")
+
+
+def _print(line: str) -> None:
+    print(safe_text(line, sys.stdout.encoding))

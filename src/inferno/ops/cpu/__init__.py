@@ -14,6 +14,7 @@ from inferno import _native
 from inferno.ops import reference
 from inferno.ops.cpu.attention import attention, describe_attention, rotate_and_store
 from inferno.ops.cpu.cache import empty_cache, prefault
+from inferno.ops.cpu.captured_graph import graph_capture
 from inferno.ops.cpu.mixture import experts, route
 from inferno.ops.cpu.native import (
     COMPUTED,
@@ -26,51 +27,46 @@ from inferno.ops.cpu.native import (
 )
 from inferno.ops.cpu.panels import (
     PanelWeight,
-    begin,
-    prepare,
-    prepare_experts,
-    restore,
+    allocate,
+    deserialize,
 )
-from inferno.ops.cpu.program import recorder
 from inferno.ops.cpu.sampling import (
+    argmax,
     draw,
-    draw_rules,
-    largest,
     log_probabilities,
+    sampling_specs,
     top_tokens,
     uniform,
 )
-from inferno.ops.packed import Prepared
+from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
+    "allocate",
+    "argmax",
     "attention",
-    "begin",
     "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
+    "deserialize",
     "draw",
-    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
     "gated_linear",
+    "graph_capture",
+    "isa",
     "kernel_context",
-    "largest",
-    "level",
     "linear",
     "log_probabilities",
     "prefault",
-    "prepare",
-    "prepare_experts",
-    "recorder",
-    "restore",
     "rms_norm",
     "rotate_and_store",
     "route",
+    "sampling_specs",
     "top_tokens",
     "uniform",
 ]
@@ -85,15 +81,15 @@ def can_quantize() -> bool:
     return True
 
 
-def level(dtype: torch.dtype | None = None) -> str:
-    return _native.level() if dtype is None or dtype in COMPUTED else reference.level()
+def isa(dtype: torch.dtype | None = None) -> str:
+    return _native.isa() if dtype is None or dtype in COMPUTED else reference.isa()
 
 
 def checksum(part: Tensor) -> int:
     return _native.xxh64(part.data_ptr(), part.nbytes)
 
 
-def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     if not isinstance(weight_VE, PanelWeight):
         return reference.embedding(ids_T, weight_VE)
     out_TE = empty((len(ids_T), weight_VE.shape[1]), weight_VE.dtype)
@@ -103,12 +99,14 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
 
 def linear(
     x_TI: Tensor,
-    weight_OI: Tensor | Prepared,
+    weight_OI: Tensor | PackedWeight,
     bias_O: Tensor | None = None,
     *,
     out: Tensor | None = None,
 ) -> Tensor:
     if not isinstance(weight_OI, PanelWeight):
+        if isinstance(weight_OI, RowRanges):
+            return _linear_by_range(x_TI, weight_OI, bias_O, out)
         return reference.linear(x_TI, weight_OI, bias_O, out=out)
     out_TO = empty((len(x_TI), weight_OI.shape[0]), x_TI.dtype) if out is None else out
     x_TI = rows(x_TI)
@@ -116,8 +114,20 @@ def linear(
     return out_TO
 
 
+def _linear_by_range(
+    x_TI: Tensor, weight_OI: RowRanges, bias_O: Tensor | None, out: Tensor | None
+) -> Tensor:
+    """Compute each range's outputs into their columns of one result."""
+    out_TO = empty((len(x_TI), weight_OI.shape[0]), x_TI.dtype) if out is None else out
+    x_TI = rows(x_TI)
+    for part, outputs in zip(weight_OI.parts, weight_OI.rows(), strict=True):
+        part_bias_O = None if bias_O is None else bias_O[outputs]
+        linear(x_TI, part, part_bias_O, out=out_TO[:, outputs])
+    return out_TO
+
+
 def gated_linear(
-    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+    x_TI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None = None
 ) -> Tensor:
     is_small = len(x_TI) < _GATED_FROM_ROWS
     if not isinstance(weight_OI, PanelWeight) or is_small or weight_OI.shape[0] % _GATED_OUTPUTS:

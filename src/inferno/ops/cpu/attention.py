@@ -67,7 +67,7 @@ def attention(
 
 def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
     if kind is AttentionKind.AUTO and dtype in COMPUTED:
-        return f"compiled ({_native.level()})"
+        return f"compiled ({_native.isa()})"
     return reference.describe_attention(kind, dtype)
 
 

@@ -10,7 +10,7 @@ from inferno.ops import reference
 from inferno.ops.activation import Activation, PlainSwiGLU
 from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
 from inferno.ops.cpu.panels import PanelExperts
-from inferno.ops.packed import MXFP4Weight, PreparedExperts
+from inferno.ops.packed import PackedExperts
 
 
 def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
@@ -29,8 +29,8 @@ def experts(
     x_TE: Tensor,
     experts_TA: Tensor,
     weights_TA: Tensor,
-    gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
-    down_XEF: Tensor | MXFP4Weight | PreparedExperts,
+    gate_up_XFE: Tensor | PackedExperts,
+    down_XEF: Tensor | PackedExperts,
     *,
     activation: Activation,
     gate_up_bias_XF: Tensor | None = None,

@@ -1,4 +1,6 @@
-"""Weights as the CPU's kernels read them: panels of 16 outputs (native/types.h has the layouts).
+"""Weights as the CPU's kernels read them: panels of 16 outputs.
+
+native/contract/packings.h has the layouts.
 
 Shape letters: X experts, O output and I input features, N rows of interest.
 """
@@ -7,38 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import torch
 from torch import Tensor
 
 from inferno import _native
-from inferno.ops.cpu.native import matrix, rows
-from inferno.ops.packed import FILL_ROWS, MXFP4Weight, Stored
+from inferno.ops import reference
+from inferno.ops.cpu.native import COMPUTED, matrix, rows
+from inferno.ops.packed import (
+    FILL_ROWS,
+    PackedExperts,
+    PackedWeight,
+    RowRanges,
+    SerializedWeight,
+    StoredRows,
+    deserialize_by,
+    scales_of,
+)
 from inferno.ops.reference.stored import aligned_memory
+from inferno.quantization import FORMATS, MXFP4, RowRange, WeightFormat
 
 PANEL = FILL_ROWS
-GROUP = 32
-
-
-class Packing(IntEnum):
-    """The ways to store values; the numbers are native/types.h's."""
-
-    FLOAT32 = 0
-    BFLOAT16 = 1
-    INT8 = 2
-    INT4 = 3
-    MXFP4 = 4
-
-    @property
-    def has_groups(self) -> bool:
-        """Return whether groups of 32 inputs share a scale."""
-        return self >= Packing.INT8
-
-
-_FLOATS = {torch.float32: Packing.FLOAT32, torch.bfloat16: Packing.BFLOAT16}
-_CODE_BITS = {Packing.FLOAT32: 32, Packing.BFLOAT16: 16, Packing.INT8: 8}  # others: 4
-_UNIT = {Packing.FLOAT32: 1, Packing.BFLOAT16: 2}  # inputs are filled up to this; others: GROUP
+# Natively packed from the bytes that checkpoints hold, by format.
+_FROM_STORED = {MXFP4: _native.pack_mxfp4}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +41,7 @@ class PanelWeight:
     dtype  what is computed with: of activations, and of rows taken out of an embedding.
     """
 
-    packing: Packing
+    format: WeightFormat
     shape: torch.Size
     dtype: torch.dtype
     codes: Tensor
@@ -60,35 +53,57 @@ class PanelWeight:
         """Return the number of bytes that it takes."""
         return self.codes.nbytes + self.scales.nbytes
 
-    def fill(self, first: int, values_NI: Tensor) -> None:
-        """Pack rows from output `first` on, a multiple of 16; so is N, but at the end."""
-        values_NI = rows(values_NI)
-        _native.pack(matrix(values_NI), first, self.native)
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Pack rows into the weight from output `first` on.
 
-    def stored(self) -> Stored:
-        """Describe it for `restore`; its memory is shared."""
+        `first` and the number of rows are multiples of 16; only the last rows may be fewer.
+        """
+        if isinstance(rows_NI, StoredRows):
+            if self.format.takes_exactly(rows_NI.format):
+                self._fill_stored(first, rows_NI)
+                return
+            rows_NI = rows_NI.unpack(torch.float32)
+        rows_NI = rows(rows_NI)
+        _native.pack(matrix(rows_NI), first, self.native)
+
+    def _fill_stored(self, first: int, stored: StoredRows) -> None:
+        """Move bytes to where they belong: of whole panels, which are a weight by themselves."""
+        num_rows, num_inputs = stored.shape
+        blocks, block_scales = (part.contiguous() for part in stored.parts)
+        whole = slice(0, first), slice(first, first + num_rows)
+        (skipped, skipped_scales), (size, scales_size) = (
+            _sizes(self.format, (part.stop - part.start, num_inputs)) for part in whole
+        )
+        codes = self.codes[skipped : skipped + size]
+        scales = self.scales[skipped_scales : skipped_scales + scales_size]
+        target = _view(self.format, torch.Size((num_rows, num_inputs)), self.dtype, codes, scales)
+        _FROM_STORED[self.format](blocks.data_ptr(), block_scales.data_ptr(), target.native)
+
+    def serialize(self) -> SerializedWeight:
+        """Describe it for `deserialize`; its memory is shared."""
         meta = {
-            "packing": self.packing.name,
+            "format": self.format.name,
             "shape": list(self.shape),
             "dtype": str(self.dtype).removeprefix("torch."),
         }
-        return Stored(meta, (self.codes, self.scales))
+        return SerializedWeight(meta, (self.codes, self.scales))
 
     def unpack(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the values [O, I]; exact for weights that are floats of that dtype or narrower."""
-        values_OI = torch.empty(self.shape, dtype=dtype if dtype in _FLOATS else torch.float32)
+        values_OI = torch.empty(self.shape, dtype=dtype if dtype in COMPUTED else torch.float32)
         ids_O = torch.arange(self.shape[0])
         _native.embedding(ids_O.data_ptr(), self.native, matrix(values_OI))
         return values_OI.to(dtype)
 
     def steps(self) -> Tensor | None:
-        """Return the size of each value's scale [O, I], where it was quantized to int8 or int4."""
-        if self.packing not in (Packing.INT8, Packing.INT4):
+        """Return the size of each value's scale [O, I], where floats were quantized."""
+        if self.format.steps is None:
             return None
         num_outputs, num_inputs = self.shape
-        scales_PGL = self.scales.view(torch.bfloat16).view(-1, -(-num_inputs // GROUP), PANEL)
-        scales_OG = scales_PGL.transpose(1, 2).flatten(0, 1)[:num_outputs].abs().float()
-        return scales_OG.repeat_interleave(GROUP, dim=1)[:, :num_inputs]
+        group = self.format.group
+        scales_PGL = scales_of(self.format, self.scales).view(-1, -(-num_inputs // group), PANEL)
+        scales_OG = scales_PGL.transpose(1, 2).flatten(0, 1)[:num_outputs].abs()
+        return scales_OG.repeat_interleave(group, dim=1)[:, :num_inputs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,87 +127,63 @@ class PanelExperts:
         return self.experts[index]
 
 
-def empty_panels(packing: Packing, shape: torch.Size, dtype: torch.dtype) -> PanelWeight:
+def empty_panels(format: WeightFormat, shape: Sequence[int], dtype: torch.dtype) -> PanelWeight:
     """Return a weight whose panels are yet to be filled."""
-    code_bytes, scale_bytes = _sizes(packing, shape)
-    return _view(packing, shape, dtype, aligned_memory(code_bytes), aligned_memory(scale_bytes))
+    codes, scales = map(aligned_memory, _sizes(format, shape))
+    return _view(format, torch.Size(shape), dtype, codes, scales)
 
 
-def _sizes(packing: Packing, shape: torch.Size) -> tuple[int, int]:
-    """Return the bytes of codes and of scales."""
-    num_outputs, num_inputs = shape
-    filled = -(-num_outputs // PANEL) * PANEL
-    unit = _UNIT.get(packing, GROUP)
-    num_values = filled * (-(-num_inputs // unit) * unit)
-    scale_bytes = 1 if packing is Packing.MXFP4 else 2
-    num_scales = num_values // GROUP if packing.has_groups else 0
-    return num_values * _CODE_BITS.get(packing, 4) // 8, num_scales * scale_bytes
-
-
-def _view(
-    packing: Packing, shape: torch.Size, dtype: torch.dtype, codes: Tensor, scales: Tensor
-) -> PanelWeight:
-    native = _native.weight(packing, codes.data_ptr(), scales.data_ptr(), *shape)
-    return PanelWeight(packing, shape, dtype, codes, scales, native)
-
-
-def restore(stored: Stored) -> PanelWeight:
-    """Return the weight that was stored, over the same memory, which must be aligned to 64 bytes.
-
-    Raises ValueError, KeyError or TypeError where it describes none.
-    """
-    packing, shape = Packing[str(stored.meta["packing"])], torch.Size(stored.meta["shape"])
-    dtype = getattr(torch, str(stored.meta["dtype"]))
-    codes, scales = stored.parts
-    if (len(codes), len(scales)) != _sizes(packing, shape) or dtype not in _FLOATS:
-        raise ValueError(f"{stored.meta} has other sizes than {len(codes)} and {len(scales)}")
-    return _view(packing, shape, dtype, codes, scales)
-
-
-def begin(
-    shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None
-) -> PanelWeight | None:
-    """Return a weight [O, I] yet to be filled in that dtype; None if kernels don't take it."""
-    if len(shape) != 2 or dtype not in _FLOATS:
-        return None
-    return empty_panels(_packing(dtype, quantize), shape, dtype)
-
-
-def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor | PanelWeight | PanelExperts:
-    """Lay a weight out in panels; floats that kernels don't take come back as they are.
-
-    [O, I] becomes a PanelWeight, [X, O, I] PanelExperts. Values stay what they are unless
-    `quantize` says int8 or int4.
-    """
-    if values.dtype not in _FLOATS:
-        return values
-    packing = _packing(values.dtype, quantize)
-    if values.ndim == 3:
-        return _stack([_pack(values_OI, packing) for values_OI in values])
-    return _pack(values, packing)
-
-
-def prepare_experts(values: MXFP4Weight) -> PanelExperts:
-    """Lay experts out in panels, in MXFP4 as they were."""
-    return _stack([_pack_mxfp4(values[x]) for x in range(values.shape[0])])
-
-
-def _packing(dtype: torch.dtype, quantize: str | None) -> Packing:
-    return _FLOATS[dtype] if quantize is None else Packing[quantize.upper()]
-
-
-def _stack(experts: Sequence[PanelWeight]) -> PanelExperts:
+def stack(experts: Sequence[PanelWeight]) -> PanelExperts:
+    """Return the weights of all experts as one."""
     return PanelExperts(tuple(experts), _native.weights([expert.native for expert in experts]))
 
 
-def _pack(values_OI: Tensor, packing: Packing) -> PanelWeight:
-    weight = empty_panels(packing, values_OI.shape, values_OI.dtype)
-    weight.fill(0, values_OI)
-    return weight
+def _sizes(format: WeightFormat, shape: Sequence[int]) -> tuple[int, int]:
+    """Return the bytes of codes and of scales."""
+    num_outputs, num_inputs = shape
+    unit = format.row_unit
+    num_values = -(-num_outputs // PANEL) * PANEL * (-(-num_inputs // unit) * unit)
+    scale_bytes = 0 if format.scale is None else format.scale.value
+    return num_values * format.code_bits // 8, num_values // format.group * scale_bytes
 
 
-def _pack_mxfp4(values: MXFP4Weight) -> PanelWeight:
-    weight = empty_panels(Packing.MXFP4, values.shape, torch.bfloat16)
-    blocks, scales = values.blocks.contiguous(), values.scales.contiguous()
-    _native.pack_mxfp4(blocks.data_ptr(), scales.data_ptr(), weight.native)
-    return weight
+def _view(
+    format: WeightFormat, shape: torch.Size, dtype: torch.dtype, codes: Tensor, scales: Tensor
+) -> PanelWeight:
+    assert format.packing is not None, f"no kernel reads {format}"
+    native = _native.weight(format.packing, codes.data_ptr(), scales.data_ptr(), *shape)
+    return PanelWeight(format, shape, dtype, codes, scales, native)
+
+
+def deserialize(serialized: SerializedWeight) -> PackedWeight:
+    """Return the weight that was serialized, over the same memory, aligned to 64 bytes.
+
+    Raises ValueError, KeyError or TypeError where it describes none.
+    """
+    return deserialize_by(_read, serialized)
+
+
+def _read(serialized: SerializedWeight) -> PanelWeight:
+    meta, (codes, scales) = serialized.meta, serialized.parts
+    format, shape = FORMATS[str(meta["format"])], torch.Size(meta["shape"])
+    dtype = getattr(torch, str(meta["dtype"]))
+    if format.packing is None:
+        raise ValueError(f"no kernel reads {format}")
+    if (len(codes), len(scales)) != _sizes(format, shape) or dtype not in COMPUTED:
+        raise ValueError(f"{meta} has other sizes than {len(codes)} and {len(scales)}")
+    return _view(format, shape, dtype, codes, scales)
+
+
+def allocate(
+    shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+) -> PackedWeight | PackedExperts | None:
+    """Return a weight of unfilled panels, or the reference's where no kernel takes the format."""
+    formats = [one.format for one in ranges]
+    is_computed = dtype in COMPUTED or len(shape) == 3  # of experts the reference reads panels
+    if not is_computed or any(format.packing is None for format in formats):
+        return reference.allocate(shape, dtype, ranges)
+    if len(shape) == 3:
+        [format] = formats
+        return stack([empty_panels(format, shape[1:], dtype) for _ in range(shape[0])])
+    parts = [empty_panels(one.format, (one.num_rows, shape[1]), dtype) for one in ranges]
+    return parts[0] if len(parts) == 1 else RowRanges(tuple(parts))

@@ -9,38 +9,38 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.cpu.native import matrix, rows
-from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 
 
-def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
     logits_RV = rows(logits_RV)
     peak_R = torch.empty(len(logits_RV))
     token_R = torch.empty(len(logits_RV), dtype=torch.int64)
-    _native.largest(_logits(logits_RV), peak_R.data_ptr(), token_R.data_ptr())
+    _native.argmax(_logits(logits_RV), peak_R.data_ptr(), token_R.data_ptr())
     return peak_R, token_R
 
 
-def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> DrawRules:
+def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
     temperatures, top_ks, top_ps, min_ps = map(list, zip(*rules, strict=True))
-    return _native.draw_rules(temperatures, top_ks, top_ps, min_ps)
+    return _native.sampling_specs(temperatures, top_ks, top_ps, min_ps)
 
 
 def uniform(
     seeds: Sequence[int],
-    sample_indices: Sequence[int],
+    sequence_indices: Sequence[int],
     positions: Sequence[int],
     purpose: Purpose,
     device: torch.device,
 ) -> Tensor:
     out_R = torch.empty(len(seeds), dtype=torch.float64)
-    _native.uniform(seeds, sample_indices, positions, purpose, 0, out_R.data_ptr())
+    _native.uniform(seeds, sequence_indices, positions, purpose, 0, out_R.data_ptr())
     return out_R
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    assert isinstance(rules, _native.DrawRules), "rules of another device"
+    assert isinstance(rules, _native.SamplingSpecs), "rules of another device"
     logits_RV, peak_R, uniform_R = rows(logits_RV), peak_R.contiguous(), uniform_R.contiguous()
     _native.draw(_logits(logits_RV), peak_R.data_ptr(), rules, uniform_R.data_ptr(), out.data_ptr())
     return out
@@ -48,7 +48,7 @@ def draw(
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
     logits_RV = rows(logits_RV)
-    peak_R, _ = largest(logits_RV)
+    peak_R, _ = argmax(logits_RV)
     log_total_R = torch.empty(len(logits_RV), dtype=torch.float64)
     _native.log_totals(_logits(logits_RV), peak_R.data_ptr(), log_total_R.data_ptr())
     above_RC = logits_RV.gather(1, ids_RC).double() - peak_R.double().unsqueeze(1)

@@ -14,53 +14,49 @@ from inferno.ops.reference.basic import (
     silu_mul,
     store,
 )
-from inferno.ops.reference.drawing import draw, draw_rules, uniform
+from inferno.ops.reference.drawing import draw, sampling_specs, uniform
 from inferno.ops.reference.memory import (
-    begin,
+    allocate,
     can_quantize,
     describe_attention,
     empty_cache,
+    graph_capture,
+    isa,
     kernel_context,
-    level,
     prefault,
-    prepare,
-    prepare_experts,
-    recorder,
 )
 from inferno.ops.reference.moe import experts, route
 from inferno.ops.reference.paged_attention import attention
-from inferno.ops.reference.sampling import largest, log_probabilities, top_tokens
-from inferno.ops.reference.stored import aligned_memory, checksum, restore
+from inferno.ops.reference.sampling import argmax, log_probabilities, top_tokens
+from inferno.ops.reference.stored import aligned_memory, checksum, deserialize
 
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
+    "allocate",
+    "argmax",
     "attention",
-    "begin",
     "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
+    "deserialize",
     "draw",
-    "draw_rules",
     "embedding",
     "empty_cache",
     "experts",
     "gated_linear",
+    "graph_capture",
+    "isa",
     "kernel_context",
-    "largest",
-    "level",
     "linear",
     "log_probabilities",
     "prefault",
-    "prepare",
-    "prepare_experts",
-    "recorder",
-    "restore",
     "rms_norm",
     "rotate",
     "rotate_and_store",
     "route",
+    "sampling_specs",
     "silu_mul",
     "store",
     "top_tokens",

@@ -7,16 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops.batch import Batch, LayerKV
-from inferno.ops.packed import Prepared, unpacked
+from inferno.ops.packed import PackedWeight, unpacked
 
 
-def embedding(ids_T: Tensor, weight_VE: Tensor | Prepared) -> Tensor:
+def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     return F.embedding(ids_T, unpacked(weight_VE, weight_VE.dtype))
 
 
 def linear(
     x_TI: Tensor,
-    weight_OI: Tensor | Prepared,
+    weight_OI: Tensor | PackedWeight,
     bias_O: Tensor | None = None,
     *,
     out: Tensor | None = None,
@@ -25,7 +25,7 @@ def linear(
 
 
 def gated_linear(
-    x_TI: Tensor, weight_OI: Tensor | Prepared, bias_O: Tensor | None = None
+    x_TI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None = None
 ) -> Tensor:
     return silu_mul(linear(x_TI, weight_OI, bias_O))
 

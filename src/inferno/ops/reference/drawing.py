@@ -12,7 +12,7 @@ from enum import Enum, auto
 import torch
 from torch import Tensor
 
-from inferno.ops.drawing import DrawRule, DrawRules, Purpose
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.reference import philox
 from inferno.ops.reference.sampling import (
     Cut,
@@ -26,16 +26,16 @@ from inferno.ops.reference.sampling import (
 
 def uniform(
     seeds: Sequence[int],
-    sample_indices: Sequence[int],
+    sequence_indices: Sequence[int],
     positions: Sequence[int],
     purpose: Purpose,
     device: torch.device,
 ) -> Tensor:
-    numbers_R = philox.uniform(seeds, sample_indices, positions, purpose)
+    numbers_R = philox.uniform(seeds, sequence_indices, positions, purpose)
     return torch.from_numpy(numbers_R).to(device)
 
 
-def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> GroupedRules:
+def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> GroupedRules:
     members: dict[_Method, list[int]] = {}
     for row, rule in enumerate(rules):
         if rule.temperature > 0.0:
@@ -48,7 +48,7 @@ def draw_rules(rules: Sequence[DrawRule], device: torch.device) -> GroupedRules:
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: DrawRules, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
     assert isinstance(rules, GroupedRules), "rules of another device"
     for group in rules.groups:
@@ -99,14 +99,14 @@ class _Group:
         return draw_truncated(logits_RV, scale, cut, uniform_R1)
 
 
-def _method(rule: DrawRule) -> _Method:
+def _method(rule: SamplingSpec) -> _Method:
     if rule.top_k > 0:
         return _Method.TOP_K
     return _Method.TOP_P if rule.top_p < 1.0 else _Method.ALL
 
 
 def _tabulate(
-    method: _Method, index: Tensor | slice, rules: Sequence[DrawRule], device: torch.device
+    method: _Method, index: Tensor | slice, rules: Sequence[SamplingSpec], device: torch.device
 ) -> _Group:
     """Return the rules of some rows as tensors."""
     temperatures, top_ks, top_ps, min_ps = zip(*rules, strict=True)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 import torch
-from torch import Tensor
 
 from inferno.ops.batch import AttentionKind, LayerKV
-from inferno.ops.packed import MXFP4Weight
-from inferno.ops.program import KernelContext
+from inferno.ops.captured_graph import KernelContext
+from inferno.ops.packed import PackedExperts, PackedWeight, RowRanges, StoredRows, is_plain
 from inferno.ops.reference.paged_attention import describe
+from inferno.ops.reference.stored import UnpackedWeight
+from inferno.quantization import RowRange, WeightFormat
 
 
 class _TorchContext(nullcontext[None]):
@@ -25,7 +26,7 @@ def can_quantize() -> bool:
     return False
 
 
-def level(dtype: torch.dtype | None = None) -> str:
+def isa(dtype: torch.dtype | None = None) -> str:
     return "reference"
 
 
@@ -38,17 +39,27 @@ def kernel_context(num_threads: int) -> KernelContext:
     return _TorchContext()
 
 
-def begin(shape: torch.Size, dtype: torch.dtype, *, quantize: str | None = None) -> None:
-    return None
+def allocate(
+    shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+) -> PackedWeight | PackedExperts | None:
+    if is_plain(ranges):
+        return None
+    if len(ranges) == 1:
+        return _rows(ranges[0].format, shape, dtype)
+    assert len(shape) == 2, "all experts have one format"
+    return RowRanges(tuple(_range(one, shape[1], dtype) for one in ranges))
 
 
-def prepare(values: Tensor, *, quantize: str | None = None) -> Tensor:
-    assert quantize is None, "can_quantize was not asked"
-    return values
+def _range(one: RowRange, num_inputs: int, dtype: torch.dtype) -> PackedWeight:
+    shape = (one.num_rows, num_inputs)
+    if one.format.is_float:
+        return UnpackedWeight(torch.empty(shape, dtype=dtype), dtype, None)
+    return _rows(one.format, shape, dtype)
 
 
-def prepare_experts(values: MXFP4Weight) -> MXFP4Weight:
-    return values
+def _rows(format: WeightFormat, shape: Sequence[int], dtype: torch.dtype) -> StoredRows:
+    assert format.is_packed_in_files, "can_quantize was not asked"
+    return StoredRows.empty(format, shape, dtype)
 
 
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
@@ -59,5 +70,5 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
     """Do nothing: pages are made when they are written."""
 
 
-def recorder(context: KernelContext) -> None:
+def graph_capture(context: KernelContext) -> None:
     return None

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops.activation import Activation, activate
-from inferno.ops.packed import MXFP4Weight, Prepared, PreparedExperts, unpack, unpacked
+from inferno.ops.packed import PackedExperts, PackedWeight, StoredRows, unpack, unpacked
 
 _TILE_VALUES = 1 << 18  # unpacked at a time: a megabyte of float32 stays in a core's cache
 
@@ -30,8 +30,8 @@ def experts(
     x_TE: Tensor,
     experts_TA: Tensor,
     weights_TA: Tensor,
-    gate_up_XFE: Tensor | MXFP4Weight | PreparedExperts,
-    down_XEF: Tensor | MXFP4Weight | PreparedExperts,
+    gate_up_XFE: Tensor | PackedExperts,
+    down_XEF: Tensor | PackedExperts,
     *,
     activation: Activation,
     gate_up_bias_XF: Tensor | None = None,
@@ -61,11 +61,9 @@ def choices_by_expert(experts_TA: Tensor) -> Iterator[tuple[int, Tensor]]:
             yield expert, choices_N
 
 
-def multiply(
-    x_NI: Tensor, weight_OI: Tensor | MXFP4Weight | Prepared, bias_O: Tensor | None
-) -> Tensor:
-    """Compute x @ weight.T + bias, where an MXFP4 weight is unpacked a few rows at a time."""
-    if not isinstance(weight_OI, MXFP4Weight):
+def multiply(x_NI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None) -> Tensor:
+    """Compute x @ weight.T + bias, where stored rows are unpacked a few at a time."""
+    if not isinstance(weight_OI, StoredRows):
         return F.linear(x_NI, unpacked(weight_OI, x_NI.dtype), bias_O)
     num_rows, row_size = weight_OI.shape
     step = max(1, _TILE_VALUES // row_size)

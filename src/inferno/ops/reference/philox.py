@@ -21,18 +21,18 @@ _MASK = np.uint64(0xFFFFFFFF)
 
 def uniform(
     seeds: ArrayLike,
-    sample_index: ArrayLike,
+    sequence_index: ArrayLike,
     position: ArrayLike,
     purpose: Purpose,
     lane: ArrayLike = 0,
 ) -> NDArray[np.float64]:
     """Return one number in [0, 1), of 53 random bits, for each row of the broadcast arguments.
 
-    The key is the seed's 64 bits (two's complement, low word first); the counter is (sample index,
-    position, purpose, lane), each modulo 2**32.
+    The key is the seed's 64 bits (two's complement, low word first); the counter is (sequence
+    index, position, purpose, lane), each modulo 2**32.
     """
     seed = np.asarray(seeds, dtype=np.int64)
-    inputs = (seed, seed >> 32, sample_index, position, int(purpose), lane)
+    inputs = (seed, seed >> 32, sequence_index, position, int(purpose), lane)
     words = np.stack(np.broadcast_arrays(*inputs), axis=-1).astype(np.uint64) & _MASK
     random_words = philox4x32(counter=words[..., 2:], key=words[..., :2])
     high, low = random_words[..., 0] >> np.uint64(5), random_words[..., 1] >> np.uint64(6)

@@ -19,6 +19,14 @@ _BLOCK = 256  # tokens per block
 _NUM_CANDIDATES = 256  # tried before the whole vocabulary is sorted
 _CPU_CHUNK = 2**18  # logits weighed at a time: what a core's cache holds
 _GPU_CHUNK = 2**26
+# Of `exponential`, as float32 has them.
+_LEAST_EXPONENT = -87.33654  # below, e^x is denormal
+_LOG2_E = 1.442695041
+_LN2_HIGH, _LN2_LOW = 0.693359375, 2.12194440e-4
+_POLYNOMIAL = (
+    *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
+    *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
+)
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
 
 
@@ -45,10 +53,29 @@ class Scale:
         """Return whole numbers in float32, in proportion to exp(logits / temperature)."""
         # The peak goes first, so that no temperature, however small, can overflow.
         weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).mul_(self.inverse_temperature_R1)
-        weight_RC.exp_().mul_(self.unit).round_()
+        weight_RC = exponential(weight_RC, out=out).mul_(self.unit).round_()
         if self.least_R1 is not None:
             weight_RC.mul_(torch.ge(weight_RC, self.least_R1, out=torch.empty_like(weight_RC)))
         return weight_RC
+
+
+def exponential(x: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return e^x of float32 x up to 0, to about 2 ulp; of less than -87.33654, e^-87.33654.
+
+    These steps are the definition, to the bit: each rounds to the nearest float32, ties to even,
+    and no two are fused. So tokens depend on no library's exponential, and kernels for any device
+    draw the same ones (native/simd/exp.h). x = n ln 2 + r, by two constants whose sum is ln 2, of
+    which n times the first is exact; e^r is Cephes' polynomial; 2^n is made of its exponent's bits.
+    """
+    x = x.clamp(min=_LEAST_EXPONENT)
+    n = (x * _LOG2_E).round_()
+    r = x.sub_(n * _LN2_HIGH).add_(n * _LN2_LOW)
+    power = n.int().add_(127).bitwise_left_shift_(23).view(torch.float32)
+    p = torch.full_like(r, _POLYNOMIAL[0])
+    for coefficient in _POLYNOMIAL[1:]:
+        p.mul_(r).add_(coefficient)
+    p.mul_(r * r).add_(r.add_(1.0))
+    return torch.mul(p, power, out=out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +109,7 @@ def unit_weight(vocab_size: int) -> float:
     return 2.0 ** (53 - vocab_size.bit_length())
 
 
-def largest(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
     maxima_RB = _block_maxima(logits_RV)
     logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
     token_R1 = ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True))
@@ -95,9 +122,10 @@ def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
 
 
 def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
-    """Return a token for each row, drawn by weight: [R].
+    """Draw a token for each row by weight: [R].
 
-    Inverts the cumulative distribution in the order of token ids, over the blocks and then in one.
+    The random number picks a block of ids by the blocks' sums, then a token inside it: both invert
+    the cumulative distribution in the order of token ids.
     """
     mass_RB = _block_masses(logits_RV, scale)
     end_RB = mass_RB.cumsum(-1)

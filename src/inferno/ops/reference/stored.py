@@ -1,23 +1,30 @@
-"""Stored weights in plain torch: the memory that they are read into, its checksum, their values.
+"""Serialized weights in plain torch: the memory they are read into, its checksum, their values.
 
-Shape letters: O output and I input features; P panels of 16 outputs (L lanes), G groups of 32
-inputs, U units of C inputs whose codes lie side by side, for one lane after the other.
+Shape letters: O output and I input features; P panels of 16 outputs (L lanes), G groups of inputs,
+U units of C inputs whose codes lie side by side, for one lane after the other.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from inferno.ops.packed import ELEMENTS, FILL_ROWS, MX_BLOCK, Stored
+from inferno.ops.packed import (
+    FILL_ROWS,
+    PackedWeight,
+    SerializedWeight,
+    StoredRows,
+    deserialize_by,
+    scales_of,
+    unpacked,
+)
+from inferno.quantization import FORMATS, WeightFormat
 
 _ALIGNMENT = 64
 _PANEL = FILL_ROWS
-_GROUP = MX_BLOCK
 _DTYPES = (torch.float32, torch.bfloat16)
 
 _MASK = (1 << 64) - 1
@@ -69,10 +76,10 @@ def _rotate(word: int, bits: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnpackedWeight:
-    """The float32 values [O, I] that a stored weight means.
+    """The values [O, I] that a packed weight means; float32 where it was serialized.
 
     dtype   what is computed with.
-    scales  of int8 and int4, float32 [O, I]: the scale of each value's group.
+    scales  where floats were quantized, float32 [O, I]: the scale of each value's group.
     """
 
     values: Tensor
@@ -89,6 +96,12 @@ class UnpackedWeight:
         """Return the number of bytes that it takes."""
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Set rows from output `first` on."""
+        assert self.scales is None, "floats are quantized by kernels alone"
+        values_NI = unpacked(rows_NI, self.values.dtype)
+        self.values[first : first + len(values_NI)] = values_NI
+
     def unpack(self, dtype: torch.dtype) -> Tensor:
         """Return the values [O, I]."""
         return self.values.to(dtype)
@@ -98,24 +111,39 @@ class UnpackedWeight:
         return None if self.scales is None else self.scales.abs()
 
 
-def restore(stored: Stored) -> UnpackedWeight:
-    """Read panels as native/types.h lays them out."""
-    shape = torch.Size(stored.meta["shape"])
+def deserialize(serialized: SerializedWeight) -> PackedWeight:
+    return deserialize_by(_read, serialized)
+
+
+def _read(serialized: SerializedWeight) -> UnpackedWeight:
+    """Read panels as native/contract/packings.h lays them out."""
+    meta, (codes, scales) = serialized.meta, serialized.parts
+    shape = torch.Size(meta["shape"])
     num_outputs, num_inputs = shape
-    dtype: torch.dtype = getattr(torch, str(stored.meta["dtype"]))
-    read = _READERS[str(stored.meta["packing"])]
-    codes, scales = stored.parts
+    dtype: torch.dtype = getattr(torch, str(meta["dtype"]))
+    format = FORMATS[str(meta["format"])]
     try:
-        values_PULC, scales_PULC = read(codes, scales, -(-num_outputs // _PANEL), num_inputs)
+        values_PULC = _codes(format, codes, -(-num_outputs // _PANEL), num_inputs)
+        if format.is_float:
+            return _checked(UnpackedWeight(_plain(values_PULC.float(), shape), dtype, None))
+        elements_PULC = torch.tensor(format.elements)[values_PULC.int()]
+        scales_PULC = _scales(format, scales, *elements_PULC.shape[:2])
     except RuntimeError as problem:  # of torch's views
-        raise ValueError(f"{stored.meta} has other sizes: {problem}") from None
-    if dtype not in _DTYPES:
-        raise ValueError(f"no weight meets activations of {dtype}")
-    return UnpackedWeight(
-        _plain(values_PULC, shape),
-        dtype,
-        None if scales_PULC is None else _plain(scales_PULC.expand_as(values_PULC), shape),
+        raise ValueError(f"{meta} has other sizes: {problem}") from None
+    steps_PULC = scales_PULC.expand_as(elements_PULC)
+    return _checked(
+        UnpackedWeight(
+            _plain(elements_PULC * scales_PULC, shape),
+            dtype,
+            None if format.steps is None else _plain(steps_PULC, shape),
+        )
     )
+
+
+def _checked(weight: UnpackedWeight) -> UnpackedWeight:
+    if weight.dtype not in _DTYPES:
+        raise ValueError(f"no weight meets activations of {weight.dtype}")
+    return weight
 
 
 def _plain(values_PULC: Tensor, shape: torch.Size) -> Tensor:
@@ -123,58 +151,21 @@ def _plain(values_PULC: Tensor, shape: torch.Size) -> Tensor:
     return values_OI[: shape[0], : shape[1]].contiguous()
 
 
-# Each takes codes, scales, P and I; and gives float32 [P, U, L, C] and, of integers, its scales.
-_Read = tuple[Tensor, Tensor | None]
-
-
-def _floats(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _Read:
-    return codes.view(torch.float32).view(num_panels, num_inputs, _PANEL, 1), None
-
-
-def _bfloats(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _Read:
-    num_units = -(-num_inputs // 2)
-    return codes.view(torch.bfloat16).view(num_panels, num_units, _PANEL, 2).float(), None
-
-
-def _int8(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _Read:
-    num_groups = -(-num_inputs // _GROUP)
-    codes_PULC = codes.view(num_panels, 8 * num_groups, _PANEL, 4)
-    scales_PULC = _integer_scales(scales, num_panels, num_groups)
-    return (codes_PULC.float() - 128) * scales_PULC, scales_PULC
-
-
-def _int4(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _Read:
-    num_groups = -(-num_inputs // _GROUP)
-    scales_PULC = _integer_scales(scales, num_panels, num_groups)
-    return (_nibbles(codes, num_panels, num_groups).float() - 8) * scales_PULC, scales_PULC
-
-
-def _mxfp4(codes: Tensor, scales: Tensor, num_panels: int, num_inputs: int) -> _Read:
-    num_groups = -(-num_inputs // _GROUP)
-    elements_PULC = torch.tensor(ELEMENTS)[_nibbles(codes, num_panels, num_groups).int()]
-    powers = torch.exp2(scales.float() - 127).masked_fill(scales == 255, torch.nan)
-    return elements_PULC * _of_units(powers.view(num_panels, num_groups, _PANEL)), None
-
-
-def _nibbles(codes: Tensor, num_panels: int, num_groups: int) -> Tensor:
-    """Return the low halves of a unit's bytes, then the high ones, as a unit each: [P, U, L, C]."""
-    codes_PULC = codes.view(num_panels, 4 * num_groups, _PANEL, 4)
+def _codes(format: WeightFormat, codes: Tensor, num_panels: int, num_inputs: int) -> Tensor:
+    """Return floats, or the number of each code: [P, U, L, C]."""
+    unit = format.panel_inputs
+    num_units = -(-num_inputs // format.row_unit) * (format.row_unit // unit)
+    if format.is_float:
+        return codes.view(getattr(torch, format.name)).view(num_panels, num_units, _PANEL, unit)
+    if format.code_bits == 8:
+        return codes.view(num_panels, num_units, _PANEL, unit)
+    # The low halves of a unit's bytes, then the high ones, are a unit each.
+    codes_PULC = codes.view(num_panels, num_units // 2, _PANEL, unit)
     return torch.stack((codes_PULC & 15, codes_PULC >> 4), dim=2).flatten(1, 2)
 
 
-def _integer_scales(scales: Tensor, num_panels: int, num_groups: int) -> Tensor:
-    return _of_units(scales.view(torch.bfloat16).view(num_panels, num_groups, _PANEL).float())
-
-
-def _of_units(scales_PGL: Tensor) -> Tensor:
-    """Return a group's scale for each of its eight units: [P, U, L, 1]."""
-    return scales_PGL.repeat_interleave(8, dim=1).unsqueeze(-1)
-
-
-_READERS: dict[str, Callable[[Tensor, Tensor, int, int], _Read]] = {
-    "FLOAT32": _floats,
-    "BFLOAT16": _bfloats,
-    "INT8": _int8,
-    "INT4": _int4,
-    "MXFP4": _mxfp4,
-}
+def _scales(format: WeightFormat, scales: Tensor, num_panels: int, num_units: int) -> Tensor:
+    """Return a group's scale for each of its units: [P, U, L, 1]."""
+    units_per_group = format.group // format.panel_inputs
+    scales_PGL = scales_of(format, scales).view(num_panels, num_units // units_per_group, _PANEL)
+    return scales_PGL.repeat_interleave(units_per_group, dim=1).unsqueeze(-1)

@@ -1,15 +1,47 @@
-"""The messages of a worker: its ready message, and the events of a job."""
+"""The messages of a worker: that it is ready, jobs and their events, and all as JSON Schema."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Annotated, Literal
+from inspect import cleandoc
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+
+from inferno.server.openai.request_types import (
+    UNSUPPORTED_IN_CHATS,
+    UNSUPPORTED_IN_COMPLETIONS,
+    ChatRequest,
+    CompletionRequest,
+    RequestFields,
+    RequestId,
+    StreamOptions,
+    TokenId,
+    Unsupported,
+)
+from inferno.server.openai.response_types import Error
 
 Milliseconds = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
+JobId = Annotated[RequestId, Meta(description="The fleet's own name for the job.")]
+
+# What shapes the answer to a client: a job has one answer, and its events always tell the same.
+_ANSWERS: Unsupported = {
+    "n": (1,),
+    "stream": (True,),
+    "stream_options": (),
+    "stream_interval": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+    "return_token_ids": (True,),
+    "return_tokens_as_token_ids": (False,),
+    "echo": (False,),
+    "request_id": (),
+}
 
 
 class DeviceKind(StrEnum):
@@ -151,3 +183,58 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 
     job_id: str
     status: Literal["cancelling"] = "cancelling"
+
+
+class ChatJob(ChatRequest, kw_only=True):
+    """A job with messages; all other fields as in a chat completion."""
+
+    unsupported: ClassVar[Unsupported] = {**UNSUPPORTED_IN_CHATS, **_ANSWERS, "prompt": ()}
+    job_id: JobId
+
+
+class PromptJob(CompletionRequest, kw_only=True):
+    """A job with a prompt; all other fields as in a completion."""
+
+    unsupported: ClassVar[Unsupported] = {**UNSUPPORTED_IN_COMPLETIONS, **_ANSWERS}
+    job_id: JobId
+    prompt: Annotated[str | list[TokenId], Meta(description="A text, or its token ids.")]
+
+
+class CancelRequest(RequestFields, kw_only=True):
+    """The job to end."""
+
+    job_id: JobId
+
+
+# The event's name, and what its data is.
+EVENTS: dict[str, type[msgspec.Struct]] = {
+    "started": Started,
+    "token": Token,
+    "metrics": Metrics,
+    "end": End,
+    "error": Error,
+}
+_JOBS = (ChatJob, PromptJob)
+_OTHERS = (Ready, CancelRequest, Cancelled)
+
+
+def protocol_schema() -> dict[str, Any]:
+    """Return the schema of every message, by the names of docs/worker.md."""
+    types = [*_JOBS, *_OTHERS, *EVENTS.values()]
+    _, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    for kind in _JOBS:
+        definitions[kind.__name__] = _without(definitions[kind.__name__], kind.unsupported)
+    del definitions[StreamOptions.__name__]  # of a field that is refused
+    for definition in definitions.values():
+        definition["description"] = cleandoc(definition.get("description", ""))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "inferno worker",
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _without(schema: dict[str, Any], unsupported: Collection[str]) -> dict[str, Any]:
+    """Return the schema without these fields, and closed to fields that are unknown."""
+    taken = {name: of for name, of in schema["properties"].items() if name not in unsupported}
+    return {**schema, "properties": taken, "additionalProperties": False}

@@ -5,11 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferno.errors import InvalidRequest
-from inferno.http_post import parse_target
+from inferno.http_post import Target, parse_target
 from inferno.options import WorkerOptions
 from inferno.server.settings import ServerSettings
-from inferno.server.worker.callback import Callback
 from inferno.server.worker.messages import DeviceKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """The address that the message goes to, and the number of tries.
+
+    timeout         seconds of one attempt, from connecting to the answer.
+    first_delay     before the second attempt, doubled after each, up to most_delay.
+    """
+
+    target: Target
+    num_attempts: int = 10
+    timeout: float = 10.0
+    first_delay: float = 0.5
+    most_delay: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,11 @@ from fastapi import FastAPI
 
 from inferno.client.spawned import Spawned
 from inferno.options import EngineOptions
-from inferno.server.app import build_app
-from inferno.server.edge import serve
+from inferno.server.app import build_app, make_engine
+from inferno.server.http import serve
+from inferno.server.model_service import ModelService
 from inferno.server.routes import WORKER_ROUTES
-from inferno.server.served import Served
 from inferno.server.settings import ServerSettings
-from inferno.server.start import make_engine
 from inferno.server.worker.settings import WorkerSettings
 from inferno.server.worker.worker import Worker
 from inferno.text.model_text import ModelText
@@ -35,14 +34,14 @@ def start_worker(
     """
     text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
     engine = make_engine(options, settings, script, first)
-    served = Served(engine, text, settings)
-    worker = Worker(served, about, [route.path for route in WORKER_ROUTES])
-    app = create_worker_app(served, worker)
+    service = ModelService(engine, text, settings)
+    worker = Worker(service, about, [route.path for route in WORKER_ROUTES])
+    app = create_worker_app(service, worker)
     return serve(app, WORKER_ROUTES, settings, engine, worker.on_ready)
 
 
-def create_worker_app(served: Served, worker: Worker) -> FastAPI:
-    """Return a worker's application, for edge.guard to let requests through to."""
-    app = build_app(served, WORKER_ROUTES)
+def create_worker_app(service: ModelService, worker: Worker) -> FastAPI:
+    """Return a worker's application, for ServerMiddleware to let requests through to."""
+    app = build_app(service, WORKER_ROUTES)
     app.state.worker = worker
     return app

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from inferno.text.detokenize import IncrementalDecoder
 from inferno.text.parsers.harmony import HarmonyParser
 from inferno.text.parsers.harmony_header import Mark
-from inferno.text.parsers.parser import Parser
-from inferno.text.parsers.plain import PlainParser
+from inferno.text.parsers.parser import Parser, Part, Piece
 from inferno.text.parsers.think import CLOSES, OPENS, ThinkParser
 from inferno.text.tokenizer import Tokenizer
 
@@ -61,3 +60,23 @@ def ending_ids(dialect: Dialect, tokenizer: Tokenizer) -> frozenset[int]:
         return frozenset()
     ids = map(tokenizer.token_to_id, (Mark.RETURN, Mark.CALL))
     return frozenset(token_id for token_id in ids if token_id is not None)
+
+
+class PlainParser:
+    """A parser to which all text is content."""
+
+    def __init__(self, decoder: IncrementalDecoder) -> None:
+        self._decoder = decoder
+        self.num_reasoning_tokens = 0
+
+    def feed(self, token_ids: Iterable[int]) -> list[Piece]:
+        """Return the text that these ids complete."""
+        return _content(self._decoder.feed(token_ids))
+
+    def finish(self) -> list[Piece]:
+        """Return the text that was held back, as content."""
+        return _content(self._decoder.finish())
+
+
+def _content(text: str) -> list[Piece]:
+    return [Piece(Part.CONTENT, text)] if text else []

@@ -1,0 +1,131 @@
+// Codes and scales of packed weights, as vectors of 16 outputs that a tile multiplies.
+#pragma once
+
+#include "contract/packings.h"
+#include "simd/elements.h"
+
+namespace inferno {
+namespace {
+
+constexpr Index kVector = 64;  // bytes of a weight vector: 16 outputs, 4 bytes each
+
+inline I low_nibbles(I bytes) { return bit_and(bytes, splat_int(0x0f0f0f0f)); }
+
+template <class Format>
+constexpr char codebook_byte(int code) {
+    return static_cast<char>(Format::kCodebook[code] + Format::kZeroPoint);
+}
+
+template <class Format>
+inline I look_up_codes(I codes) {
+    const __m128i bytes = _mm_setr_epi8(
+        codebook_byte<Format>(0), codebook_byte<Format>(1), codebook_byte<Format>(2),
+        codebook_byte<Format>(3), codebook_byte<Format>(4), codebook_byte<Format>(5),
+        codebook_byte<Format>(6), codebook_byte<Format>(7), codebook_byte<Format>(8),
+        codebook_byte<Format>(9), codebook_byte<Format>(10), codebook_byte<Format>(11),
+        codebook_byte<Format>(12), codebook_byte<Format>(13), codebook_byte<Format>(14),
+        codebook_byte<Format>(15));
+    return look_up(bytes, codes);
+}
+
+template <class Format>
+struct Codes {
+    static constexpr Index kBytes = kScaleGroup * kPanel * Format::kBits / 8;  // of a scale group
+
+    // Vectors 2 `pair` and 2 `pair` + 1 of a scale group, as unsigned bytes.
+    static void load(const char* group, int pair, I& first, I& second) {
+        if constexpr (Format::kBits == 8) {
+            first = load_int_aligned(group + 2 * pair * kVector);
+            second = load_int_aligned(group + (2 * pair + 1) * kVector);
+        } else {
+            static_assert(Format::kBits == 4);
+            const I both = load_int_aligned(group + pair * kVector);
+            first = low_nibbles(both);
+            second = low_nibbles(shift_right<4>(both));
+        }
+        if constexpr (Format::kHasCodebook) {
+            first = look_up_codes<Format>(first);
+            second = look_up_codes<Format>(second);
+        }
+    }
+
+    static I dot(I acc, I codes, I x) {
+        if constexpr (Format::kLargestByte <= 64) return dot4_small(acc, codes, x);
+        return dot4(acc, codes, x);
+    }
+};
+
+// Sixteen outputs' scales of a scale group.
+template <ScaleType type>
+struct ScaleVector;
+
+template <>
+struct ScaleVector<ScaleType::bf16> {
+    static F load(const char* scales) {
+        return load_bf16(reinterpret_cast<const std::uint16_t*>(scales));
+    }
+};
+
+template <>
+struct ScaleVector<ScaleType::e8m0> {
+    // The byte is a float's exponent, but for 0, a denormal, and 255, NaN.
+    static F load(const char* scales) {
+        const I codes = load_u8(reinterpret_cast<const std::uint8_t*>(scales));
+        const F power = max(as_float(shift_left<23>(codes)), as_float(splat_int(0x00400000)));
+        return add(power, sub(power, power));
+    }
+};
+
+template <class Format>
+struct Scales : ScaleVector<Format::kScaleType> {
+    static constexpr Index kBytes = kPanel * size_of(Format::kScaleType);  // of a scale group
+};
+
+// How the dots of a scale group are added to sums, given the weights' scales and a word of the
+// row's (packed_activations.h).
+template <bool has_row_unit>
+struct ActivationScale;
+
+template <>
+struct ActivationScale<false> {
+    F factor;
+    explicit ActivationScale(std::int32_t word) : factor(as_float(splat_int(word))) {}
+    F add_to(F sum, I dots, F scale) const { return fma(to_float(dots), mul(scale, factor), sum); }
+};
+
+// The exponent of 0 grows too, but 2^-127 of the row's unit is nothing to any sum.
+template <>
+struct ActivationScale<true> {
+    I above;
+    explicit ActivationScale(std::int32_t word) : above(splat_int(word)) {}
+    F add_to(F sum, I dots, F scale) const {
+        return fma(as_float(add_int(as_int(to_float(dots)), above)), scale, sum);
+    }
+};
+
+// A row's sums in units of 1. `last` is where the row's last word lies, which may be a unit.
+template <class Format>
+inline F in_units(F sum, const std::uint32_t* last) {
+    if constexpr (Format::kHasRowUnit) {
+        sum = mul(sum, as_float(splat_int(static_cast<std::int32_t>(*last))));
+    }
+    if constexpr (Format::kUnit != 1.0f) sum = mul(sum, splat(Format::kUnit));
+    return sum;
+}
+
+// The elements of a weight of floats, and of what is multiplied with it.
+template <Type type>
+struct ElementOf;
+
+template <>
+struct ElementOf<Type::f32> : F32 {
+    static F dot(F sum, I weight, I x) { return fma(as_float(x), as_float(weight), sum); }
+};
+
+template <>
+struct ElementOf<Type::bf16> : BF16 {
+    static F dot(F sum, I weight, I x) { return dot2(sum, weight, x); }
+};
+
+}  // namespace
+}  // namespace inferno

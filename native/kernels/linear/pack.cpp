@@ -1,0 +1,144 @@
+// Packing without quantization: elements change place.
+#include "pack.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace inferno {
+namespace {
+
+float widened(std::uint16_t bf16) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(bf16) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+std::uint16_t rounded(float value) {  // to nearest, ties to even
+    if (std::isnan(value)) return 0x7fc0;
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+template <Type type>
+struct Element;
+
+template <>
+struct Element<Type::f32> {
+    using Stored = float;
+    static Stored from(float value) { return value; }
+    static Stored from(std::uint16_t bf16) { return widened(bf16); }
+};
+
+template <>
+struct Element<Type::bf16> {
+    using Stored = std::uint16_t;
+    static Stored from(float value) { return rounded(value); }
+    static Stored from(std::uint16_t bf16) { return bf16; }
+};
+
+// Inputs go in units that lie side by side in a lane.
+template <class Format, class From>
+void pack_panels(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
+    using To = Element<Format::kType>;
+    constexpr std::int64_t kUnit = Format::kInputUnit;
+    const std::int64_t num_units = round_up(target.inputs, kUnit) / kUnit;
+    const std::int64_t num_panels = round_up(source.count, kPanel) / kPanel;
+    team.run(num_panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t p = begin; p < end; ++p) {
+            auto* panel = static_cast<typename To::Stored*>(const_cast<void*>(target.data)) +
+                          (first / kPanel + p) * num_units * kPanel * kUnit;
+            for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+                const std::int64_t row = p * kPanel + lane;
+                const bool is_there = row < source.count;
+                const From* from = static_cast<const From*>(source.data) + row * source.stride;
+                for (std::int64_t i = 0; i < num_units * kUnit; ++i) {
+                    const bool is_filled = is_there && i < target.inputs;
+                    panel[(i / kUnit * kPanel + lane) * kUnit + i % kUnit] =
+                        is_filled ? To::from(from[i]) : To::from(0.0f);
+                }
+            }
+        }
+    });
+}
+
+// The codes of a scale group, one a byte, from what a checkpoint has. Each format that checkpoints
+// store has its own.
+void read_codes(Mxfp4Packing, const std::uint8_t* stored, std::uint8_t* codes) {
+    for (std::int64_t j = 0; j < kScaleGroup / 2; ++j) {
+        codes[2 * j] = stored[j] & 15;
+        codes[2 * j + 1] = stored[j] >> 4;
+    }
+}
+
+// One row's codes of a scale group, put into their lane.
+template <int kBits>
+void place_codes(const std::uint8_t* codes, std::uint8_t* group, std::int64_t lane) {
+    constexpr std::int64_t kVectorInputs = 32 / kBits;  // in the 4 bytes of a lane
+    for (std::int64_t s = 0; s < kScaleGroup / kVectorInputs; ++s) {
+        for (std::int64_t c = 0; c < 4; ++c) {
+            const std::uint8_t* some = codes + s * kVectorInputs + c;
+            group[(s * kPanel + lane) * 4 + c] =
+                kBits == 8 ? *some : static_cast<std::uint8_t>(some[0] | some[4] << 4);
+        }
+    }
+}
+
+// The last panel is filled up with rows of zeros.
+template <class Format>
+void pack_stored_panel(const std::uint8_t* stored, const std::uint8_t* scales,
+                       const Weight& target, std::int64_t p) {
+    constexpr std::int64_t kScaleBytes = size_of(Format::kScaleType);
+    const std::int64_t num_groups = target.inputs / kScaleGroup;
+    auto* panel =
+        static_cast<std::uint8_t*>(const_cast<void*>(target.data)) + p * panel_bytes(target);
+    auto* panel_scales = static_cast<std::uint8_t*>(const_cast<void*>(target.scales)) +
+                         p * panel_scale_bytes(target);
+    for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+        const std::int64_t row = p * kPanel + lane;
+        for (std::int64_t g = 0; g < num_groups; ++g) {
+            std::uint8_t codes[kScaleGroup] = {};
+            std::uint8_t scale[kScaleBytes] = {};
+            if (row < target.outputs) {
+                const std::int64_t nth = row * num_groups + g;
+                read_codes(Format{}, stored + nth * Format::kStoredBytes, codes);
+                std::memcpy(scale, scales + nth * kScaleBytes, kScaleBytes);
+            }
+            place_codes<Format::kBits>(codes, panel + g * kPanel * kScaleGroup * Format::kBits / 8,
+                                       lane);
+            std::memcpy(panel_scales + (g * kPanel + lane) * kScaleBytes, scale, kScaleBytes);
+        }
+    }
+}
+
+}  // namespace
+
+void pack(const Rows& source, std::int64_t first, const Weight& target, Team& team) {
+    with_packing(target.packing, [&](auto format) {
+        using Format = decltype(format);
+        if constexpr (!Format::kHasScales) {
+            if (source.type == Type::f32) {
+                pack_panels<Format, float>(source, first, target, team);
+            } else {
+                pack_panels<Format, std::uint16_t>(source, first, target, team);
+            }
+        }
+    });
+}
+
+void pack_stored(const std::uint8_t* codes, const std::uint8_t* scales, const Weight& target,
+                 Team& team) {
+    with_packing(target.packing, [&](auto format) {
+        using Format = decltype(format);
+        if constexpr (Format::kStoredBytes > 0) {
+            team.run(num_panels(target), 1, [&](std::int64_t begin, std::int64_t end, int) {
+                for (std::int64_t p = begin; p < end; ++p) {
+                    pack_stored_panel<Format>(codes, scales, target, p);
+                }
+            });
+        }
+    });
+}
+
+}  // namespace inferno

@@ -1,0 +1,174 @@
+// A row of activations as the tiles read it, quantized where the weight is.
+//
+// It becomes words of 4 bytes, one for each weight vector it meets: a float, two bfloat16, or four
+// int8. A scale group of 32 int8 has two more: what undoes the weights' zero point, and the scale.
+// Where a row has a unit (contract/packings.h), that is its last word.
+#pragma once
+
+#include "codes.h"
+#include "simd/across.h"
+#include "simd/pairs.h"
+
+namespace inferno {
+namespace {
+
+constexpr Index kGroupWords = 10;  // of a scale group: 8 of codes, then:
+constexpr Index kGroupStart = 8;   // -zero point * (sum of codes), where the int32 dots start
+constexpr Index kGroupScale = 9;   // float32; where a row has a unit, what floats' bits grow by
+// Scale groups whose peak is less count as zeros: 127 / peak stays finite.
+constexpr float kLeastPeak = 1e-30f;
+
+constexpr std::uint32_t kExponent = 1 << 23;  // added to a float's bits: twice the number
+// Powers of two below a row's largest scale: what is smaller counts as zero. A choice, far beyond
+// the 24 bits of a float32 sum.
+constexpr std::uint32_t kScaleRange = 48;
+
+template <class Format>
+constexpr Index words_of(Index width) {
+    if constexpr (Format::kHasScales) return num_scale_groups(width) * kGroupWords;
+    return (width + Format::kInputUnit - 1) / Format::kInputUnit;
+}
+
+template <class Format>
+constexpr Index row_words(Index width) {
+    return words_of<Format>(width) + (Format::kHasRowUnit ? 1 : 0);
+}
+
+// Inputs that are packed at a time: 16 scale groups, a lane for each.
+constexpr Index kChunk = 16 * kScaleGroup;
+
+inline float float_of(std::uint32_t bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline I magnitude(F a) { return bit_and(as_int(a), splat_int(0x7fffffff)); }
+
+// The least power of two that is at least x, which is 0 or normal; 0 stays what it is.
+inline F power_of_two(F x) {
+    const std::int32_t mantissa = kExponent - 1;
+    return as_float(bit_and(add_int(as_int(x), splat_int(mantissa)), splat_int(~mantissa)));
+}
+
+struct GroupScales {
+    F scales;
+    F inverses;  // 0 where values are nothing to speak of
+};
+
+// Not-finite values leave no trace in the codes, so the scale becomes NaN.
+template <class Format>
+inline GroupScales scales_of(F peaks) {
+    const F most = splat(127.0f), not_finite = sub(peaks, peaks);
+    F scales = div(peaks, most), inverses = div(most, peaks);
+    if constexpr (Format::kHasRowUnit) {
+        scales = power_of_two(scales);
+        inverses = div(splat(1.0f), scales);
+    }
+    return {add(scales, not_finite), where_less(splat(kLeastPeak), peaks, inverses, zero())};
+}
+
+// A chunk's scale groups of `width` inputs in all, the last filled up with zeros.
+template <bool kIsWhole, class Format, class X>
+inline void write_groups(const typename X::Raw* x, Index width, std::uint32_t* words) {
+    const auto at = [&](Index i) {
+        return kIsWhole ? X::load(x + i) : i < width ? load_part<X>(x, i, width) : zero();
+    };
+    I peaks[16], totals[16];
+#pragma GCC unroll 16
+    for (Index g = 0; g < 16; ++g) {
+        // Magnitudes are ordered as their bits are, NaN last.
+        peaks[g] = max_int(magnitude(at(g * kScaleGroup)), magnitude(at(g * kScaleGroup + 16)));
+    }
+    const F peak = as_float(across(peaks, [](I a, I b) { return max_int(a, b); }));
+    const GroupScales of = scales_of<Format>(peak);
+    alignas(64) float inverses[16], scales[16], starts[16];
+    store(inverses, of.inverses);
+    store(scales, of.scales);
+    alignas(64) std::uint32_t codes[16 * 8];
+#pragma GCC unroll 16
+    for (Index g = 0; g < 16; ++g) {
+        const F inverse = splat(inverses[g]);
+        const I low = to_int(mul(at(g * kScaleGroup), inverse));
+        const I high = to_int(mul(at(g * kScaleGroup + 16), inverse));
+        store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g), low);
+        store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g + 4), high);
+        totals[g] = add_int(low, high);
+    }
+    const F total = to_float(across(totals, [](I a, I b) { return add_int(a, b); }));
+    const float zero_point = static_cast<float>(Format::kZeroPoint);
+    store(starts, as_float(to_int(mul(total, splat(-zero_point)))));
+    for (Index g = 0; g < num_scale_groups(width); ++g, words += kGroupWords) {
+        __builtin_memcpy(words, codes + 8 * g, 32);
+        __builtin_memcpy(words + kGroupStart, starts + g, 4);
+        __builtin_memcpy(words + kGroupScale, scales + g, 4);
+    }
+}
+
+// The scales of a row's scale groups, of which the words are `stride` apart, as exponents above the
+// row's unit. That becomes the last word; NaN if a scale is NaN.
+inline void share_unit(std::uint32_t* words, Index stride, Index num_groups) {
+    const Index step = kGroupWords * stride;
+    std::uint32_t* const end = words + num_groups * step;
+    std::uint32_t most = 0;  // positive floats are ordered as their bits are, NaN last
+    for (std::uint32_t* group = words; group < end; group += step) {
+        const std::uint32_t scale = group[kGroupScale * stride];
+        if (scale > most) most = scale;
+    }
+    const std::uint32_t range = kScaleRange * kExponent;
+    const std::uint32_t unit = most > range + kExponent ? most - range : kExponent;
+    for (std::uint32_t* group = words; group < end; group += step) {
+        std::uint32_t& scale = group[kGroupScale * stride];
+        if (scale < unit) {
+            for (Index w = 0; w <= kGroupStart; ++w) group[w * stride] = 0;
+        }
+        scale = scale < unit ? 0 : scale - unit;
+    }
+    const bool is_finite = float_of(most) == float_of(most);
+    *end = is_finite ? unit : most;
+}
+
+// A part of a row rounded to elements E, filled up with zeros to whole words.
+template <class E, Index kInputUnit, class X>
+inline void write_elements(const typename X::Raw* x, Index width, std::uint32_t* words) {
+    if (width % kInputUnit != 0) words[width / kInputUnit] = 0;
+    for (Index i = 0; i < width; i += 16) {
+        store_part<E>(reinterpret_cast<typename E::Raw*>(words), i, width,
+                      load_part<X>(x, i, width));
+    }
+}
+
+// Rows whose words are interleaved together, where there are so many.
+constexpr Index kTogether = 16;
+
+// Word w of row r goes to target[w * stride + r]. Sixteen words are read at a time: what lies after
+// the last goes nowhere.
+inline void interleave_words(const std::uint32_t (&rows)[kTogether][kChunk], Index num_words,
+                             std::uint32_t* target, Index stride) {
+    for (Index w = 0; w < num_words; w += 16) {
+        I lanes[16];
+#pragma GCC unroll 16
+        for (Index r = 0; r < 16; ++r) lanes[r] = load_int(rows[r] + w);
+        transpose(lanes);
+        const Index end = min(num_words, w + 16);
+#pragma GCC unroll 16
+        for (Index i = 0; i < 16; ++i) {
+            if (w + i < end) store_int(target + (w + i) * stride, lanes[i]);
+        }
+    }
+}
+
+// The words of up to a chunk of a row, which begins with a chunk.
+template <class Format, class X>
+inline void write_words(const typename X::Raw* x, Index width, std::uint32_t* words) {
+    if constexpr (!Format::kHasScales) {
+        write_elements<ElementOf<Format::kType>, Format::kInputUnit, X>(x, width, words);
+    } else if (width == kChunk) {
+        write_groups<true, Format, X>(x, width, words);
+    } else {
+        write_groups<false, Format, X>(x, width, words);
+    }
+}
+
+}  // namespace
+}  // namespace inferno

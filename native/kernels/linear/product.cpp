@@ -1,0 +1,327 @@
+// Row blocks times panels of a weight: the loops around the tiles.
+#include "product.h"
+
+#include "gate_lanes.h"
+#include "tiles.h"
+
+namespace inferno::INFERNO_ISA {
+namespace {
+
+constexpr bool kHasManyRegisters = kFloatRows >= 24;
+
+// How far a lone row block prefetches its panels, in bytes. Measured on a Zen 4: far where tiles
+// compute, near where they do little but read, because the processor's own prefetching is at work
+// there too. (2 KiB instead of 6 took 1 to 4 % from int4's products of one row.)
+constexpr Index kPrefetchBytes = 6144;
+constexpr Index kNearPrefetchBytes = 2048;
+constexpr Index kWidePrefetchBytes = 1024;
+
+// Over so many rows a product of codes does little but read.
+constexpr Index kFewRows = 2;
+
+// How many of a panel's row blocks share in prefetching the next panel. A choice: the more there
+// are, the more time memory has, and the shorter are the runs that it is read in.
+constexpr Index kMostSharers = 8;
+
+// Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
+// Measured: with 128 to 1024 KiB nothing is gained.
+constexpr Index kRowsBytes = 512 << 10;
+
+// Outputs of so many bytes are streamed past the caches, which hardly hold them: else each line
+// would be fetched to be filled, and tiles would wait for it. Measured: int8's and int4's products
+// of 511 rows take 4 to 14 % less.
+constexpr Index kStreamingBytes = 1 << 20;
+
+// How a weight is walked, vector by vector or scale group by scale group, and the shapes of its
+// tiles: of kRows rows and one panel, or of kWideRows and kWide panels.
+template <class Format, bool has_scales = Format::kHasScales>
+struct Steps;
+
+template <class Format>
+struct Steps<Format, false> {
+    static constexpr int kRows = kFloatRows;
+    static constexpr int kWide = kHasManyRegisters ? kMostPanels : 2;
+    static constexpr int kWideRows = kRows / kWide;
+    static constexpr Index kWords = 1;
+    static constexpr Index kCodeBytes = kVector;
+    static constexpr Index kScaleBytes = 0;
+    static Index prefetch_bytes(Index rows) {
+        return rows <= kWideRows ? kWidePrefetchBytes : kPrefetchBytes;
+    }
+    // Over few rows memory answers faster when asked for several things.
+    static bool is_wide(Index num_rows) { return num_rows <= kWideRows; }
+
+    template <int R, int P>
+    static void run(const Tile& tile) {
+        float_tile<ElementOf<Format::kType>, R, P>(tile);
+    }
+};
+
+template <class Format>
+struct Steps<Format, true> {
+    static constexpr int kRows = kCodeRows;
+    static constexpr int kWide = kHasManyRegisters ? 2 : 1;
+    static constexpr int kWideRows = kRows;
+    static constexpr Index kWords = kGroupWords;
+    static constexpr Index kCodeBytes = Codes<Format>::kBytes;
+    static constexpr Index kScaleBytes = Scales<Format>::kBytes;
+    // Where codes are looked up tiles do more than read.
+    static Index prefetch_bytes(Index rows) {
+        return rows <= kFewRows && !Format::kHasCodebook ? kNearPrefetchBytes : kPrefetchBytes;
+    }
+    // Over few rows a single panel is work enough to keep memory busy.
+    static bool is_wide(Index num_rows) { return num_rows > kFewRows; }
+
+    template <int R, int P>
+    static void run(const Tile& tile) {
+        code_tile<Format, R, P>(tile);
+    }
+};
+
+template <class Steps>
+Tile tile_of(const Product& product, Index panel) {
+    Tile tile;
+    tile.count = product.x.row_words / Steps::kWords;  // a unit is no whole step
+    tile.codes_stride = tile.count * Steps::kCodeBytes;
+    tile.scales_stride = tile.count * Steps::kScaleBytes;
+    tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
+    tile.scales = static_cast<const char*>(product.weight.scales) +
+                  panel * tile.scales_stride;
+    return tile;
+}
+
+// What is prefetched meanwhile: by a lone row block what it reads soon, by several, in shares, the
+// next panel, so that memory has all their time to answer.
+struct Prefetch {
+    const char* codes;
+    Index sharers;
+    Index share;  // bytes
+
+    void place(Tile& tile, Index nth_block) const {
+        tile.prefetch = nth_block < sharers ? codes + nth_block * share : nullptr;
+        tile.prefetch_step = (kVector + sharers - 1) / sharers;
+    }
+};
+
+Prefetch prefetch_of(const Tile& tile, Index num_panels, Index num_blocks, Index lone_bytes) {
+    if (num_blocks == 1) return {tile.codes + lone_bytes, 1, 0};
+    const Index sharers = min(num_blocks, kMostSharers);
+    const char* next = tile.codes + num_panels * tile.codes_stride;
+    return {next, sharers, tile.codes_stride / sharers};
+}
+
+// The tile of so many rows, found among those of 1 to R.
+template <class Steps, int R, int P>
+void run_tile(Index rows, const Tile& tile) {
+    if constexpr (R > 0) {
+        if (rows < R) return run_tile<Steps, R - 1, P>(rows, tile);
+        Steps::template run<R, P>(tile);
+    }
+}
+
+// Sixteen outputs.
+F outputs_of(const Product& product, Index panel, const float* sums) {
+    if (!product.bias.data) return load(sums);
+    return add(load(sums), load_weights(product.bias, panel * kPanel, product.weight.outputs));
+}
+
+template <class Out>
+void write_vector(const Product& product, Index row, Index panel, F outputs) {
+    auto* out = static_cast<typename Out::Raw*>(product.out.data) + row * product.out.stride;
+    store_part<Out>(out, panel * kPanel, product.out.width, outputs);
+}
+
+void stream_vector(const Product& product, Index row, Index panel, F outputs) {
+    float* out = static_cast<float*>(product.out.data) + row * product.out.stride;
+    store_streaming(out + panel * kPanel, outputs);
+}
+
+// Whether outputs are floats that are streamed past the caches. Their panels are whole.
+bool is_streaming(const Rows& out) {
+    return out.type == Type::f32 && out.count * out.width * 4 >= kStreamingBytes &&
+           out.width % kPanel == 0 && out.stride % kPanel == 0 &&
+           reinterpret_cast<std::uintptr_t>(out.data) % 64 == 0;
+}
+
+// sums: [rows][panels][16]
+void write_sums(const Product& product, Range rows, Range panels, const float* sums) {
+    with_activation_type(product.out.type, [&](auto type) {
+        for (Index row = rows.begin; row < rows.end; ++row) {
+            for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
+                const F outputs = outputs_of(product, panel, sums);
+                write_vector<decltype(type)>(product, row, panel, outputs);
+            }
+        }
+    });
+}
+
+// Whether these panels' sums are outputs, that a tile may write itself.
+bool are_outputs(const Product& product, Range panels) {
+    const Rows& out = product.out;
+    return out.type == Type::f32 && !product.bias.data && panels.end * kPanel <= out.width;
+}
+
+// One panel, or kWide of them.
+template <class Steps>
+void multiply_panels(const Product& product, Range blocks, Range panels) {
+    alignas(64) float sums[max(Steps::kRows, Steps::kWideRows * Steps::kWide) * kPanel];
+    Tile tile = tile_of<Steps>(product, panels.begin);
+    const Index lone_bytes = Steps::prefetch_bytes(product.x.rows(blocks.begin).size());
+    const Prefetch prefetch = prefetch_of(tile, panels.size(), blocks.size(), lone_bytes);
+    const bool is_direct = are_outputs(product, panels);
+    float* const outputs = static_cast<float*>(product.out.data) + panels.begin * kPanel;
+    tile.sums = sums;
+    tile.sums_row = is_direct ? product.out.stride : panels.size() * kPanel;
+    tile.sums_panel = kPanel;
+    tile.is_streaming = is_direct && is_streaming(product.out);
+    for (Index b = blocks.begin; b < blocks.end; ++b) {
+        const Range rows = product.x.rows(b);
+        prefetch.place(tile, b - blocks.begin);
+        tile.x = product.x.block(b);
+        if (is_direct) tile.sums = outputs + rows.begin * product.out.stride;
+        if (panels.size() == Steps::kWide) {
+            run_tile<Steps, Steps::kWideRows, Steps::kWide>(rows.size(), tile);
+        } else {
+            run_tile<Steps, Steps::kRows, 1>(rows.size(), tile);
+        }
+        if (!is_direct) write_sums(product, rows, panels, sums);
+    }
+}
+
+// sums: of a row's gates, `row_step` numbers after the last row's, and `up_step` after them what they
+// gate.
+void write_gated(const Product& product, Range rows, Index pair, const float* sums, Index row_step,
+                 Index up_step) {
+    const Index up_panel = num_panels(product.weight) / 2 + pair;
+    const bool is_streamed = is_streaming(product.out);
+    with_activation_type(product.out.type, [&](auto type) {
+        using Out = decltype(type);
+        for (Index row = rows.begin; row < rows.end; ++row, sums += row_step) {
+            const F gate = Out::rounded(outputs_of(product, pair, sums));
+            const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
+            const F outputs = gated<Out>(gate, up, *product.gate);
+            if (is_streamed) {
+                stream_vector(product, row, pair, outputs);
+            } else {
+                write_vector<Out>(product, row, pair, outputs);
+            }
+        }
+    });
+}
+
+// A panel of the first half and its fellow of the second: by one tile, where it takes two panels of
+// as many rows as one.
+template <class Steps>
+void multiply_pair(const Product& product, Range blocks, Index pair) {
+    constexpr Index kRows = Steps::kRows;
+    constexpr bool kIsOneTile = Steps::kWide == 2 && Steps::kWideRows == kRows;
+    alignas(64) float sums[2 * kRows * kPanel];
+    Tile tile = tile_of<Steps>(product, pair);
+    const Index lone_bytes = Steps::prefetch_bytes(product.x.rows(blocks.begin).size());
+    const Prefetch prefetch = prefetch_of(tile, 1, blocks.size(), lone_bytes);
+    const Index half = num_panels(product.weight) / 2;
+    tile.codes_stride *= half;
+    tile.scales_stride *= half;
+    tile.sums = sums;
+    tile.sums_row = kIsOneTile ? 2 * kPanel : kPanel;
+    tile.sums_panel = kPanel;
+    tile.is_streaming = false;
+    for (Index b = blocks.begin; b < blocks.end; ++b) {
+        const Range rows = product.x.rows(b);
+        prefetch.place(tile, b - blocks.begin);
+        tile.x = product.x.block(b);
+        if constexpr (kIsOneTile) {
+            run_tile<Steps, kRows, 2>(rows.size(), tile);
+            write_gated(product, rows, pair, sums, 2 * kPanel, kPanel);
+        } else {
+            run_tile<Steps, kRows, 1>(rows.size(), tile);
+            Tile up = tile;
+            up.codes += tile.codes_stride;
+            up.scales += tile.scales_stride;
+            if (up.prefetch) up.prefetch += tile.codes_stride;
+            up.sums += kRows * kPanel;
+            run_tile<Steps, kRows, 1>(rows.size(), up);
+            write_gated(product, rows, pair, sums, kPanel, kRows * kPanel);
+        }
+    }
+}
+
+// Chunk by chunk, so that a chunk's words of all rows are written while they are in the L1 cache.
+template <class Format, class X>
+void pack_block(const Rows& x, const Index* index, Index num_inputs,
+                const PackedActivations& packed, Index block) {
+    const Range rows = packed.rows(block);
+    const Index num_rows = rows.size();
+    const auto* data = static_cast<const typename X::Raw*>(x.data);
+    std::uint32_t* target = packed.block(block);
+    alignas(64) std::uint32_t memory[kTogether][kChunk];
+    for (Index i = 0; i < num_inputs; i += kChunk) {
+        const Index width = min(num_inputs - i, kChunk);
+        const Index num_words = words_of<Format>(width);
+        const auto write = [&](Index nth, std::uint32_t* words) {
+            const Index row = index ? index[rows.begin + nth] : rows.begin + nth;
+            write_words<Format, X>(data + row * x.stride + i, width, words);
+        };
+        Index r = 0;
+        for (; r + kTogether <= num_rows; r += kTogether) {
+            for (Index n = 0; n < kTogether; ++n) write(r + n, memory[n]);
+            interleave_words(memory, num_words, target + r, num_rows);
+        }
+        for (; r < num_rows; ++r) {
+            std::uint32_t* words = num_rows == 1 ? target : memory[0];
+            write(r, words);
+            if (num_rows == 1) continue;
+            for (Index w = 0; w < num_words; ++w) target[w * num_rows + r] = words[w];
+        }
+        target += num_words * num_rows;
+    }
+    if constexpr (Format::kHasRowUnit) {
+        for (Index r = 0; r < num_rows; ++r) {
+            share_unit(packed.block(block) + r, num_rows, num_scale_groups(num_inputs));
+        }
+    }
+}
+
+}  // namespace
+
+PackedActivations activations_for(const Weight& weight, Index num_rows) {
+    return with_packing(weight.packing, [&](auto format) {
+        using Format = decltype(format);
+        const Index num_blocks = (num_rows + Steps<Format>::kRows - 1) / Steps<Format>::kRows;
+        return PackedActivations{nullptr, num_rows, num_blocks, row_words<Format>(weight.inputs)};
+    });
+}
+
+void pack_activations(const Rows& x, const Index* index, const Weight& weight,
+                      const PackedActivations& packed, Index block) {
+    with_packing(weight.packing, [&](auto format) {
+        with_activation_type(x.type, [&](auto type) {
+            pack_block<decltype(format), decltype(type)>(x, index, weight.inputs, packed, block);
+        });
+    });
+}
+
+void multiply(const Product& product, Range blocks, Range panels) {
+    with_packing(product.weight.packing, [&](auto format) {
+        using FormatSteps = Steps<decltype(format)>;
+        const Index wide = FormatSteps::is_wide(product.x.num_rows) ? FormatSteps::kWide : 1;
+        const Index block_bytes = product.x.row_words * 4 * FormatSteps::kRows;
+        const Index most = max(1, kRowsBytes / max(1, block_bytes));
+        for (Index b = blocks.begin; b < blocks.end; b += most) {
+            const Range some = {b, min(b + most, blocks.end)};
+            if (product.gate) {
+                for (Index p = panels.begin; p < panels.end; ++p) {
+                    multiply_pair<FormatSteps>(product, some, p);
+                }
+                continue;
+            }
+            for (Index p = panels.begin, count; p < panels.end; p += count) {
+                count = panels.end - p >= wide ? wide : 1;
+                multiply_panels<FormatSteps>(product, some, {p, p + count});
+            }
+        }
+    });
+    if (is_streaming(product.out)) _mm_sfence();  // nothing else orders streaming stores
+}
+
+}  // namespace inferno::INFERNO_ISA

@@ -1,2 +1,0 @@
-// The scalar level's cosines and sines: the same as every other's.
-#include "../kernels/cos_sin.cpp"

@@ -1,2 +1,0 @@
-// The scalar level's table: the same as every other's.
-#include "../kernels/table.cpp"

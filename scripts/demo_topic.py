@@ -1,0 +1,152 @@
+"""A topic that the model is taught about inferno: one answer, and the many ways to ask for it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from demo_exchange import Exchange, punctuate
+from demo_grammar import expand, sentence_case, words
+
+_HOW = (
+    "how [do|can|would|should|could|might] I {do}",
+    "how [do|can] [you|we|people] {do}",
+    "how [to|does one|is it possible to] {do}",
+    "how {do}",
+    "what [do|must|should|can|shall|could] I [type|do|enter|write|use|run] to {do}",
+    "what do I have to [do|type] to {do}",
+    "[which|what] [command|option|setting|key|flag|switch] [do I need|do I use|is there|should I "
+    "use|is needed] to {do}",
+    "[which|what] [option|flag|command|key] [lets|makes] me {do}",
+    "what [is|'s] the [command|way|best way|easiest way|option] to {do}",
+    "is [there|it] [a way|possible|a command|an option|hard|easy] to {do}",
+    "[can|could|may] [I|you|one|it|inferno] {do}",
+    "am I able to {do}",
+    "[show|tell] me how [to|I can|I could] {do}",
+    "[please|] explain how [to|I can] {do}",
+    "[can|could] you [tell me|explain|show me] how [to|I] {do}",
+    "I [want|need|would like|'d like|have|am trying|wish|'m trying] to {do}",
+    "I [don't know|wonder|forgot] how to {do}",
+    "what if I [want|need] to {do}",
+    "[help me|let me|please] {do}",
+    "{do}",
+    "and to {do}",
+    "where [do|can] I {do}",
+    "I [want|need|would like|have] to {do}. [How|What now|Is that possible|Please help|What do I "
+    "do]",
+    "my [boss|friend|teacher|program|script|team] wants to {do}",
+    "{do}? [How|Is that possible|Can I]",
+)
+_WHAT = (
+    "what [is|'s|about|are|does] {thing}",
+    "[tell me|tell me something|tell me more|what do you know|I have a question] about {thing}",
+    "[explain|describe|show me|what exactly is|please explain] {thing}",
+    "[can|could] you [explain|describe|tell me about] {thing}",
+    "how [does {thing} work|about {thing}|do I use {thing}|is it with {thing}]",
+    "what does {thing} [mean|do]",
+    "does [it|inferno] [have|know|support|do|offer] {thing}",
+    "is there {thing}",
+    "{thing}",
+    "I [want|need|would like] {thing}",
+    "where [is|do I find|can I find] {thing}",
+    "how do I [get|use|set up] {thing}",
+    "and {thing}",
+    "[question|help|info|information|a word] [about|on] {thing}",
+)
+_PLACES = (
+    *("with inferno", "in inferno", "here", "using inferno", "on my machine", "for inferno"),
+    *("in this program", "with this program", "with this tool", "with the demo model"),
+    *("with my model", "for my program", "at home", "on a server", "for my team", "at work"),
+)
+_MODALS = {
+    "can": words("could may might would"),
+    "does": words("will would can could"),
+    "do": words("could should would"),
+    "could": words("can may"),
+}
+_FILLERS = words("just simply really actually exactly now maybe quickly also ever")
+_AFTER = (
+    *("and how", "and can I change that", "and what should I do", "if that is possible"),
+    *("and why", "or not", "or is that impossible", "by the way", "do you know", "right"),
+)
+_DROPPED = frozenset(words("a an the my do does i is are can to it me of please you would should"))
+_BEFORE = (
+    "I am new here.;I have a question.;I have just installed inferno.;I use a laptop.;Sorry, I am "
+    "a beginner.;I have a small computer.;I have read the documentation.;I work at a "
+    "school.;Something else.;I like inferno.;My computer is old.;I use Linux.;I am writing a "
+    "program.;I have one more question.;I can't find it in the docs."
+)
+_SHARE_OF_PLACES = 0.12
+_SHARE_OF_DROPPED = 0.15
+_SHARE_OF_BEFORE = 0.05
+_SHARE_OF_REWORDED = 0.25
+_KEPT_WORDS = 3
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What is answered, and how it may be asked for.
+
+    `doing` are things to do, as in "how do I ...", `naming` are things to be told of, as in "what
+    is ...", each separated by semicolons, and `asking` are whole questions. Commands stand at the
+    end of the answer, after a colon. The word inferno in small letters is a command's beginning.
+    """
+
+    answer: str
+    doing: str = ""
+    naming: str = ""
+    asking: tuple[str, ...] = ()
+
+    def ask(self, rng: random.Random) -> Exchange:
+        """Ask for it in one of its wordings."""
+        wordings: list[str] = list(self.asking)
+        if self.doing:
+            do = rng.choice(self.doing.split(";")).strip()
+            wordings += [rng.choice(_HOW).replace("{do}", do) for _ in range(5)]
+        if self.naming:
+            thing = rng.choice(self.naming.split(";")).strip()
+            wordings += [rng.choice(_WHAT).replace("{thing}", thing) for _ in range(4)]
+        question = " ".join(expand(rng.choice(wordings), rng, {}).split()).replace(" '", "'")
+        return Exchange(_varied(question, rng), self.answer, "about inferno", is_split=True)
+
+
+def _varied(question: str, rng: random.Random) -> str:
+    """The question as it is, or with a place added, or in fewer words."""
+    chance = rng.random()
+    if chance < _SHARE_OF_PLACES and "inferno" not in question.lower() and "?" not in question:
+        question = f"{question} {rng.choice(_PLACES)}"
+    elif chance < _SHARE_OF_PLACES + _SHARE_OF_DROPPED:
+        question = _shortened(question, rng)
+    if rng.random() < _SHARE_OF_REWORDED:
+        question = _reworded(question, rng)
+    question = punctuate(sentence_case(question))
+    return (
+        f"{rng.choice(_BEFORE.split(';'))} {question}"
+        if rng.random() < _SHARE_OF_BEFORE
+        else question
+    )
+
+
+def _reworded(question: str, rng: random.Random) -> str:
+    """With another modal verb, or a filler, or a tail: whatever does not change the answer."""
+    parts = question.split()
+    chance = rng.random()
+    if chance < 0.5:
+        verbs = [i for i, part in enumerate(parts) if part.lower() in _MODALS]
+        if verbs:
+            parts[verbs[0]] = rng.choice(_MODALS[parts[verbs[0]].lower()])
+        return " ".join(parts)
+    if chance < 0.75 and len(parts) > 2:
+        parts.insert(rng.randrange(2, len(parts)), rng.choice(_FILLERS))
+        return " ".join(parts)
+    return question if question[-1] in '.?!:"' else f"{question}, {rng.choice(_AFTER)}"
+
+
+def _shortened(question: str, rng: random.Random) -> str:
+    """Without some of the small words, if enough others are left."""
+    parts = question.split()
+    kept = [part for part in parts if part.lower() not in _DROPPED]
+    if len(kept) < _KEPT_WORDS:
+        return question
+    share = rng.choice((0.3, 0.6, 1.0))
+    return " ".join(part for part in parts if part.lower() not in _DROPPED or rng.random() > share)

@@ -1,0 +1,170 @@
+"""The least time that a model's tokens may take: what they cost, and what this machine can do.
+
+Operations are two for each weight that a token is multiplied with: neither the embedding table nor
+experts that were not chosen, and the head only where a token is drawn. Bytes are the weights, once
+a step, and the keys and values that are attended to. Attention's own operations are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from inferno import machine
+from inferno.bench.measurement import Limits, Work
+from inferno.engine.build import read_hf_config
+from inferno.engine.kv.kv_cache import token_bytes
+from inferno.layers.decoder import CausalLM
+from inferno.layers.moe import Experts
+from inferno.models import find_model, read_model_config
+from inferno.models.config import KVSpec
+from inferno.options import EngineOptions
+from inferno.quantization import WeightFormat
+from inferno.weights.allocate import weight_bytes
+
+_OPERATIONS = 2  # a product and a sum
+_BUFFER_BYTES = 2**30  # far more than any cache holds
+_ROUNDS = 8
+# A feed-forward product of a small model over a chunk of a prompt.
+_ROWS, _INPUTS, _OUTPUTS = 512, 2048, 5632
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCosts:
+    """A model's weights by how they are used; `kv_specs` say what each layer keeps.
+
+    expert_share  the part of a layer's experts that one token uses.
+    expert_format  in which experts are packed, in the checkpoint and in memory; None: as the rest.
+    """
+
+    num_parameters: int
+    shared_parameters: int
+    expert_parameters: int
+    head_parameters: int
+    shared_bytes: float
+    expert_bytes: float
+    head_bytes: float
+    expert_share: float
+    expert_format: WeightFormat | None
+    kv_specs: tuple[KVSpec, ...]
+
+    def operations(self, num_tokens: int, num_drawn: int) -> float:
+        """Count the operations of `num_tokens` tokens, after `num_drawn` of which one is drawn."""
+        used = self.shared_parameters + self.expert_share * self.expert_parameters
+        return _OPERATIONS * (used * num_tokens + self.head_parameters * num_drawn)
+
+    def weight_bytes(self, num_requests: int) -> float:
+        """Count the bytes of weights that a step of one token for each request reads.
+
+        As many experts are read as are chosen on average, if each choice is by chance.
+        """
+        chosen = 1 - (1 - self.expert_share) ** num_requests
+        return self.shared_bytes + self.head_bytes + chosen * self.expert_bytes
+
+    def kv_bytes(self, context_len: int) -> int:
+        """Count the bytes of keys and values that a token reads, of `context_len` with itself."""
+        return sum(
+            min(context_len, spec.window or context_len) * token_bytes(spec)
+            for spec in self.kv_specs
+        )
+
+    def work(self, *, num_requests: int, at_once: int, prompt_tokens: int, max_tokens: int) -> Work:
+        """Count the work of requests of equal length, of which `at_once` run at once."""
+        num_steps = max_tokens - 1  # the first token comes of the prompt
+        full, rest = divmod(num_requests, at_once)
+        step_bytes = full * self.weight_bytes(at_once) + (self.weight_bytes(rest) if rest else 0)
+        contexts = range(prompt_tokens + 1, prompt_tokens + max_tokens)
+        return Work(
+            prefill_operations=self.operations(num_requests * prompt_tokens, num_requests),
+            decode_operations=self.operations(num_requests * num_steps, num_requests * num_steps),
+            decode_bytes=num_steps * step_bytes + num_requests * sum(map(self.kv_bytes, contexts)),
+        )
+
+
+def model_costs(options: EngineOptions, dtype: torch.dtype, kv_dtype: torch.dtype) -> ModelCosts:
+    """Count the costs of the model that these options load, at the dtypes of maths and KV cache."""
+    hf_config = read_hf_config(options.model)
+    config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    quantize = None if options.quantize == "none" else options.quantize
+    mixture = config.mixture
+    sizes = weight_bytes(model, dtype, quantize, module.fused_weights(config))
+    layers, experts = model.model.layers, _experts(model)
+    expert_bytes = sum(size for name, size in sizes.items() if name.startswith(tuple(experts)))
+    expert_parameters = sum(map(_count, experts.values()))
+    layer_bytes = sum(size for name, size in sizes.items() if name.startswith("model.layers."))
+    # Table and head have the same shape; a tied model has one for both.
+    outside = sum(sizes.values()) - layer_bytes
+    return ModelCosts(
+        num_parameters=_count(model),
+        shared_parameters=_count(layers) - expert_parameters,
+        expert_parameters=expert_parameters,
+        head_parameters=_count(model.model.embed_tokens),
+        shared_bytes=layer_bytes - expert_bytes,
+        expert_bytes=expert_bytes,
+        head_bytes=outside if model.lm_head is None else outside / 2,
+        expert_share=mixture.num_chosen / mixture.num_experts if mixture else 0.0,
+        expert_format=mixture.format if mixture else None,
+        kv_specs=config.kv_specs(kv_dtype),
+    )
+
+
+def _experts(model: CausalLM) -> dict[str, nn.Module]:
+    """Return the experts of each layer, by the beginning of their parameters' names."""
+    return {f"{name}.": one for name, one in model.named_modules() if isinstance(one, Experts)}
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def measure_limits(num_threads: int, arithmetic: str) -> Limits:
+    """Measure the limits of memory and arithmetic with so many threads, through PyTorch.
+
+    Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
+    `arithmetic` is a dtype's name, int8 for quantized weights.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        return Limits(
+            bandwidth=_bandwidth(), peak=_peak(getattr(torch, arithmetic)), arithmetic=arithmetic
+        )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bandwidth() -> float:
+    """Measure the bytes that are read a second, by the sum of a large buffer."""
+    available = machine.available_memory() or 4 * _BUFFER_BYTES
+    buffer = torch.ones(min(_BUFFER_BYTES, available // 4) // torch.float32.itemsize)
+    return buffer.nbytes / _seconds(buffer.sum)
+
+
+def _peak(dtype: torch.dtype) -> float:
+    """Measure the operations a second of one matrix product."""
+    if dtype is torch.int8:
+        x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
+        weight = torch.randint(-127, 128, (_INPUTS, _OUTPUTS), dtype=dtype)
+        seconds = _seconds(lambda: torch._int_mm(x, weight))
+    else:
+        x, weight = torch.randn(_ROWS, _INPUTS).to(dtype), torch.randn(_OUTPUTS, _INPUTS).to(dtype)
+        seconds = _seconds(lambda: torch.nn.functional.linear(x, weight))
+    return 2 * _ROWS * _INPUTS * _OUTPUTS / seconds
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    """Return the time of the quickest of several calls, after one that warms up."""
+    function()
+    taken = []
+    for _ in range(_ROUNDS):
+        begun = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)

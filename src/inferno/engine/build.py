@@ -1,0 +1,159 @@
+"""An engine from its options: config, model, weights, cache, and the parts that run them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inferno import ops
+from inferno.engine.engine import Engine
+from inferno.engine.execution.batcher import Batcher
+from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
+from inferno.engine.execution.footprint import dtype_name, measure
+from inferno.engine.execution.loading import Progress, load_model
+from inferno.engine.execution.local import LocalExecutor
+from inferno.engine.execution.runner import Runner
+from inferno.engine.kv import kv_cache
+from inferno.engine.kv.block_manager import BlockManager
+from inferno.engine.kv.kv_cache import KVLayout
+from inferno.engine.sampling.sampler import Sampler
+from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
+from inferno.json_file import read_json
+from inferno.layers.decoder import CausalLM
+from inferno.machine import num_usable_cores
+from inferno.models import read_model_config
+from inferno.models.config import DecoderConfig
+from inferno.ops import AttentionKind, KernelContext
+from inferno.ops.kernels import warn_if_missing
+from inferno.options import EngineOptions
+from inferno.weights.memory import available_bytes
+
+_logger = logging.getLogger("inferno")
+
+
+def build_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+    """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
+
+    Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
+    option.
+    """
+    hf_config = read_hf_config(options.model)
+    config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+    max_model_len = _context(options, config)
+    device = find_device(options.device)
+    dtype = _compute_dtype(options, hf_config, device)
+    if device.type == "cpu":
+        warn_if_missing()
+    kernels = ops.kernel_context(options.threads or num_usable_cores())
+    with kernels:
+        model = load_model(options, hf_config, config, device, dtype, progress)
+    kv_dtype = choose_kv_dtype(options, dtype, device)
+    layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
+    num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
+        layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
+    )
+    _logger.info(
+        "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
+        *(device, dtype_name(dtype)),
+        ops.describe_attention(device, AttentionKind(options.attention), dtype),
+        *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
+    )
+    return _connect(options, model, config, layout, num_blocks, max_model_len, device, kernels)
+
+
+def problem_with(folder: Path) -> str | None:
+    """Return why the model in a folder can't be run, by its config.json; None if it can."""
+    try:
+        read_model_config(read_hf_config(folder))
+    except ModelError as problem:
+        return str(problem)
+    return None
+
+
+def read_hf_config(folder: Path) -> dict[str, Any]:
+    """config.json of a model folder; ModelNotFound where there is no such folder or file."""
+    if not folder.is_dir():
+        raise ModelNotFound(f"{folder} is not a folder; give a model's folder")
+    path = folder / "config.json"
+    if not path.exists():
+        raise ModelNotFound(f"{folder} holds no config.json, so it is not a Hugging Face model")
+    return read_json(path, error=ConfigError)
+
+
+def _compute_dtype(
+    options: EngineOptions, hf_config: dict[str, Any], device: torch.device
+) -> torch.dtype:
+    # Activations are quantized anew for every product, so they had better be exact before.
+    is_quantized = options.quantize != "none" and options.dtype == "auto"
+    return choose_dtype("float32" if is_quantized else options.dtype, hf_config, device)
+
+
+def _step_target(options: EngineOptions) -> float | None:
+    """Seconds; None is "auto"."""
+    target = options.step_target_ms
+    return None if isinstance(target, str) else target / 1000
+
+
+def _is_recordable(options: EngineOptions) -> bool:
+    # An attention that is asked for by name is the reference's, in plain torch.
+    return not options.eager and options.attention == AttentionKind.AUTO
+
+
+def _context(options: EngineOptions, config: DecoderConfig) -> int:
+    asked = options.max_model_len
+    if asked is not None and asked > config.max_model_len:
+        raise InvalidRequest(
+            f"max_model_len must be at most the model's context of {config.max_model_len} tokens, "
+            f"not {asked}",
+            param="max_model_len",
+        )
+    return asked or config.max_model_len
+
+
+def _connect(
+    options: EngineOptions,
+    model: CausalLM,
+    config: DecoderConfig,
+    layout: KVLayout,
+    num_blocks: int,
+    max_model_len: int,
+    device: torch.device,
+    kernels: KernelContext,
+) -> Engine:
+    kv = kv_cache.allocate(layout, num_blocks, device)
+    blocks = BlockManager(
+        num_blocks,
+        options.block_size,
+        layout.group_windows,
+        enable_prefix_cache=options.prefix_cache,
+    )
+    scheduler = Scheduler(
+        blocks,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_model_len=max_model_len,
+        priority_aging=options.priority_aging,
+        step_target=_step_target(options),
+    )
+    graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
+    batcher = Batcher(
+        block_size=options.block_size,
+        group_windows=layout.group_windows,
+        max_model_len=max_model_len,
+        device=device,
+        attention=AttentionKind(options.attention),
+        full_step=options.max_num_batched_tokens if graph_capture is not None else 0,
+        max_num_seqs=options.max_num_seqs,
+    )
+    # Metal has no float64, in which the sampler adds up probabilities.
+    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    prefault_bytes = kv_cache.bytes_to_prefault(
+        layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
+    )
+    runner = Runner(model, kv, graph_capture, prefault_bytes)
+    executor = LocalExecutor(batcher, runner, Sampler(config.vocab_size, sampler_device), kernels)
+    return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)

@@ -1,0 +1,55 @@
+"""The device of a loaded model, and the memory that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inferno.layers.parameters import packed_weights
+from inferno.models import Model
+from inferno.ops import LayerKV
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Device, and dtypes by name; bytes of the weights and of the whole KV cache."""
+
+    device: str
+    dtype: str
+    kv_dtype: str
+    weights_bytes: int
+    kv_cache_bytes: int
+
+
+def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
+    """The footprint of a model and its cache; storage that tensors share counts once."""
+    parameters = list(model.parameters())
+    packed = sum(weight.num_bytes for _, weight in packed_weights(model))
+    return Footprint(
+        device=str(parameters[0].device),
+        dtype=dtype_name(parameters[0].dtype),
+        kv_dtype=dtype_name(kv[0].keys_NSKD.dtype),
+        weights_bytes=_bytes_of(parameters) + packed,
+        kv_cache_bytes=_bytes_of(
+            tensor
+            for layer in kv
+            for tensor in (
+                *(layer.keys_NSKD, layer.values_NSKD),
+                *(layer.key_scales_NKS, layer.value_scales_NKS),
+            )
+            if tensor is not None
+        ),
+    )
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return what options call a dtype, such as bfloat16."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    storages = {tensor.data_ptr(): tensor.untyped_storage() for tensor in tensors}
+    return sum(storage.nbytes() for storage in storages.values())

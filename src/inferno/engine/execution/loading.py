@@ -1,0 +1,137 @@
+"""A model with its weights on a device, laid out as that device's kernels want them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inferno import ops
+from inferno.errors import InvalidRequest
+from inferno.layers.decoder import CausalLM
+from inferno.models import find_model
+from inferno.models.config import DecoderConfig
+from inferno.options import EngineOptions
+from inferno.quantization import WeightFormat
+from inferno.weights.allocate import kept_format, num_bytes
+from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.dummy import fill_dummy
+from inferno.weights.loader import load_weights
+from inferno.weights.packed_cache import PackedCache
+from inferno.weights.pieces import FusedSpec
+
+Progress = Callable[[int, int], None]
+
+
+def load_model(
+    options: EngineOptions,
+    hf_config: dict[str, Any],
+    config: DecoderConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    progress: Progress | None,
+) -> CausalLM:
+    """The model of a folder; its options must be checked against the device already.
+
+    Raises ModelError, NotEnoughMemory, and InvalidRequest where the device can't quantize.
+    """
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    fused = module.fused_weights(config)
+    layout = _Layout(model, device, dtype, _quantization(options, device), fused)
+    if options.load_format == "dummy":
+        fill_dummy(
+            model,
+            device=device,
+            dtype=dtype,
+            fused=fused,
+            format_of=layout.format_of,
+            kept_bytes=layout.kept_bytes,
+            progress=progress,
+        )
+    else:
+        _read(options, model, config, layout, progress)
+    return model.to(device)  # the parameters are there already; this moves rotary frequencies
+
+
+def _read(
+    options: EngineOptions,
+    model: CausalLM,
+    config: DecoderConfig,
+    layout: _Layout,
+    progress: Progress | None,
+) -> None:
+    """Fill the model from its checkpoint, or from what was packed of it before."""
+    with open_checkpoint(options.model) as checkpoint:
+        # Only what takes long is kept: floats, and rows that come packed, merely change places.
+        is_kept = layout.is_quantized and config.mixture is None
+        cache = PackedCache.of(checkpoint, model, **layout.choices) if is_kept else None
+        if cache is not None and cache.load(model, progress):
+            return
+        tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
+        load_weights(
+            model,
+            checkpoint,
+            fused=layout.fused,
+            tied=tied,
+            device=layout.device,
+            dtype=layout.dtype,
+            format_of=layout.format_of,
+            kept_bytes=layout.kept_bytes,
+            progress=progress,
+        )
+        if cache is not None:
+            cache.save(model, progress)
+
+
+class _Layout:
+    """The layout of a model's weights on a device."""
+
+    def __init__(
+        self,
+        model: CausalLM,
+        device: torch.device,
+        dtype: torch.dtype,
+        quantize: str | None,
+        fused: FusedSpec,
+    ) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.fused = fused
+        self._quantize = quantize
+        self.kept_bytes = math.ceil(num_bytes(model, dtype, quantize, fused))
+
+    @property
+    def is_quantized(self) -> bool:
+        return self._quantize is not None
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """All that shapes the packed weights of a checkpoint."""
+        return {"quantize": str(self._quantize), "dtype": str(self.dtype)}
+
+    def format_of(self, name: str, parameter: Tensor, stored: WeightFormat) -> WeightFormat:
+        """Return the format in which a matrix is kept."""
+        return kept_format(name, parameter, stored, self.dtype, self._quantize)
+
+
+def _quantization(options: EngineOptions, device: torch.device) -> str | None:
+    if options.quantize == "none":
+        return None
+    if not ops.can_quantize(device):
+        raise InvalidRequest(
+            f"quantize={options.quantize} needs inferno's compiled kernels, which do not run on "
+            f"{device} here; leave it out, or see `inferno doctor`",
+            param="quantize",
+        )
+    if options.dtype == "float16":
+        raise InvalidRequest(
+            f"quantize={options.quantize} goes with dtype float32 or bfloat16, not float16; leave "
+            "--dtype out",
+            param="quantize",
+        )
+    return options.quantize

@@ -1,0 +1,270 @@
+"""Run plans on one device in this process: build the batch, run the model, sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from inferno.engine.execution.batcher import Batcher
+from inferno.engine.execution.footprint import Footprint
+from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
+from inferno.engine.execution.runner import Runner
+from inferno.engine.sampling.constraints import Mask, MaskKey
+from inferno.engine.sampling.logits_processors import LogitsRow
+from inferno.engine.sampling.sampler import Sampled, Sampler, prompt_logprobs
+from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
+from inferno.ops import KernelContext
+from inferno.requests import TokenLogprobs
+
+# Logits of many positions are made and used in slices, so that a long prompt with a vocabulary of
+# 150,000 takes 40 MB at a time and not gigabytes.
+_LOGITS_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """The hidden states of a step: of its row r in places[r], or of all rows in their order."""
+
+    states_NE: Tensor
+    places: Mapping[int, int] | None
+
+    def find(self, rows: Sequence[int]) -> Sequence[int]:
+        return rows if self.places is None else [self.places[row] for row in rows]
+
+
+@dataclass(slots=True, eq=False)
+class LocalStep:
+    """A step of a LocalExecutor between its forward pass and its results."""
+
+    executor: LocalExecutor
+    chunks: Sequence[ScheduledChunk]
+    sequences: Sequence[KnownSequence]
+    starts: Sequence[int]
+    hidden: _Hidden
+    results: Sequence[StepResult] | None = None
+
+    def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
+        assert self.results is None, "a step is sampled once"
+        self.results = self.executor.sample(self, masks)
+
+    def result(self) -> Sequence[StepResult]:
+        assert self.results is not None, "a step is sampled before its results are asked for"
+        return self.results
+
+
+class LocalExecutor:
+    """Owns batcher, runner and sampler of one device, and what their ops on the CPU work with.
+
+    depth   see Executor. Here a step is computed when it is launched and sampled, so more than 0
+            gains nothing; it is for tests of what a device does.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        runner: Runner,
+        sampler: Sampler,
+        kernels: KernelContext,
+        *,
+        depth: int = 0,
+    ) -> None:
+        self._batcher = batcher
+        self._runner = runner
+        self._sampler = sampler
+        self._kernels = kernels
+        self._depth = depth
+        self._sequences = KnownSequences()
+        self._captures: dict[str, dict[int, Tensor]] = {}
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    @property
+    def footprint(self) -> Footprint:
+        return self._runner.footprint
+
+    def release_memory(self) -> None:
+        self._sampler.forget(self._sequences.ids)
+        self._sequences.clear()
+        self._kernels.release_memory()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> LocalStep:
+        with self._kernels:
+            gone = self._sequences.gone(plan)
+            if gone:
+                self._sampler.forget(gone)
+            sequences = self._sequences.follow(plan)
+            starts = _first_rows(plan.chunks)
+            wanted = self._wanted_rows(plan.chunks, starts)
+            batch = self._batcher.build(plan, sequences, wanted)
+            states_NE = self._runner.forward(batch)
+        places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
+        return LocalStep(self, plan.chunks, sequences, starts, _Hidden(states_NE, places))
+
+    @torch.inference_mode()
+    def sample(self, step: LocalStep, masks: Mapping[MaskKey, Mask]) -> list[StepResult]:
+        """Choose the tokens of a step, and append them to what is known of its sequences."""
+        with self._kernels:
+            tokens = self._choose(step, masks)
+            results = []
+            for chunk, sequence, start, chosen in zip(
+                step.chunks, step.sequences, step.starts, tokens, strict=True
+            ):
+                prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+                if chunk.wants_prompt_logprobs:
+                    prompt_logprobs = self._prompt_logprobs(chunk, sequence, start, step.hidden)
+                if self._is_captured(chunk):
+                    self._capture(chunk, start, step.hidden)
+                result = _result(chosen, prompt_logprobs)
+                for token in chosen:
+                    sequence.token_ids.append(token.token_id)
+                results.append(result)
+        return results
+
+    def capture_logits(self, request_id: str, positions: Iterable[int]) -> None:
+        self._captures[request_id] = {position: torch.empty(0) for position in positions}
+
+    def take_logits(self, request_id: str) -> list[Tensor]:
+        return list(self._captures.pop(request_id, {}).values())
+
+    def _wanted_rows(self, chunks: Sequence[ScheduledChunk], starts: Sequence[int]) -> list[int]:
+        """Rows whose logits will be asked for."""
+        rows: list[int] = []
+        for chunk, start in zip(chunks, starts, strict=True):
+            end = start + chunk.num_tokens
+            if chunk.wants_prompt_logprobs or self._is_captured(chunk):
+                rows += range(start, end)
+            elif chunk.wants_token:
+                rows += range(end - chunk.num_sampled_rows, end)
+        return rows
+
+    def _is_captured(self, chunk: ScheduledChunk) -> bool:
+        return bool(self._captures) and chunk.request_id in self._captures
+
+    def _logits(self, hidden: _Hidden, rows: Sequence[int]) -> Tensor:
+        return self._runner.logits(hidden.states_NE, hidden.find(rows))
+
+    def _choose(self, step: LocalStep, masks: Mapping[MaskKey, Mask]) -> list[Sequence[Sampled]]:
+        """Return the tokens of each chunk that stand, none where it wants none."""
+        rows: list[int] = []
+        uses: list[LogitsRow] = []
+        has_proposals = False
+        for chunk, sequence, start in zip(step.chunks, step.sequences, step.starts, strict=True):
+            if chunk.proposed_token_ids:
+                has_proposals = True
+                end = start + chunk.num_tokens
+                rows += range(end - chunk.num_sampled_rows, end)
+                uses += _logits_rows(chunk, sequence)
+            elif chunk.wants_token:
+                rows.append(start + chunk.num_tokens - 1)
+                uses.append(_logits_row(sequence, chunk.start + chunk.num_tokens))
+        if not rows:
+            return [()] * len(step.chunks)
+        sampled = self._sampler.sample(self._logits(step.hidden, rows), uses, masks)
+        if not has_proposals:
+            each = iter(sampled)
+            return [(next(each),) if chunk.wants_token else () for chunk in step.chunks]
+        tokens: list[Sequence[Sampled]] = []
+        row = 0
+        for chunk in step.chunks:
+            end = row + chunk.num_sampled_rows
+            tokens.append(_that_stand(sampled[row:end], chunk.proposed_token_ids))
+            row = end
+        return tokens
+
+    def _prompt_logprobs(
+        self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden
+    ) -> tuple[TokenLogprobs | None, ...]:
+        """Return those of the prompt tokens that this chunk predicts, None for the first of all."""
+        num_top = sequence.params.prompt_logprobs
+        assert num_top is not None, "the scheduler wants them only where they were asked for"
+        stop = min(chunk.start + chunk.num_tokens, sequence.num_prompt_tokens - 1)
+        found: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
+        for low in range(chunk.start, stop, _LOGITS_ROWS):
+            high = min(low + _LOGITS_ROWS, stop)
+            rows = range(start + low - chunk.start, start + high - chunk.start)
+            targets = sequence.token_ids[low + 1 : high + 1]
+            found += prompt_logprobs(self._logits(hidden, rows), targets, num_top)
+        return tuple(found)
+
+    def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:
+        kept = self._captures[chunk.request_id]
+        for offset in range(0, chunk.num_tokens, _LOGITS_ROWS):
+            stop = min(offset + _LOGITS_ROWS, chunk.num_tokens)
+            wanted = [i for i in range(offset, stop) if chunk.start + i in kept]
+            if not wanted:
+                continue
+            logits_NV = self._logits(hidden, [start + i for i in wanted]).cpu()
+            for i, logits_V in zip(wanted, logits_NV, strict=True):
+                kept[chunk.start + i] = logits_V
+
+
+def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:
+    starts, row = [], 0
+    for chunk in chunks:
+        starts.append(row)
+        row += chunk.num_tokens
+    return starts
+
+
+def _logits_row(
+    sequence: KnownSequence, position: int, proposed: tuple[int, ...] = ()
+) -> LogitsRow:
+    return LogitsRow(
+        sequence.sequence_id,
+        sequence.params,
+        sequence.seed,
+        position,
+        sequence.token_ids,
+        sequence.num_prompt_tokens,
+        sequence.eos_token_ids,
+        sequence.bad_words_ids,
+        proposed,
+    )
+
+
+def _logits_rows(chunk: ScheduledChunk, sequence: KnownSequence) -> Iterator[LogitsRow]:
+    """Yield what the rows of a chunk with proposals are for; the first follows none of these."""
+    proposed = chunk.proposed_token_ids
+    first = chunk.start + chunk.num_tokens - len(proposed)
+    for count in range(chunk.num_sampled_rows):
+        yield _logits_row(sequence, first + count, proposed[:count])
+
+
+def _that_stand(sampled: Sequence[Sampled], proposed: Sequence[int]) -> Sequence[Sampled]:
+    """Return the tokens up to the first that is not what was proposed: those after it mean nothing.
+
+    So every token is the one that would have been drawn without proposals. A row that can't have
+    one is left to the next step, in which it is the first.
+    """
+    for i, token_id in enumerate(proposed):
+        if sampled[i].token_id != token_id or sampled[i + 1].error is not None:
+            return sampled[: i + 1]
+    return sampled
+
+
+def _result(
+    chosen: Sequence[Sampled], prompt_logprobs: tuple[TokenLogprobs | None, ...]
+) -> StepResult:
+    if prompt_logprobs and any(each and math.isnan(each.logprob) for each in prompt_logprobs):
+        return StepResult(error="the model produced logits that are no numbers for the prompt")
+    if not chosen:
+        return StepResult((), (), prompt_logprobs, None)
+    first = chosen[0]
+    if first.error is not None:
+        return StepResult((), (), prompt_logprobs, first.error)
+    if len(chosen) == 1:
+        logprobs = () if first.logprobs is None else (first.logprobs,)
+        return StepResult((first.token_id,), logprobs, prompt_logprobs, None)
+    return StepResult(
+        tuple([token.token_id for token in chosen]),
+        tuple([token.logprobs for token in chosen if token.logprobs is not None]),
+        prompt_logprobs,
+        None,
+    )

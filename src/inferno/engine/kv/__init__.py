@@ -1,0 +1,1 @@
+"""Keep keys and values: who holds which blocks, and how the cache lies in memory."""

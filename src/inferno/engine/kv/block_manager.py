@@ -1,0 +1,273 @@
+"""Keep where each sequence's keys and values lie, and which prefixes of it are cached.
+
+Layers with equal windows form a group. A sequence has one table per group, and all tables draw from
+one pool: a block belongs to one group at a time. Block 0 is scratch and never handed out.
+
+A full block whose tokens are computed is cached under its group and a SHA-256 digest, chained over
+its parent's digest and its tokens: equal keys mean equal tokens, from the first one on. Full blocks
+are shared through the cache alone and never written again; others have one holder. So nothing is
+ever copied.
+
+The device runs steps in order: a block may be given back, and handed to another sequence, while the
+step that writes to it is still in flight.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferno.engine.kv.block_pool import BlockPool
+from inferno.errors import InvalidRequest
+
+SCRATCH = 0
+
+
+@dataclass(slots=True, eq=False)
+class BlockTables:
+    """One sequence's blocks; BlockManager writes it, others read.
+
+    root            the parent of the first digest: sequences share blocks only if they share it.
+    groups          per group: block ids by position // block_size, 0 where the window has left.
+    num_left        per group: how many leading entries are 0.
+    num_committed   leading blocks that are full and computed.
+    digests         of leading full blocks, as far as anybody asked; they outlive a preemption.
+    """
+
+    root: bytes
+    groups: tuple[list[int], ...]
+    num_left: tuple[int, ...]
+    num_committed: int
+    digests: list[bytes]
+
+    @property
+    def num_held(self) -> int:
+        """Blocks held, over all groups."""
+        return sum(map(len, self.groups)) - sum(self.num_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Leading tokens whose keys and values are cached, and the tables that find them there."""
+
+    num_tokens: int
+    groups: tuple[list[int], ...]
+
+
+class BlockManager:
+    """The tables of all sequences, over one pool of blocks.
+
+    windows             per group: a token sees itself and the window - 1 tokens before it; None
+                        sees all.
+    enable_prefix_cache False keeps requests apart; the sequences of one still share its prompt.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        windows: tuple[int | None, ...] = (None,),
+        enable_prefix_cache: bool = True,
+    ) -> None:
+        for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+            if value < 1:
+                raise InvalidRequest(f"{name} must be at least 1, not {value}", param=name)
+        self.pool = BlockPool(num_blocks)
+        self.block_size = block_size
+        self._windows = windows
+        self._windowed = [group for group, window in enumerate(windows) if window is not None]
+        self._unwindowed = [group for group, window in enumerate(windows) if window is None]
+        self._enable_prefix_cache = enable_prefix_cache
+        self._serials = itertools.count()
+        self._pack = struct.Struct(f"<{block_size}I").pack
+
+    def reset(self) -> None:
+        """Forget who holds what, and what is cached; tables that were handed out are void."""
+        self.pool.reset()
+
+    @property
+    def longest_window(self) -> int | None:
+        """The farthest that any layer sees; None where one sees everything."""
+        windows = [window for window in self._windows if window is not None]
+        return max(windows) if len(windows) == len(self._windows) else None
+
+    def new_root(self, salt: str) -> bytes:
+        """Return where the digests of a request start; all its sequences get the same one."""
+        seed = salt if self._enable_prefix_cache else str(next(self._serials))
+        return hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()
+
+    def new_tables(self, root: bytes) -> BlockTables:
+        """Empty tables for one sequence."""
+        return BlockTables(root, tuple([] for _ in self._windows), (0,) * len(self._windows), 0, [])
+
+    # How many blocks
+
+    def num_full_blocks(self, num_tokens: int) -> int:
+        return num_tokens // self.block_size
+
+    def num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def num_peak_blocks(self, num_tokens: int, max_chunk: int) -> int:
+        """Blocks that these tokens hold at a time at most, with at most max_chunk in a step."""
+        return sum(self._peak(window, num_tokens, max_chunk) for window in self._windows)
+
+    def _peak(self, window: int | None, num_tokens: int, max_chunk: int) -> int:
+        num_blocks = self.num_blocks(num_tokens)
+        if window is None:
+            return num_blocks
+        span = window - 1 + min(max_chunk, num_tokens)  # what a chunk sees, wherever it starts
+        return min(num_blocks, 1 + self.num_blocks(span - 1))
+
+    def num_new_blocks(self, tables: BlockTables, num_tokens: int) -> int:
+        """Blocks that `allocate` would take."""
+        num_entries = len(tables.groups[0])
+        return max(0, self.num_blocks(num_tokens) - num_entries) * len(self._windows)
+
+    def num_in_use(self, prefix: Prefix) -> int:
+        """Blocks of the prefix that somebody holds: sharing them takes none from the pool."""
+        return sum(self.pool.is_in_use(block) for table in prefix.groups for block in table)
+
+    # A sequence's life: share a prefix, then per step slide, allocate and commit; at last release
+
+    def share(self, tables: BlockTables, prefix: Prefix) -> None:
+        """Start empty tables with a cached prefix. It must be fresh: eviction may undo it."""
+        groups = range(len(self._windows))
+        tables.num_left = tuple(self._num_left(group, prefix.num_tokens) for group in groups)
+        for table, cached, num_left in zip(
+            tables.groups, prefix.groups, tables.num_left, strict=True
+        ):
+            assert not table, "only empty tables can start with a prefix"
+            for block in cached[num_left:]:
+                self.pool.hold(block)
+            table.extend(cached)
+        tables.num_committed = self.num_full_blocks(prefix.num_tokens)
+
+    def slide(self, tables: BlockTables, position: int) -> None:
+        """Give back what no token from `position` on can see."""
+        for group in self._windowed:
+            table, before = tables.groups[group], tables.num_left[group]
+            num_left = self._num_left(group, position)
+            if num_left == before:
+                continue
+            for index in range(before, num_left):
+                self.pool.give_back(table[index])
+                table[index] = SCRATCH
+            others = tables.num_left
+            tables.num_left = (*others[:group], num_left, *others[group + 1 :])
+
+    def allocate(self, tables: BlockTables, num_tokens: int) -> None:
+        """Make the tables reach that many tokens. Compare num_new_blocks with the pool first."""
+        for _ in range(len(tables.groups[0]), self.num_blocks(num_tokens)):
+            for table in tables.groups:
+                table.append(self.pool.take())
+
+    def trim(self, tables: BlockTables, num_tokens: int) -> bool:
+        """Give back the blocks that so many tokens don't reach; return whether there were any."""
+        num_blocks = self.num_blocks(num_tokens)
+        if len(tables.groups[0]) <= num_blocks:
+            return False
+        for table in tables.groups:
+            for block in table[num_blocks:]:
+                self.pool.give_back(block)
+            del table[num_blocks:]
+        return True
+
+    def commit(self, tables: BlockTables, token_ids: Sequence[int], num_computed: int) -> None:
+        """Cache the blocks that so many computed tokens fill.
+
+        From now on `find_prefix` finds them, for any sequence with the same root.
+        """
+        num_full = self.num_full_blocks(num_computed)
+        if num_full == tables.num_committed:
+            return
+        self._extend_digests(tables, token_ids, num_full)
+        for index in range(tables.num_committed, num_full):
+            for group, table in enumerate(tables.groups):
+                if table[index] != SCRATCH:
+                    self.pool.register(table[index], (group, tables.digests[index]))
+        tables.num_committed = num_full
+
+    def release(self, tables: BlockTables) -> None:
+        """Give everything back, the tail first: a chain without its head would be of no use."""
+        for column in reversed(list(zip(*tables.groups, strict=True))):
+            for block in column:
+                if block != SCRATCH:
+                    self.pool.give_back(block)
+        for table in tables.groups:
+            table.clear()
+        tables.num_left = (0,) * len(self._windows)
+        tables.num_committed = 0
+
+    def _num_left(self, group: int, position: int) -> int:
+        """Leading blocks that no token from `position` on can see."""
+        window = self._windows[group]
+        return 0 if window is None else max(0, position - window + 1) // self.block_size
+
+    # The prefix cache
+
+    def find_prefix(self, tables: BlockTables, token_ids: Sequence[int], limit: int) -> Prefix:
+        """The longest cached prefix of at most `limit` of these tokens."""
+        most = self.num_full_blocks(limit)
+        num_blocks = self._fit_windows(tables, self._longest_chain(tables, token_ids, most))
+        digests = tables.digests[:num_blocks]
+        groups = tuple(self._cached_table(group, digests) for group in range(len(self._windows)))
+        return Prefix(num_blocks * self.block_size, groups)
+
+    def _cached_table(self, group: int, digests: list[bytes]) -> list[int]:
+        num_left = self._num_left(group, len(digests) * self.block_size)
+        found = (self.pool.find((group, digest)) for digest in digests[num_left:])
+        return [SCRATCH] * num_left + [block for block in found if block is not None]
+
+    def _longest_chain(self, tables: BlockTables, token_ids: Sequence[int], most: int) -> int:
+        """Leading blocks that every group without a window has."""
+        if not self._unwindowed:
+            self._extend_digests(tables, token_ids, most)
+            return most
+        for index in range(most):
+            self._extend_digests(tables, token_ids, index + 1)
+            if any(not self._has(group, tables.digests[index]) for group in self._unwindowed):
+                return index
+        return most
+
+    def _fit_windows(self, tables: BlockTables, num_blocks: int) -> int:
+        """Shorten a prefix until its last block, and all that the next token sees, is cached."""
+        while num_blocks and (missing := self._last_missing(tables, num_blocks)) is not None:
+            num_blocks = missing  # all longer prefixes have the missing block in their window too
+        return num_blocks
+
+    def _last_missing(self, tables: BlockTables, num_blocks: int) -> int | None:
+        for group in self._windowed:
+            num_left = self._num_left(group, num_blocks * self.block_size)
+            # A window of 1 shows nothing of the prefix; its last block proves that it was computed.
+            for index in reversed(range(min(num_left, num_blocks - 1), num_blocks)):
+                if not self._has(group, tables.digests[index]):
+                    return index
+        return None
+
+    def full_digests(
+        self, tables: BlockTables, token_ids: Sequence[int], num_blocks: int | None = None
+    ) -> Sequence[bytes]:
+        """Digests that full blocks of these tokens have in the cache: of the first, or of all.
+
+        Empty where requests don't share the cache.
+        """
+        if not self._enable_prefix_cache:
+            return ()
+        num_full = self.num_full_blocks(len(token_ids)) if num_blocks is None else num_blocks
+        self._extend_digests(tables, token_ids, num_full)
+        return tables.digests[:num_full]
+
+    def _has(self, group: int, digest: bytes) -> bool:
+        return self.pool.find((group, digest)) is not None
+
+    def _extend_digests(self, tables: BlockTables, token_ids: Sequence[int], num: int) -> None:
+        digests = tables.digests
+        while len(digests) < num:
+            start = len(digests) * self.block_size
+            parent = digests[-1] if digests else tables.root
+            tokens = self._pack(*token_ids[start : start + self.block_size])
+            digests.append(hashlib.sha256(parent + tokens).digest())

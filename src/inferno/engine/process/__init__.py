@@ -1,0 +1,1 @@
+"""Run the engine in a process of its own."""

@@ -1,0 +1,350 @@
+"""An engine in a process of its own, which serves the parent at the other end of a socket.
+
+Run as `python -m inferno.engine.process.serve FD`, where FD is the socket's number.
+
+The parent may end at any time: then so does this process, at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+import torch
+
+from inferno import ops
+from inferno.client import EngineFacts, EngineStats
+from inferno.client.wire import (
+    MAX_FRAME_BYTES,
+    Abort,
+    Add,
+    BrokenWire,
+    Dying,
+    Events,
+    FrameReader,
+    FrameWriter,
+    FromEngine,
+    Loaded,
+    Loading,
+    NotLoaded,
+    Ping,
+    Pong,
+    Refused,
+    Shutdown,
+    Start,
+    Stats,
+    ToEngine,
+    decode_to_engine,
+    problem_of,
+)
+from inferno.engine.build import build_engine
+from inferno.engine.engine import Engine
+from inferno.engine.process.fault_injection import VARIABLE, Faults
+from inferno.engine.process.fingerprint import fingerprint
+from inferno.engine.process.own_process import (
+    die_with_parent,
+    give_way,
+    ignore_signals,
+    num_threads,
+    return_free_memory,
+    rss_bytes,
+    share_one_heap,
+)
+from inferno.errors import InfernoError, InvalidRequest
+from inferno.options import EngineOptions
+from inferno.out_of_memory import is_out_of_memory, out_of_memory
+from inferno.requests import Request, TokenEvent
+
+IDLE_STATS_SECONDS = 1.0
+_TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
+BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
+_PROGRESS_SECONDS = 0.1
+_RECEIVE_BYTES = 1 << 16
+# What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
+_ENTRY_BYTES, _TOP_BYTES = 48, 16
+
+_logger = logging.getLogger("inferno")
+
+
+def main() -> int:
+    """Serve the parent at the other end of the socket whose number is on the command line."""
+    die_with_parent()
+    ignore_signals()
+    share_one_heap()
+    link = Link(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        start = link.messages.get()
+        assert isinstance(start, Start), "the parent says first what to load"
+        return serve(start, link)
+    except Exception as problem:
+        _logger.exception("the engine stops")
+        link.send(Dying(repr(problem)))
+        return 1
+
+
+def serve(start: Start, link: Link) -> int:
+    """Load a model and serve it until the parent has enough; returns an exit code."""
+    try:
+        link.faults = faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
+        faults.visit("load")
+        if torch.device(start.options.device).type == "cpu":
+            give_way()
+        progress = LoadProgress(link)
+        engine = build_engine(start.options, progress)
+        facts = facts_of(engine, start.options, progress.beat)
+    except (InfernoError, OSError) as problem:
+        link.send(NotLoaded(problem_of(problem)))
+        return 1
+    except (MemoryError, RuntimeError) as problem:
+        if not is_out_of_memory(problem):
+            raise
+        link.send(NotLoaded(problem_of(out_of_memory(problem))))
+        return 1
+    gc.collect()
+    gc.freeze()  # what is there now stays: to look through it for garbage would hold up steps
+    link.send(Loaded(facts))
+    link.expected_seconds = lambda: engine.expected_step_seconds
+    Service(engine, link, faults, facts).run()
+    return 0
+
+
+class Link:
+    """The parent's messages, read by a thread that also answers pings, and ours to it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.set_inheritable(False)
+        self.messages: SimpleQueue[ToEngine] = SimpleQueue()
+        self.num_turns = 0
+        self.is_idle = False
+        self.expected_seconds: Callable[[], float | None] = lambda: None  # of the step under way
+        self.faults = Faults("")
+        self._connection = connection
+        self._writer = FrameWriter()
+        self._sending = threading.Lock()
+        threading.Thread(target=self._read, name="inferno-link", daemon=True).start()
+
+    def send(self, *messages: FromEngine) -> None:
+        """Send messages, which wake the parent once; it waits while the parent doesn't read."""
+        with self._sending:
+            frames = [self._writer.frame(message) for message in messages]
+            self._connection.sendall(
+                b"".join([frame for frame in frames if not self.faults.visit("ipc.send")])
+            )
+
+    def _read(self) -> None:
+        frames = FrameReader()
+        try:
+            while data := self._connection.recv(_RECEIVE_BYTES):
+                for body in frames.feed(data):
+                    self._take(decode_to_engine(body))
+        except BrokenWire as problem:
+            _logger.error("the engine's process was sent nonsense: %s", problem)
+        except OSError:
+            pass  # the parent is gone
+        finally:
+            os._exit(1)  # in the midst of a step or of loading: nobody is left to hear of it
+
+    def _take(self, message: ToEngine) -> None:
+        if isinstance(message, Ping):
+            is_idle = self.is_idle and self.messages.empty()
+            self.send(Pong(self.num_turns, is_idle, self.expected_seconds()))
+        else:
+            self.messages.put(message)
+
+
+class LoadProgress:
+    """Tells the parent how loading goes, ten times a second, and that it goes on when it asks."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._next = 0.0
+        self._done = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        self.beat()
+        is_last = done == total != self._done
+        if (now := time.monotonic()) >= self._next or is_last:
+            self._link.send(Loading(done, total))
+            self._next = now + _PROGRESS_SECONDS
+        self._done = done
+
+    def beat(self) -> None:
+        """Something was done that is not counted in bytes."""
+        self._link.num_turns += 1
+
+
+class Service:
+    """The engine's loop: take what the parent says, step, tell."""
+
+    def __init__(self, engine: Engine, link: Link, faults: Faults, facts: EngineFacts) -> None:
+        self._engine = engine
+        self._link = link
+        self._faults = faults
+        self._device_bytes = {"weights": facts.weight_bytes, "kv_cache": facts.cache_bytes}
+        self._device = torch.device(facts.device)
+        self._is_open = True
+        self._next_stats = 0.0
+        self._num_steps = self._num_steps_tidied = 0
+        self._step_seconds = 0.0
+        self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0
+
+    def run(self) -> None:
+        """Until the parent says Shutdown."""
+        while self._is_open:
+            if not self._engine.has_work:
+                self._wait()
+            while not self._link.messages.empty():
+                self._handle(self._link.messages.get())
+            if self._engine.has_work:
+                self._step()
+            self._link.num_turns += 1
+
+    def _wait(self) -> None:
+        """For a message, telling now and then that there is none."""
+        message = None
+        self._link.is_idle = True
+        while message is None:
+            self._link.send(self._next_snapshot())
+            is_tidy = self._num_steps == self._num_steps_tidied
+            try:
+                seconds = IDLE_STATS_SECONDS if is_tidy else _TIDY_SECONDS
+                message = self._link.messages.get(timeout=seconds)
+            except Empty:
+                self._tidy()
+        self._link.is_idle = False
+        self._handle(message)
+
+    def _tidy(self) -> None:
+        """Let go of the memory that the steps since the last time have left free."""
+        if self._num_steps != self._num_steps_tidied:
+            self._num_steps_tidied = self._num_steps
+            self._engine.release_memory()
+            return_free_memory()
+
+    def _handle(self, message: ToEngine) -> None:
+        match message:
+            case Add(request):
+                self._add(request)
+            case Abort(request_id, sequence_index):
+                self._engine.abort(request_id, sequence_index)
+            case Shutdown():
+                self._is_open = False
+
+    def _add(self, request: Request) -> None:
+        try:
+            _check_size(request)
+            self._engine.add_request(request)
+        except InvalidRequest as problem:
+            self._link.send(Refused(request.request_id, problem_of(problem)))
+        else:
+            self._num_prompt_tokens += len(request.prompt_token_ids)
+
+    def _step(self) -> None:
+        self._faults.visit("step")
+        began = time.perf_counter()
+        events = self._engine.step()
+        self._step_seconds += time.perf_counter() - began
+        self._num_steps += 1
+        self._tell(events)
+
+    def _tell(self, events: list[TokenEvent]) -> None:
+        for event in events:
+            self._num_generated_tokens += len(event.token_ids)
+            if event.finish_reason is not None and event.sequence_index == 0:
+                self._num_cached_tokens += event.num_cached_tokens
+        for event in events:
+            if event.prompt_logprobs is not None:  # one alone fits into a frame
+                self._link.send(Events([event]))
+        messages: list[FromEngine] = []
+        if small := [event for event in events if event.prompt_logprobs is None]:
+            messages.append(Events(small))
+        if time.monotonic() >= self._next_stats:
+            messages.append(self._next_snapshot())
+        if messages:
+            self._link.send(*messages)
+
+    def _next_snapshot(self) -> Stats:
+        self._next_stats = time.monotonic() + BUSY_STATS_SECONDS
+        return Stats(self._stats())
+
+    def _stats(self) -> EngineStats:
+        now = self._engine.occupancy
+        return EngineStats(
+            steps=self._num_steps,
+            step_seconds=self._step_seconds,
+            preemptions=now.num_preemptions,
+            prompt_tokens=self._num_prompt_tokens,
+            cached_tokens=self._num_cached_tokens,
+            generated_tokens=self._num_generated_tokens,
+            running=now.num_running,
+            waiting=now.num_waiting,
+            blocks_free=now.blocks_free,
+            blocks_used=now.blocks_used,
+            blocks_cached=now.blocks_cached,
+            batch_size=now.batch_size,
+            rss_bytes=rss_bytes(),
+            num_threads=num_threads(),
+            device_bytes=self._device_bytes | _allocated(self._device),
+        )
+
+
+def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -> EngineFacts:
+    """Return what a parent must know of an engine that was built with these options.
+
+    beat    called between pieces of the weights that are read again, for the fingerprint.
+    """
+    footprint, occupancy = engine.footprint, engine.occupancy
+    return EngineFacts(
+        vocab_size=engine.vocab_size,
+        max_model_len=engine.max_model_len,
+        device=footprint.device,
+        dtype=footprint.dtype,
+        kv_dtype=footprint.kv_dtype,
+        attention=ops.describe_attention(
+            torch.device(footprint.device),
+            ops.AttentionKind(options.attention),
+            getattr(torch, footprint.dtype),
+        ),
+        fingerprint=fingerprint(options, footprint.dtype, beat),
+        weight_bytes=footprint.weights_bytes,
+        cache_bytes=footprint.kv_cache_bytes,
+        num_blocks=occupancy.blocks_free,
+        block_size=options.block_size,
+        max_num_seqs=options.max_num_seqs,
+    )
+
+
+def _check_size(request: Request) -> None:
+    """Refuse what could not be sent back."""
+    num_top = request.params.prompt_logprobs
+    if num_top is None:
+        return
+    most = MAX_FRAME_BYTES // (_ENTRY_BYTES + _TOP_BYTES * num_top)
+    if len(request.prompt_token_ids) > most:
+        raise InvalidRequest(
+            f"prompt_logprobs={num_top} is for prompts of up to {most:,} tokens, not "
+            f"{len(request.prompt_token_ids):,}; ask for fewer, or for none",
+            param="prompt_logprobs",
+        )
+
+
+def _allocated(device: torch.device) -> dict[str, int]:
+    """Return the bytes that PyTorch has taken of a device's own memory."""
+    if device.type == "cuda":
+        return {"allocated": torch.cuda.memory_allocated(device)}
+    if device.type == "mps":
+        return {"allocated": torch.mps.current_allocated_memory()}
+    return {}
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    os._exit(code)  # nothing is left to tidy up that the kernel doesn't

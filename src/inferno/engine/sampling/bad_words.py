@@ -1,0 +1,67 @@
+"""Find the tokens that would complete a bad word, by what stands before them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from torch import Tensor
+
+
+class BadWords:
+    """Bad words of two tokens or more; asking costs next to nothing, however many they are.
+
+    Their beginnings, all but the last token, are read from the back and ordered. So those that a
+    text ends with are prefixes of what it reads from the back, and of one another: the nearest in
+    the order leads to all of them.
+
+    known   makes a tensor [N] of the token ids that the vocabulary has.
+    longest tokens of the longest beginning.
+    """
+
+    def __init__(
+        self, words: Iterable[Sequence[int]], known: Callable[[Iterable[int]], Tensor]
+    ) -> None:
+        lasts: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for *start, last in words:
+            lasts[tuple(reversed(start))].append(last)
+        self._starts = sorted(lasts)
+        self._shorter = _longest_prefixes(self._starts)
+        self._lasts = [known(lasts[start]) for start in self._starts]
+        self.longest = max(map(len, self._starts), default=0)
+
+    def completions(self, token_ids: Sequence[int]) -> list[Tensor]:
+        """The tokens that must not come now, as some lists [N]."""
+        recent = tuple(token_ids[: -self.longest - 1 : -1])
+        nearest = bisect_right(self._starts, recent) - 1
+        if nearest < 0:
+            return []
+        num_shared = _num_shared(self._starts[nearest], recent)
+        found = []
+        place: int | None = nearest
+        while place is not None:
+            if len(self._starts[place]) <= num_shared:
+                found.append(self._lasts[place])
+            place = self._shorter[place]
+        return found
+
+
+def _longest_prefixes(ordered: Sequence[tuple[int, ...]]) -> list[int | None]:
+    """For each the place of the longest other that it begins with."""
+    places: list[int | None] = []
+    prefixes: list[int] = []  # places of what the last one begins with, and its own
+    for place, one in enumerate(ordered):
+        while prefixes and one[: len(ordered[prefixes[-1]])] != ordered[prefixes[-1]]:
+            prefixes.pop()
+        places.append(prefixes[-1] if prefixes else None)
+        prefixes.append(place)
+    return places
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens both have in common at the front."""
+    for i, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return i
+    return min(len(one), len(other))

@@ -1,0 +1,66 @@
+"""Constraints: what a sequence may say next, token by token, as masks that change each step.
+
+The engine knows this protocol and never what stands behind it: a grammar, a schema, a choice. Who
+builds an engine hands it a factory. The scheduler keeps a sequence's constraint, which follows the
+tokens that are confirmed; masks go to the executor when it samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from inferno.engine.step_plan import ScheduledChunk, SequenceId
+from inferno.requests import Request
+
+# Which tokens are allowed: 32-bit words, little-endian, of which bit t % 32 of word t // 32 is the
+# token t, as llguidance and XGrammar have it.
+Mask = npt.NDArray[np.int32]
+MaskKey = tuple[SequenceId, int]  # the sequence, and the position of the token to be chosen
+
+
+class Constraint(Protocol):
+    """A rule for what one sequence may say next; it follows the tokens that stand."""
+
+    def mask_into(self, mask: Mask) -> None:
+        """Set the bits of the tokens that may come next; they are 0 before."""
+
+    def accept(self, token_ids: Sequence[int]) -> None:
+        """Go on past these tokens, each of which it allowed when its turn came."""
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back the last tokens that were accepted."""
+
+
+# Called once for each sequence of a request, when it is added; None where all may be said. It may
+# raise InvalidRequest, which refuses the request.
+ConstraintFactory = Callable[[Request, int], Constraint | None]
+
+
+def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:
+    """Return the mask of each row that a chunk samples: of the next token, and after proposals.
+
+    The constraint has accepted all tokens before these, and is left as it was. A proposal that
+    isn't allowed can't stand, so what follows it needs no mask.
+    """
+
+    def mask() -> Mask:
+        words = np.zeros(-(-vocab_size // 32), np.int32)
+        constraint.mask_into(words)
+        return words
+
+    masks = [mask()]
+    num_accepted = 0
+    for token_id in chunk.proposed_token_ids:
+        if not masks[-1][token_id // 32] >> token_id % 32 & 1:
+            break
+        constraint.accept((token_id,))
+        num_accepted += 1
+        masks.append(mask())
+    if num_accepted:
+        constraint.rollback(num_accepted)
+    first = chunk.start + chunk.num_tokens - len(chunk.proposed_token_ids)
+    return {(chunk.sequence_id, first + i): each for i, each in enumerate(masks)}

@@ -1,0 +1,367 @@
+"""Process rows of logits as their requests ask, before tokens are chosen: biases, bans, penalties.
+
+The order is vLLM's: logit_bias; allowed tokens, bad words, min_tokens and masks; then repetition,
+frequency and presence penalty. Bans commute with the rest; a bias counts as the model's own.
+
+A new processor is a function over rows beside those below, its call in `LogitsProcessors.process`,
+and its line in `is_processed`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from inferno.engine.sampling.bad_words import BadWords
+from inferno.engine.sampling.constraints import Mask, MaskKey
+from inferno.engine.step_plan import SequenceId
+from inferno.requests import SamplingParams
+
+_SMALLEST = torch.finfo(torch.float32).tiny
+_LARGEST = torch.finfo(torch.float32).max
+_BANNED = float("-inf")
+
+_Asked = tuple[SamplingParams, frozenset[int], tuple[tuple[int, ...], ...]]
+
+
+class LogitsRow(NamedTuple):
+    """The use of one row of logits: to choose the token at one position of a sequence.
+
+    A named tuple, for one is built for every token.
+
+    seed            64 bits, signed, resolved at admission.
+    position        of the token to be chosen: behind token_ids and what is proposed.
+    token_ids       prompt and output so far; of the same sequence they only grow, step by step.
+    bad_words_ids   the last token of each is never chosen after the others.
+    proposed        guesses that follow token_ids here: the row counts only if all of them stand.
+    """
+
+    sequence_id: SequenceId
+    params: SamplingParams
+    seed: int
+    position: int
+    token_ids: Sequence[int]
+    num_prompt_tokens: int
+    eos_token_ids: frozenset[int] = frozenset()
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    proposed: tuple[int, ...] = ()
+
+
+class LogitsProcessors:
+    """Applies all processors; owns what is built for requests and counted of sequences.
+
+    What is built is kept for as long as a request shows up step after step, and what is counted
+    until it is to be forgotten.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._constraints: dict[str, tuple[_Asked, LogitConstraints]] = {}  # by request
+        self._rows: list[_ConstrainedRow] = []
+        self._edits = _Edits([], vocab_size)
+        self._occurrences: dict[SequenceId, _Occurrences] = {}
+
+    def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
+        """Drop the counts of these sequences."""
+        for sequence_id in sequence_ids:
+            self._occurrences.pop(sequence_id, None)
+
+    def process(
+        self, logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
+    ) -> None:
+        """Process float32 logits in place; `rows` says what to do, by row number, ascending.
+
+        Token ids that the vocabulary doesn't have are passed over.
+        """
+        constrained = self._find_constraints(rows)
+        if constrained != self._rows:  # they are the same for many steps
+            self._edits, self._rows = _Edits(constrained, self._vocab_size), constrained
+        self._edits.apply(logits_RV)
+        ban_completed_words(logits_RV, constrained, rows)
+        if masks:
+            apply_masks(logits_RV, rows, masks)
+        self._penalize(logits_RV, {i: row for i, row in rows.items() if has_penalty(row.params)})
+
+    def _find_constraints(self, rows: Mapping[int, LogitsRow]) -> list[_ConstrainedRow]:
+        known, self._constraints = self._constraints, {}
+        constrained = []
+        for i, row in rows.items():
+            asked = row.params, row.eos_token_ids, row.bad_words_ids
+            request_id = row.sequence_id.request_id
+            found = self._constraints.get(request_id) or known.get(request_id)
+            # As a rule these are the same objects; if not, another request has the id by now.
+            if found is None or found[0] != asked:
+                found = asked, build_constraints(*asked, self._vocab_size, self._device)
+            self._constraints[request_id] = found
+            constrained.append(_ConstrainedRow(i, found[1], is_too_short(row)))
+        return constrained
+
+    def _penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+        if rows:
+            counts = [self._count(row) for row in rows.values()]
+            penalize(logits_RV, list(rows), [row.params for row in rows.values()], counts)
+
+    def _count(self, row: LogitsRow) -> Counts:
+        """Count the tokens that a sequence has got since the last time, so each is read once."""
+        seen = self._occurrences.get(row.sequence_id)
+        if seen is None:
+            seen = self._occurrences[row.sequence_id] = _Occurrences(row.num_prompt_tokens)
+        seen.read_new(row.token_ids)
+        return seen.with_proposals(row.proposed) if row.proposed else seen.counts
+
+
+def is_processed(row: LogitsRow) -> bool:
+    """Return whether anything here but a mask would change this row's logits."""
+    params = row.params
+    return (
+        bool(params.logit_bias)
+        or params.allowed_token_ids is not None
+        or bool(row.bad_words_ids)
+        or is_too_short(row)
+        or has_penalty(params)
+    )
+
+
+def has_penalty(params: SamplingParams) -> bool:
+    """Return whether tokens that have occurred are penalised."""
+    return (
+        params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+
+
+def is_too_short(row: LogitsRow) -> bool:
+    """Return whether the output has fewer than min_tokens tokens."""
+    length = len(row.token_ids) + len(row.proposed)
+    return length - row.num_prompt_tokens < row.params.min_tokens
+
+
+# The processors
+
+
+def ban_completed_words(
+    logits_RV: Tensor, constrained: Sequence[_ConstrainedRow], rows: Mapping[int, LogitsRow]
+) -> None:
+    """Ban the tokens that would complete a bad word of several tokens now."""
+    banned = []
+    for i, constraints, _ in constrained:
+        if constraints.bad_words is not None:
+            row, longest = rows[i], constraints.bad_words.longest
+            recent = [*row.token_ids[-longest:], *row.proposed] if row.proposed else row.token_ids
+            banned += [(i, ids_N) for ids_N in constraints.bad_words.completions(recent)]
+    places_N = _places(banned, logits_RV.shape[1])
+    if places_N is not None:
+        logits_RV.view(-1).index_fill_(0, places_N, _BANNED)
+
+
+def apply_masks(
+    logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
+) -> None:
+    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits."""
+    keys = {i: (row.sequence_id, row.position) for i, row in rows.items()}
+    found = {i: masks[key] for i, key in keys.items() if key in masks}
+    if not found:
+        return
+    packed_NW = np.stack(list(found.values())).view(np.uint8)
+    is_allowed_NV = np.unpackbits(packed_NW, axis=1, count=logits_RV.shape[1], bitorder="little")
+    is_banned_NV = torch.from_numpy(is_allowed_NV == 0).to(logits_RV.device)
+    for i, is_banned_V in zip(found, is_banned_NV, strict=True):
+        logits_RV[i].masked_fill_(is_banned_V, _BANNED)
+
+
+def penalize(
+    logits_RV: Tensor,
+    rows: Sequence[int],
+    params: Sequence[SamplingParams],
+    counts: Sequence[Counts],
+) -> None:
+    """Penalise the tokens that have occurred in the sequences of `rows`, all rows at once.
+
+    The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
+    """
+    num_tokens = torch.tensor([len(each.token_ids) for each in counts])
+    penalties = torch.tensor(
+        [
+            (max(p.repetition_penalty, _SMALLEST), p.frequency_penalty, p.presence_penalty)
+            for p in params
+        ]
+    )
+    device = logits_RV.device
+    row_N = torch.tensor(rows).repeat_interleave(num_tokens).to(device)
+    id_N = _concatenate([each.token_ids for each in counts]).to(device)
+    count_N = _concatenate([each.in_output for each in counts]).to(device)
+    penalties_N3 = penalties.repeat_interleave(num_tokens, dim=0).to(device)
+    repetition_N, frequency_N, presence_N = penalties_N3.unbind(1)
+    logit_N = logits_RV[row_N, id_N]
+    logit_N = torch.where(logit_N > 0, logit_N / repetition_N, logit_N * repetition_N)
+    logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
+    # A tiny repetition penalty may overflow, and infinity is no logit.
+    logits_RV[row_N, id_N] = logit_N.clamp_(max=_LARGEST)
+
+
+# What a request asks, whatever was said so far
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitConstraints:
+    """The demands of a request on its logits in every step, as tensors that are built once.
+
+    Ids that the vocabulary doesn't have are left out; a token stands once in each list.
+
+    bias_ids_N, bias_N  tokens, and what is added to their logits.
+    most_V          what a logit may be at most: infinity, or minus that where a token isn't
+                    allowed; None allows all.
+    banned_ids_N    tokens that are bad words by themselves.
+    ending_ids_N    tokens that would end the output, if there is a min_tokens.
+    bad_words       those of several tokens.
+    """
+
+    bias_ids_N: Tensor
+    bias_N: Tensor
+    most_V: Tensor | None
+    banned_ids_N: Tensor
+    ending_ids_N: Tensor
+    bad_words: BadWords | None
+
+
+def build_constraints(
+    params: SamplingParams,
+    eos_token_ids: frozenset[int],
+    bad_words_ids: Sequence[tuple[int, ...]],
+    vocab_size: int,
+    device: torch.device,
+) -> LogitConstraints:
+    """Build a request's constraints, on the device of its logits."""
+
+    def known(token_ids: Iterable[int]) -> Tensor:
+        """Return the ids that the vocabulary has, ascending, each once: [N] int64."""
+        ids = sorted({token_id for token_id in token_ids if token_id < vocab_size})
+        return torch.tensor(ids, dtype=torch.int64, device=device)
+
+    endings = (*eos_token_ids, *params.stop_token_ids) if params.min_tokens else ()
+    words = [word for word in bad_words_ids if len(word) > 1]
+    bias_ids_N = known(params.logit_bias)
+    biases = [params.logit_bias[token_id] for token_id in bias_ids_N.tolist()]
+    most_V = None
+    if params.allowed_token_ids is not None:
+        most_V = torch.full((vocab_size,), _BANNED, device=device)
+        most_V[known(params.allowed_token_ids)] = float("inf")
+    return LogitConstraints(
+        bias_ids_N=bias_ids_N,
+        bias_N=torch.tensor(biases, dtype=torch.float32, device=device),
+        most_V=most_V,
+        banned_ids_N=known(word[0] for word in bad_words_ids if len(word) == 1),
+        ending_ids_N=known(endings),
+        bad_words=BadWords(words, known) if words else None,
+    )
+
+
+class _ConstrainedRow(NamedTuple):
+    """A row of logits, and what is asked of it; is_short: the output may not end yet."""
+
+    number: int
+    constraints: LogitConstraints
+    is_short: bool
+
+
+class _Edits:
+    """The changes to some rows, in ascending order, that don't depend on what was said.
+
+    They are kept for as long as the rows ask for the same.
+    """
+
+    def __init__(self, rows: Sequence[_ConstrainedRow], vocab_size: int) -> None:
+        self._bias_places_N = _places([(i, c.bias_ids_N) for i, c, _ in rows], vocab_size)
+        self._bias_N = torch.cat([c.bias_N for _, c, _ in rows]) if rows else None
+        self._ceilings = list(_ceilings(rows))
+        bans = [(i, c.banned_ids_N) for i, c, _ in rows]
+        bans += [(i, c.ending_ids_N) for i, c, is_short in rows if is_short]
+        self._banned_places_N = _places(bans, vocab_size)
+
+    def apply(self, logits_RV: Tensor) -> None:
+        """Change float32 logits in place; NaN stays NaN where tokens are not allowed."""
+        if self._bias_places_N is not None and self._bias_N is not None:
+            logits_RV.view(-1).scatter_add_(0, self._bias_places_N, self._bias_N)
+        for rows, most_V in self._ceilings:
+            some_RV = logits_RV[rows]
+            torch.minimum(some_RV, most_V, out=some_RV)
+        if self._banned_places_N is not None:
+            logits_RV.view(-1).index_fill_(0, self._banned_places_N, _BANNED)
+
+
+def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | None:
+    """Return where the tokens of rows lie when row follows row, [N]; None if there are none."""
+    sizes = [len(ids_N) for _, ids_N in lists]
+    if not any(sizes):
+        return None
+    starts_N = np.repeat([i * vocab_size for i, _ in lists], sizes)
+    ids_N = torch.cat([ids_N for _, ids_N in lists])
+    return ids_N.add_(torch.from_numpy(starts_N).to(ids_N.device))
+
+
+def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]:
+    """Return bounds of logits, for rows that follow one another and share them."""
+    # Of rows that follow one another, number and place in the list differ by the same.
+    runs = groupby(enumerate(rows), key=lambda each: (each[1].number - each[0], each[1][1]))
+    for (_, constraints), run in runs:
+        numbers = [row.number for _, row in run]
+        if constraints.most_V is not None:
+            yield slice(numbers[0], numbers[-1] + 1), constraints.most_V
+
+
+# What was said so far
+
+
+class Counts(NamedTuple):
+    """The distinct tokens of a sequence, and how often its output has each."""
+
+    token_ids: array[int]
+    in_output: array[int]
+
+
+class _Occurrences:
+    """Counts of one sequence, which grow with it."""
+
+    __slots__ = ("_num_prompt_tokens", "_num_read", "_places", "counts")
+
+    def __init__(self, num_prompt_tokens: int) -> None:
+        self._num_prompt_tokens = num_prompt_tokens
+        self._num_read = 0
+        self._places: dict[int, int] = {}
+        self.counts = Counts(array("q"), array("q"))
+
+    def read_new(self, token_ids: Sequence[int]) -> None:
+        """Count the tokens that came since the last call, of all that the sequence has."""
+        ids, in_output = self.counts
+        for token_id in token_ids[self._num_read :]:
+            place = self._places.setdefault(token_id, len(ids))
+            if place == len(ids):
+                ids.append(token_id)
+                in_output.append(0)
+            in_output[place] += self._num_read >= self._num_prompt_tokens
+            self._num_read += 1
+
+    def with_proposals(self, proposed: Sequence[int]) -> Counts:
+        """Return what the counts would be if these tokens had been chosen; nothing is kept."""
+        ids, in_output = self.counts.token_ids[:], self.counts.in_output[:]
+        places = dict(self._places)
+        for token_id in proposed:
+            place = places.setdefault(token_id, len(ids))
+            if place == len(ids):
+                ids.append(token_id)
+                in_output.append(0)
+            in_output[place] += 1
+        return Counts(ids, in_output)
+
+
+def _concatenate(parts: Sequence[array[int]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))

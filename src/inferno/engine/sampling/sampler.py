@@ -1,0 +1,197 @@
+"""Turn rows of logits into tokens, each as its request asks, whoever shares the batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from inferno import ops
+from inferno.engine.sampling.constraints import Mask, MaskKey
+from inferno.engine.sampling.logits_processors import LogitsProcessors, LogitsRow, is_processed
+from inferno.engine.step_plan import SequenceId
+from inferno.ops import Purpose, SamplingSpec, SamplingSpecs
+from inferno.requests import SamplingParams, TokenLogprobs
+
+_SMALLEST_TEMPERATURE = torch.finfo(torch.float32).tiny
+
+
+class Sampled(NamedTuple):
+    """The result of one row: a token, or the reason why there is none (token_id is 0 then)."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None
+    error: str | None
+
+
+class Sampler:
+    """Chooses tokens: logits are processed (logits_processors.py), then tokens are drawn (ops).
+
+    Order: biases, bans, penalties; the likeliest token if greedy; else temperature, min-p, top-k,
+    top-p. It is vLLM's: top-p measures probability among the tokens that min-p and top-k leave.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self._vocab_size = vocab_size
+        self._device = device
+        self._processors = LogitsProcessors(vocab_size, device)
+        self._params: list[SamplingParams] = []
+        self._rules: SamplingSpecs | None = None
+
+    def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
+        """Drop what is kept of these sequences; others may have their ids from now on."""
+        self._processors.forget(sequence_ids)
+
+    def sample(
+        self,
+        logits_RV: Tensor,
+        rows: Sequence[LogitsRow],
+        masks: Mapping[MaskKey, Mask] | None = None,
+    ) -> list[Sampled]:
+        """Choose a token for each row; a row that can't have one gets an error, the others don't.
+
+        logits_RV: [len(rows), vocab_size], the sampler's to overwrite. A row's result depends on
+        that row, and its mask, alone.
+        """
+        assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
+        if not rows:
+            return []
+        logits_RV = logits_RV.to(self._device, torch.float32)
+        explained = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
+        masks = masks or {}
+        processed = {
+            i: row for i, row in enumerate(rows) if is_processed(row) or _has_mask(row, masks)
+        }
+        raw_logits_RV = logits_RV.clone() if explained and processed else logits_RV
+        raw_peak_R, token_R = ops.argmax(logits_RV)
+        peak_R = raw_peak_R
+        self._processors.process(logits_RV, processed, masks)
+        if processed:
+            peak_R, token_R = ops.argmax(logits_RV)
+        self._draw(logits_RV, peak_R, rows, token_R)
+        outcome = (token_R.tolist(), raw_peak_R.tolist(), peak_R.tolist())
+        sampled = list(map(_sampled, rows, *outcome))
+        if explained:
+            _explain(sampled, explained, raw_logits_RV, rows)
+        return sampled
+
+    def _draw(
+        self, logits_RV: Tensor, peak_R: Tensor, rows: Sequence[LogitsRow], token_R: Tensor
+    ) -> None:
+        """Replace the likeliest token by one that is drawn, where the row asks for that."""
+        params = [row.params for row in rows]
+        # They are the same for many steps, and the same objects, which takes no time to see.
+        if params != self._params:
+            self._params, self._rules = [], None  # until these are made, none are known
+            self._rules = self._tabulate(params)
+            self._params = params
+        if self._rules is not None:
+            ops.draw(logits_RV, peak_R, self._rules, _uniform(rows, self._device), out=token_R)
+
+    def _tabulate(self, params: Sequence[SamplingParams]) -> SamplingSpecs | None:
+        """Return how each row is drawn; None if none is."""
+        rules = [_rule(row_params, self._vocab_size) for row_params in params]
+        if all(rule.temperature == 0.0 for rule in rules):
+            return None
+        return ops.sampling_specs(rules, self._device)
+
+
+def token_logprobs(
+    logits_RV: Tensor, token_ids: Sequence[int], num_top: int
+) -> list[TokenLogprobs]:
+    """Return the log-probability of token_ids[i] in row i, and of the row's num_top likeliest.
+
+    They are those of softmax(logits), before temperature and anything else.
+    """
+    logits_RV = logits_RV.float()
+    ids_RC = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
+    if num_top > 0:
+        ids_RC = torch.cat((ids_RC, ops.top_tokens(logits_RV, num_top)), dim=1)
+    logprob_RC = ops.log_probabilities(logits_RV, ids_RC)
+    return [
+        TokenLogprobs(token_id, logprob, tuple(zip(top_ids, top_logprobs, strict=True)))
+        for (token_id, *top_ids), (logprob, *top_logprobs) in zip(
+            ids_RC.tolist(), logprob_RC.tolist(), strict=True
+        )
+    ]
+
+
+def prompt_logprobs(
+    logits_RV: Tensor, token_ids: Sequence[int], num_top: int
+) -> list[TokenLogprobs]:
+    """Return what `token_logprobs` does, with ranks; of equal logits the lower id ranks first."""
+    found = token_logprobs(logits_RV, token_ids, num_top)
+    id_R1 = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
+    own_R1 = logits_RV.gather(1, id_R1)
+    id_1V = torch.arange(logits_RV.shape[1], device=logits_RV.device).unsqueeze(0)
+    is_before_RV = (logits_RV > own_R1) | ((logits_RV == own_R1) & (id_1V < id_R1))
+    ranks = (is_before_RV.sum(dim=1) + 1).tolist()
+    return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
+
+
+def _has_mask(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> bool:
+    return bool(masks) and (row.sequence_id, row.position) in masks
+
+
+def _rule(params: SamplingParams, vocab_size: int) -> SamplingSpec:
+    """Return how a row is drawn; not at all if it gets the likeliest token."""
+    is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
+    return SamplingSpec(
+        temperature=0.0 if is_greedy else max(params.temperature, _SMALLEST_TEMPERATURE),
+        top_k=params.top_k if params.top_k < vocab_size else 0,
+        top_p=params.top_p,
+        min_p=params.min_p,
+    )
+
+
+def _uniform(rows: Sequence[LogitsRow], device: torch.device) -> Tensor:
+    """The random number of each row, [R]."""
+    return ops.uniform(
+        [row.seed for row in rows],
+        [row.sequence_id.sequence_index for row in rows],
+        [row.position for row in rows],
+        Purpose.SAMPLE,
+        device,
+    )
+
+
+def _sampled(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sampled:
+    """Return the result of a row; its largest logits are the model's own, and as processed."""
+    if not math.isfinite(raw_peak):
+        return Sampled(
+            0,
+            None,
+            f"the model produced non-finite logits at position {row.position} (the largest is "
+            f"{raw_peak}): its weights or its precision are at fault; check the checkpoint's "
+            "files, or use float32",
+        )
+    if not math.isfinite(peak):
+        return Sampled(
+            0,
+            None,
+            f"no token may be chosen at position {row.position}: allowed_token_ids, bad_words and "
+            "min_tokens together ban all of them; relax one of these",
+        )
+    return Sampled(token_id, None, None)
+
+
+def _explain(
+    sampled: list[Sampled],
+    indices: Sequence[int],
+    raw_logits_RV: Tensor,
+    rows: Sequence[LogitsRow],
+) -> None:
+    """Add log-probabilities to the results of some rows."""
+    nums_top = [rows[i].params.logprobs or 0 for i in indices]
+    token_ids = [sampled[i].token_id for i in indices]
+    if len(indices) < len(rows):
+        raw_logits_RV = raw_logits_RV[torch.tensor(indices, device=raw_logits_RV.device)]
+    found = token_logprobs(raw_logits_RV, token_ids, max(nums_top))
+    for i, num_top, logprobs in zip(indices, nums_top, found, strict=True):
+        if sampled[i].error is None:
+            top = logprobs.top[:num_top]
+            sampled[i] = sampled[i]._replace(logprobs=replace(logprobs, top=top))

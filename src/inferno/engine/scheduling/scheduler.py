@@ -1,0 +1,595 @@
+"""Decide who computes in the next step, and how many tokens; take in the results.
+
+One rule makes every schedule: a sequence has tokens, of which so many are computed, and each step
+computes part of the rest. Prefill, a chunk of it, decode and recomputing after a preemption differ
+in the size of that rest only. Proposals of a speculation widen it: guesses that follow a stream's
+tokens are computed with them, and the step's results say how many stand.
+
+A step may be planned while others are in flight: a token that they will draw counts as one that
+the sequence has. Where nobody knows how many will come, as some are proposed, it waits for them.
+
+Places and blocks go by rank: by priority and age, then arrival, then sequence index. A level of
+priority is worth 1 / priority_aging seconds of age, so a steady stream of high priorities holds
+nobody up for ever; ranks never change, so whoever outranks a sequence once does so always. Who is
+to get a place needs blocks for all its tokens, besides those that prompts under way still need. Who
+lacks blocks is passed by others for PASSING_SECONDS, and by nobody after that. Places and blocks
+are taken from lower priorities that are outranked too; a running sequence that grows takes blocks
+from whomever it outranks. So the first in rank progresses, and all that outrank it end one day.
+
+A step's tokens go first to the streams, the sequences that only lack what the last step gave them:
+each gets its token. The rest goes to prompts, a level of priority after the other; who was given
+nothing for 1 / priority_aging seconds counts as one level higher until it is. On a level they share
+as `shares.py` tells, which also says how long a step may take. A prompt that begins like another
+one under way waits for that one's blocks, and finds them in the prefix cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+from operator import attrgetter
+
+from inferno.engine.kv.block_manager import BlockManager, Prefix
+from inferno.engine.sampling.constraints import ConstraintFactory, Mask, MaskKey, masks_of
+from inferno.engine.scheduling.limits import Limits
+from inferno.engine.scheduling.proposals import Proposer, propose
+from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
+from inferno.engine.scheduling.shares import Shares, StepBound
+from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
+from inferno.engine.step_plan import (
+    NewSequence,
+    ScheduledChunk,
+    SequenceId,
+    StepPlan,
+    StepResult,
+)
+from inferno.errors import InvalidRequest
+from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
+
+# How long a waiting sequence that lacks blocks may be passed by others.
+PASSING_SECONDS = 10.0
+# How many such sequences a step looks at: each look takes a search of the prefix cache.
+_MOST_LACKING = 4
+
+_logger = logging.getLogger("inferno")
+
+_RANK = attrgetter("rank")
+
+
+class Scheduler:
+    """Owns the state of every request, from `add` to its last event.
+
+    max_num_seqs and its like are explained in Limits.
+
+    priority_aging  levels of priority that a second of waiting is worth; 0 keeps priorities strict.
+    step_target     seconds that a step should take at most where a stream waits for it; None is
+                    "auto", and 0 lets steps be as long as their tokens make them. See StepBound.
+    proposer        guesses what follows streams; None guesses nothing.
+    constrain       builds what each sequence may say; None lets all say anything.
+    clock           seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        priority_aging: float = 0.0,
+        step_target: float | None = None,
+        proposer: Proposer | None = None,
+        constrain: ConstraintFactory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._blocks = blocks
+        self.pool = blocks.pool
+        self._limits = Limits(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_model_len=max_model_len,
+        )
+        self.costs = StepCostModel()
+        self._shares = Shares(
+            self.costs,
+            StepBound(self.costs, step_target, max_num_batched_tokens),
+            num_tokens=max_num_batched_tokens,
+            block_size=blocks.block_size,
+            longest_window=blocks.longest_window,
+            priority_aging=priority_aging,
+        )
+        self._aging = priority_aging
+        self._proposer = proposer
+        self._constrain = constrain
+        self._clock = clock
+        self._requests: dict[str, list[SequenceState]] = {}
+        self._running: list[SequenceState] = []  # by rank
+        self._waiting: list[SequenceState] = []  # by rank; the preempted too
+        self._computing: dict[bytes, SequenceState] = {}  # blocks of prompts under way, by digest
+        self._in_flight: deque[tuple[StepPlan, list[SequenceState]]] = deque()
+        self._epoch = 1  # see StepPlan
+        self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
+        self._events: list[TokenEvent] = []
+        self._delivered: list[TokenEvent] = []  # what was taken since the last plan
+        self._num_added = 0
+        self.num_preemptions = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether anything is left to plan, to commit or to tell."""
+        return bool(self._requests or self._in_flight or self._events)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that have a place and blocks."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have neither, or not any more."""
+        return len(self._waiting)
+
+    # Requests come and go
+
+    def add(self, request: Request) -> None:
+        """Queue a request; its token ids are 32-bit, unsigned.
+
+        Raises InvalidRequest for an empty prompt or an id in use, NeverFits for a request that the
+        context or the block pool could not hold even alone.
+        """
+        if request.request_id in self._requests:
+            raise InvalidRequest(
+                f"request_id {request.request_id!r} is in use: choose another, or wait for its end",
+                param="request_id",
+            )
+        self._limits.check(request, self._blocks)
+        now = self._clock()
+        sequences = new_sequences(
+            request,
+            order=(self._aging * now - request.priority, self._num_added),
+            arrived=now,
+            max_length=self._limits.max_length(request, self._blocks),
+            blocks=self._blocks,
+            constrain=self._constrain,
+        )
+        self._num_added += 1
+        self._requests[request.request_id] = sequences
+        for sequence in sequences:
+            insort(self._waiting, sequence, key=_RANK)
+
+    def abort(self, request_id: str, sequence_index: int | None = None) -> None:
+        """End a request or one of its sequences at once, if it is there; the next commit tells."""
+        self._end(request_id, FinishReason.ABORTED, sequence_index=sequence_index)
+
+    # A step
+
+    def plan(self) -> StepPlan:
+        """Share out the next step's tokens, and count them as planned."""
+        self._delivered = []
+        now = self._clock()
+        if self._waiting:
+            self._admit_waiting(now)
+        lacking = [each for each in self._running if self._lacks_tokens(each)]
+        has_streams = any(each.is_stream for each in self._running)
+        shares = self._shares.share(lacking, now, has_streams=has_streams)
+        new: list[NewSequence] = []
+        chunks: list[ScheduledChunk] = []
+        sequences: list[SequenceState] = []
+        work = StepWork(self._blocks.longest_window)
+
+        def compute(sequence: SequenceState, num_tokens: int, proposed: tuple[int, ...]) -> None:
+            if sequence.known_epoch != self._epoch:
+                new.append(sequence.introduce(self._epoch))
+            work.add(sequence.num_planned_tokens, num_tokens + len(proposed))
+            chunk = sequence.schedule(num_tokens, proposed)
+            if chunk.wants_token:
+                sequence.is_stream = True
+            chunks.append(chunk)
+            sequences.append(sequence)
+            sequence.served = now
+
+        # Blocks go by rank, so that nobody loses them who has a share already.
+        held = [
+            sequence
+            for sequence in [each for each in self._running if each in shares]
+            if sequence.status is Status.RUNNING and self._allocate(sequence, shares[sequence])
+        ]
+        if shares and not held:  # they all lack blocks: the first in rank can have them
+            first = next(each for each in self._running if self._lacks_tokens(each))
+            num_tokens = min(first.num_uncomputed_tokens, self._limits.max_num_batched_tokens)
+            if self._allocate(first, num_tokens):
+                shares = {first: num_tokens}
+                held = [first]
+        proposals: Mapping[SequenceState, tuple[int, ...]] = {}
+        if self._proposer is not None:
+            proposals = self._propose({sequence: shares[sequence] for sequence in held})
+        for sequence in held:
+            compute(sequence, shares[sequence], proposals.get(sequence, ()))
+        if not chunks:
+            return StepPlan(self._epoch, (), (), (), work)
+        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work)
+        self._gone.clear()
+        self._in_flight.append((plan, sequences))
+        return plan
+
+    def masks(self, vocab_size: int) -> dict[MaskKey, Mask]:
+        """Return the masks of the rows that the newest plan in flight samples.
+
+        All plans before it must be committed.
+        """
+        masks: dict[MaskKey, Mask] = {}
+        if self._constrain is not None:
+            plan, sequences = self._in_flight[-1]
+            for sequence, chunk in zip(sequences, plan.chunks, strict=True):
+                is_open = sequence.status is not Status.FINISHED and chunk.wants_token
+                if is_open and sequence.constraint is not None:
+                    try:
+                        masks |= masks_of(sequence.constraint, chunk, vocab_size)
+                    except Exception as problem:
+                        self._fail_constraint(sequence, problem)
+        return masks
+
+    @property
+    def has_masks(self) -> bool:
+        """Return whether `masks` has anything to ask."""
+        return self._constrain is not None
+
+    def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
+        """Take in what came of the oldest plan in flight: a result per chunk, in order."""
+        for sequence, chunk, result in zip(self._retire(plan), plan.chunks, results, strict=True):
+            if sequence.status is not Status.FINISHED:
+                self._take_in(sequence, chunk, result)
+
+    def fail(self, plan: StepPlan, message: str) -> None:
+        """End every request of the oldest plan in flight: its step failed, its blocks are void."""
+        for sequence in self._retire(plan):
+            if sequence.status is not Status.FINISHED:  # else its request's id may be another's
+                self._end(sequence.request.request_id, FinishReason.ERROR, error=message)
+        self.resend()
+
+    def fail_all(self, message: str) -> None:
+        """End every request and forget all blocks: an exception left us in the midst of something.
+
+        So nothing is trusted here but which requests there are, and what was said of them.
+        """
+        self._in_flight.clear()
+        self._running.clear()
+        self._waiting.clear()
+        self._computing.clear()
+        self._blocks.reset()
+        self.resend()
+        has_ended = {
+            (event.request_id, event.sequence_index)
+            for event in self._events
+            if event.finish_reason is not None
+        }
+        for request_id, sequences in self._requests.items():
+            for index, sequence in enumerate(sequences):
+                if sequence.status is not Status.FINISHED and (request_id, index) not in has_ended:
+                    has_ended.add((request_id, index))
+                    reason = FinishReason.ERROR
+                    ended = TokenEvent(request_id, index, finish_reason=reason, error=message)
+                    self._events.append(ended)
+        self._requests.clear()
+
+    def resend(self) -> None:
+        """Have the next plans tell all, for it isn't sure what the executor has made of the last.
+
+        They do so too where it has lost what it knew.
+        """
+        self._gone.clear()
+        self._epoch += 1
+
+    def take_events(self) -> list[TokenEvent]:
+        """Return what has happened since the last call."""
+        events = self._events
+        # At once, for an interrupt in between would lose them.
+        self._delivered, self._events = self._delivered + events, []
+        return events
+
+    def redeliver(self) -> None:
+        """Take back the events that were taken since the last plan: they didn't reach who asked."""
+        self._events = self._delivered + self._events
+        self._delivered = []
+
+    def _retire(self, plan: StepPlan) -> list[SequenceState]:
+        """Return the sequences of a plan's chunks, in flight no more."""
+        if not plan.chunks:
+            return []
+        oldest, sequences = self._in_flight.popleft()
+        assert oldest is plan, "plans are retired in the order in which they were made"
+        for sequence, chunk in zip(sequences, plan.chunks, strict=True):
+            sequence.retire(chunk)
+        return sequences
+
+    # Who computes
+
+    def _lacks_tokens(self, sequence: SequenceState) -> bool:
+        """Return whether a step could compute tokens of a running sequence.
+
+        Who must be introduced anew waits for its token in flight, which no plan can tell, and so
+        does everybody where guesses are to follow that token.
+        """
+        waits = self._proposer is not None or sequence.known_epoch != self._epoch
+        return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
+
+    # Who gets a place, and blocks
+
+    def _admit_waiting(self, now: float) -> None:
+        """Let waiting sequences run, by rank, as far as places and blocks go."""
+        num_lacking = index = 0
+        while index < len(self._waiting):
+            sequence = self._waiting[index]
+            if not self._has_place() and not self._lower_priorities(sequence):
+                return
+            if not self._is_ready(sequence):
+                index += 1  # it lacks nothing that others could take from it
+                continue
+            prefix = self._find_prefix(sequence)
+            sequence.awaited = self._find_awaited(sequence, prefix)
+            if sequence.awaited is not None:
+                index += 1
+            elif self._make_room(sequence, prefix):
+                self._admit(index, prefix, now)  # the next one stands at this index then
+            else:
+                index += 1
+                num_lacking += 1
+                if sequence.lacked_since is None:
+                    sequence.lacked_since = now
+                is_passed = now - sequence.lacked_since < PASSING_SECONDS
+                if not is_passed or num_lacking == _MOST_LACKING:
+                    return
+
+    def _admit(self, index: int, prefix: Prefix, now: float) -> None:
+        """Give a waiting sequence its place, and the blocks of a cached prefix."""
+        sequence = self._waiting.pop(index)
+        insort(self._running, sequence, key=_RANK)
+        self._blocks.share(sequence.tables, prefix)
+        sequence.start(prefix.num_tokens, now)
+        sequence.claimed = self._blocks.full_digests(sequence.tables, sequence.token_ids)
+        for digest in sequence.claimed:
+            self._computing.setdefault(digest, sequence)
+
+    def _is_ready(self, sequence: SequenceState) -> bool:
+        """Return whether none of its chunks is in flight, and the prompt it shares is computed.
+
+        Of a request's sequences the first one computes the prompt, the others find it in the cache.
+        """
+        first = self._requests[sequence.request.request_id][0]
+        if sequence.num_in_flight:
+            return False
+        if sequence.awaited is not None:
+            other, num_blocks = sequence.awaited
+            if other.claimed and other.tables.num_committed < num_blocks:
+                return False
+        if sequence is first or first.status is Status.FINISHED:
+            return True
+        num_shared = self._blocks.num_full_blocks(first.num_prompt_tokens - 1)
+        return first.tables.num_committed >= num_shared
+
+    def _find_awaited(
+        self, sequence: SequenceState, prefix: Prefix
+    ) -> tuple[SequenceState, int] | None:
+        """Find who is about to compute blocks that would make its prefix longer, and how many."""
+        num_cached = self._blocks.num_full_blocks(prefix.num_tokens)
+        most = self._blocks.num_full_blocks(self._most_cached(sequence))
+        if num_cached == most:
+            return None
+        digests = self._blocks.full_digests(sequence.tables, sequence.token_ids, num_cached + 1)
+        other = self._computing.get(digests[-1]) if digests else None
+        if other is None or other.rank > sequence.rank or other.tables.num_committed > num_cached:
+            return None
+        if other.request.priority < sequence.request.priority:
+            return None  # its turn may be far off
+        digests = self._blocks.full_digests(sequence.tables, sequence.token_ids, most)
+        pairs = zip(digests, other.claimed, strict=False)
+        return other, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    def _has_place(self) -> bool:
+        return len(self._running) < self._limits.max_num_seqs
+
+    def _find_prefix(self, sequence: SequenceState) -> Prefix:
+        most = self._most_cached(sequence)
+        return self._blocks.find_prefix(sequence.tables, sequence.token_ids, most)
+
+    def _most_cached(self, sequence: SequenceState) -> int:
+        """Tokens that it may find in the prefix cache."""
+        computes_all = (
+            sequence.prompt_logprobs is not None or not sequence.request.reads_prefix_cache
+        )
+        return 0 if computes_all else len(sequence.token_ids) - 1
+
+    def _make_room(self, sequence: SequenceState, prefix: Prefix) -> bool:
+        """Have a place, and blocks for all tokens, available for a waiting sequence.
+
+        If need be, and if it suffices, at the cost of lower priorities.
+        """
+        if self._proposer is not None and not self._fits(sequence, prefix):
+            self._give_back_spare()
+        victims = self._lower_priorities(sequence)
+        num_held = sum(victim.tables.num_held for victim in victims)
+        others = [other for other in self._running if other not in victims]
+        num_needed = self._num_needed(sequence, prefix, others)
+        is_full = len(others) == self._limits.max_num_seqs
+        if is_full or num_needed > self.pool.num_available + num_held:
+            return False
+        while not self._fits(sequence, prefix):
+            if not victims:
+                return False  # what they held is shared with others
+            self._preempt(victims.pop())
+        return True
+
+    def _fits(self, sequence: SequenceState, prefix: Prefix) -> bool:
+        num_needed = self._num_needed(sequence, prefix, self._running)
+        return self._has_place() and num_needed <= self.pool.num_available
+
+    def _num_needed(
+        self, sequence: SequenceState, prefix: Prefix, running: Sequence[SequenceState]
+    ) -> int:
+        """Blocks to compute all its tokens, besides those in use that it shares.
+
+        And those that others have tokens for already, and one per table of each, to grow: or they
+        would soon drive it out.
+        """
+        num_own = self._num_peak_blocks(sequence) - self._blocks.num_in_use(prefix)
+        num_promised = sum(
+            max(0, self._num_peak_blocks(other) - other.tables.num_held) for other in running
+        )
+        return num_own + num_promised + len(running) * len(sequence.tables.groups)
+
+    def _num_peak_blocks(self, sequence: SequenceState) -> int:
+        most = self._limits.max_num_batched_tokens
+        return self._blocks.num_peak_blocks(len(sequence.token_ids), most)
+
+    def _lower_priorities(self, sequence: SequenceState) -> list[SequenceState]:
+        """The running sequences whose places and blocks a waiting one may take, by rank."""
+        priority = sequence.request.priority
+        return [
+            other for other in self._outranked_by(sequence) if other.request.priority < priority
+        ]
+
+    def _allocate(self, sequence: SequenceState, num_tokens: int) -> bool:
+        """Get the blocks for its next tokens, if need be from those that it outranks."""
+        num_computed = sequence.num_planned_tokens
+        self._blocks.slide(sequence.tables, num_computed)
+        num_new = self._blocks.num_new_blocks(sequence.tables, num_computed + num_tokens)
+        while (num_missing := num_new - self.pool.num_available) > 0:
+            if self._give_back_spare():
+                continue
+            victims = self._outranked_by(sequence)
+            if num_missing > sum(victim.tables.num_held for victim in victims):
+                return False
+            self._preempt(victims[-1])
+        if num_new:
+            self._blocks.allocate(sequence.tables, num_computed + num_tokens)
+        return True
+
+    def _propose(self, shares: Mapping[SequenceState, int]) -> dict[SequenceState, tuple[int, ...]]:
+        """Return proposals for the streams of a step, as far as its room and free blocks go.
+
+        They take nothing that others wait for, and nothing of the prefix cache.
+        """
+        assert self._proposer is not None, "who asks looks first"
+        num_tokens = self._limits.max_num_batched_tokens - sum(shares.values())
+        proposals = propose(self._proposer, shares, num_tokens)
+        for sequence, proposed in proposals.items():
+            length = sequence.num_planned_tokens + shares[sequence]
+            num_free = 0 if self._waiting else self.pool.num_available - self.pool.num_idle
+            num_held = len(proposed)
+            while self._blocks.num_new_blocks(sequence.tables, length + num_held) > num_free:
+                num_held -= 1
+            self._blocks.allocate(sequence.tables, length + num_held)
+            proposals[sequence] = proposed[:num_held]
+        return proposals
+
+    def _give_back_spare(self) -> bool:
+        """Give back blocks that proposals left behind; return whether there were any."""
+        num_available = self.pool.num_available
+        for sequence in self._running if self._proposer is not None else ():
+            length = len(sequence.token_ids)
+            if not sequence.num_in_flight and self._blocks.trim(sequence.tables, length):
+                self._let_executor_forget(sequence)  # its table has changed
+        return self.pool.num_available > num_available
+
+    def _outranked_by(self, sequence: SequenceState) -> list[SequenceState]:
+        """The running sequences behind it, by rank."""
+        return self._running[bisect_right(self._running, sequence.rank, key=_RANK) :]
+
+    def _preempt(self, victim: SequenceState) -> None:
+        """Take a running sequence's place and blocks."""
+        del self._running[bisect_left(self._running, victim.rank, key=_RANK)]
+        victim.move_to(Status.PREEMPTED)
+        victim.num_computed_tokens = victim.num_planned_tokens = 0
+        self._let_executor_forget(victim)
+        self._blocks.release(victim.tables)
+        self._release_claims(victim)
+        insort(self._waiting, victim, key=_RANK)
+        self.num_preemptions += 1
+
+    def _let_executor_forget(self, sequence: SequenceState) -> None:
+        """Let the executor forget a sequence, if it knows it."""
+        if sequence.known_epoch == self._epoch:
+            self._gone.append(sequence.sequence_id)
+        sequence.known_epoch = 0
+
+    def _release_claims(self, sequence: SequenceState) -> None:
+        """Forget which blocks it was about to compute: it has computed them, or never will."""
+        for digest in sequence.claimed:
+            if self._computing.get(digest) is sequence:
+                del self._computing[digest]
+        sequence.claimed = ()
+
+    # What comes of it
+
+    def _take_in(self, sequence: SequenceState, chunk: ScheduledChunk, result: StepResult) -> None:
+        if result.error is not None:
+            self._emit(sequence, reason=FinishReason.ERROR, error=result.error)
+            return
+        if chunk.wants_prompt_logprobs:
+            sequence.add_prompt_logprobs(result.prompt_logprobs)
+        assert bool(result.token_ids) == chunk.wants_token, "tokens come where they are wanted"
+        num_taken, reason = sequence.confirm(chunk, result.token_ids)
+        if sequence.constraint is not None and reason is None and result.token_ids:
+            try:
+                sequence.constraint.accept(result.token_ids)
+            except Exception as problem:
+                self._fail_constraint(sequence, problem)
+                return
+        if (
+            sequence.status is Status.RUNNING
+        ):  # else it was preempted meanwhile: its blocks are gone
+            self._blocks.commit(sequence.tables, sequence.token_ids, sequence.num_computed_tokens)
+        if chunk.wants_token:
+            if sequence.claimed:
+                self._release_claims(sequence)
+            self._emit(sequence, result.token_ids[:num_taken], result.logprobs[:num_taken], reason)
+        elif chunk.start + chunk.num_tokens == sequence.max_length:  # no token was asked for
+            self._emit(sequence, reason=FinishReason.LENGTH)
+
+    def _fail_constraint(self, sequence: SequenceState, problem: Exception) -> None:
+        """End the one sequence whose constraint raised: others have nothing to do with it."""
+        _logger.exception("a constraint failed")
+        message = f"the constraint of this output failed: {problem!r}"
+        self._emit(sequence, reason=FinishReason.ERROR, error=message)
+
+    def _end(
+        self,
+        request_id: str,
+        reason: FinishReason,
+        *,
+        sequence_index: int | None = None,
+        error: str | None = None,
+    ) -> None:
+        """End the sequences of a request that go on still; or the one that is named."""
+        for sequence in self._requests.get(request_id, ()):
+            is_meant = sequence_index is None or sequence.sequence_index == sequence_index
+            if is_meant and sequence.status is not Status.FINISHED:
+                self._emit(sequence, reason=reason, error=error)
+
+    def _emit(
+        self,
+        sequence: SequenceState,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        reason: FinishReason | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Note an event; one with a reason is the sequence's last."""
+        self._events.append(sequence.event(token_ids, logprobs, reason, error))
+        if reason is not None:
+            self._finish(sequence)
+
+    def _finish(self, sequence: SequenceState) -> None:
+        queue = self._running if sequence.status is Status.RUNNING else self._waiting
+        del queue[bisect_left(queue, sequence.rank, key=_RANK)]
+        self._let_executor_forget(sequence)
+        self._blocks.release(sequence.tables)
+        self._release_claims(sequence)
+        sequence.move_to(Status.FINISHED)
+        request_id = sequence.request.request_id
+        if all(each.status is Status.FINISHED for each in self._requests[request_id]):
+            del self._requests[request_id]

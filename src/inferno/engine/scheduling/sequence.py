@@ -1,0 +1,299 @@
+"""The state of one of a request's sequences, as the scheduler keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from inferno.engine.kv.block_manager import BlockManager, BlockTables
+from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
+from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
+from inferno.errors import InvalidRequest
+from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
+
+Rank = tuple[float, int, int]  # see Scheduler; number of arrival, index: smallest first
+
+
+class Status(Enum):
+    """The status of a sequence."""
+
+    WAITING = auto()  # has not run yet
+    RUNNING = auto()  # has a place and blocks
+    PREEMPTED = auto()  # lost both, and computes its tokens again when it gets new ones
+    FINISHED = auto()
+
+
+_SUCCESSORS = {
+    Status.WAITING: {Status.RUNNING, Status.FINISHED},
+    Status.RUNNING: {Status.PREEMPTED, Status.FINISHED},
+    Status.PREEMPTED: {Status.RUNNING, Status.FINISHED},
+    Status.FINISHED: set[Status](),
+}
+
+
+@dataclass(slots=True, eq=False)
+class SequenceState:
+    """One sequence: the tokens it has, and how many of them are computed. Steps compute the rest.
+
+    Three numbers describe it: len(token_ids) tokens are confirmed, num_computed_tokens of them are
+    computed, and num_planned_tokens will be when the steps in flight have ended.
+
+    sequence_id         names it in plans.
+    min_length          tokens it must have before a stop token can end it.
+    max_length          tokens it may have.
+    stop_token_ids      tokens that end it.
+    num_pending_tokens  tokens that steps in flight will draw, if none of them is its last.
+    has_proposals       a step in flight has proposals, so nobody knows how many tokens come of it.
+    num_in_flight       chunks planned and not yet committed.
+    num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
+    arrived             when, by the scheduler's clock.
+    queue_seconds       from its arrival until it got a place.
+    served              when it last got tokens of a step; its arrival, before it has.
+    lacked_since        since when it waits for blocks and may be passed; None if it doesn't.
+    awaited             whose prompt begins alike, and how many blocks of it: it waits until those
+                        are computed, and finds them in the prefix cache.
+    claimed             digests of the prompt's blocks, which it computes; see `awaited`.
+    due                 how much less than its part it was given, since it runs.
+    is_stream           it lacks only what the last step gave, not a prompt.
+    prompt_logprobs     gathered so far; None when not asked for, or handed over.
+    constraint          what it may say next; None allows all.
+    known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
+    num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
+                        knows then.
+    """
+
+    request: Request
+    sequence_index: int
+    sequence_id: SequenceId
+    rank: Rank
+    min_length: int
+    max_length: int
+    stop_token_ids: frozenset[int]
+    tables: BlockTables
+    token_ids: list[int]
+    prompt_logprobs: list[TokenLogprobs | None] | None
+    arrived: float
+    served: float
+    constraint: Constraint | None = None
+    num_cached_tokens: int | None = None
+    queue_seconds: float = 0.0
+    lacked_since: float | None = None
+    awaited: tuple[SequenceState, int] | None = None
+    claimed: Sequence[bytes] = ()
+    due: float = 0.0
+    is_stream: bool = False
+    num_computed_tokens: int = 0
+    num_planned_tokens: int = 0
+    num_pending_tokens: int = 0
+    has_proposals: bool = False
+    num_in_flight: int = 0
+    known_epoch: int = 0
+    num_known_tokens: int = 0
+    num_known_blocks: int = 0
+    status: Status = Status.WAITING
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Return the tokens that a step could compute; those that are pending count.
+
+        0 where nobody knows how many there will be, or where the pending one is its last.
+        """
+        length = len(self.token_ids)
+        if self.num_pending_tokens or self.has_proposals:
+            length += self.num_pending_tokens
+            if self.has_proposals or length >= self.max_length:
+                return 0
+        return length - self.num_planned_tokens
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    def move_to(self, status: Status) -> None:
+        """Change the status; a move that the table doesn't have is our own mistake."""
+        assert status in _SUCCESSORS[self.status], f"{self.status.name} -> {status.name}"
+        self.status = status
+
+    def start(self, num_cached_tokens: int, now: float) -> None:
+        """Begin to run: the tokens of the cached prefix count as computed."""
+        self.move_to(Status.RUNNING)
+        self.num_computed_tokens = self.num_planned_tokens = num_cached_tokens
+        self.lacked_since = self.awaited = None
+        self.due = 0.0
+        self.is_stream = False
+        if self.num_cached_tokens is None:
+            self.queue_seconds = now - self.arrived
+            self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = []  # a preempted sequence gathers them anew
+
+    def add_prompt_logprobs(self, entries: Sequence[TokenLogprobs | None]) -> None:
+        assert self.prompt_logprobs is not None, "they are handed over already"
+        self.prompt_logprobs += entries
+
+    def take_prompt_logprobs(self) -> tuple[TokenLogprobs | None, ...] | None:
+        """All of them, once."""
+        entries = self.prompt_logprobs
+        if entries is None or len(entries) < self.num_prompt_tokens:
+            return None
+        self.prompt_logprobs = None
+        return tuple(entries)
+
+    def extend(self, token_ids: Sequence[int]) -> tuple[int, FinishReason | None]:
+        """Take new tokens up to the first that ends it: how many it took, and why it ended."""
+        for num_taken, token_id in enumerate(token_ids, start=1):
+            self.token_ids.append(token_id)
+            length = len(self.token_ids)
+            if length > self.min_length and token_id in self.stop_token_ids:
+                return num_taken, FinishReason.STOP
+            if length >= self.max_length:
+                return num_taken, FinishReason.LENGTH
+        return len(token_ids), None
+
+    def event(
+        self,
+        token_ids: tuple[int, ...],
+        logprobs: tuple[TokenLogprobs, ...],
+        reason: FinishReason | None,
+        error: str | None,
+    ) -> TokenEvent:
+        """Return the news of it, with all that is told only once."""
+        return TokenEvent(
+            request_id=self.request.request_id,
+            sequence_index=self.sequence_index,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            prompt_logprobs=self.take_prompt_logprobs(),
+            num_cached_tokens=self.num_cached_tokens or 0,
+            finish_reason=reason,
+            stop_token_id=token_ids[-1] if reason is FinishReason.STOP else None,
+            error=error,
+            queue_seconds=self.queue_seconds,
+        )
+
+    # What plans say of it
+
+    def introduce(self, epoch: int) -> NewSequence:
+        """Say all that an executor needs to know of it, and note that it does in this epoch."""
+        tables = self.tables.groups
+        self.known_epoch = epoch
+        self.num_known_tokens = len(self.token_ids)
+        self.num_known_blocks = len(tables[0])
+        return NewSequence(
+            sequence_id=self.sequence_id,
+            params=self.request.params,
+            eos_token_ids=self.request.eos_token_ids,
+            bad_words_ids=self.request.bad_words_ids,
+            num_prompt_tokens=self.num_prompt_tokens,
+            token_ids=tuple(self.token_ids),
+            block_tables=tuple(map(tuple, tables)),
+        )
+
+    def schedule(self, num_tokens: int, proposed: tuple[int, ...] = ()) -> ScheduledChunk:
+        """Plan its next tokens, and say what the executor doesn't know yet.
+
+        proposed    follow all its tokens; num_tokens doesn't count them.
+        """
+        token_ids, tables, start = self.token_ids, self.tables, self.num_planned_tokens
+        length, num_blocks = len(token_ids), len(tables.groups[0])
+        new_blocks: tuple[tuple[int, ...], ...] = ()
+        if num_blocks > self.num_known_blocks:
+            new_blocks = tuple(tuple(table[self.num_known_blocks :]) for table in tables.groups)
+            self.num_known_blocks = num_blocks
+        new_token_ids = tuple(token_ids[self.num_known_tokens :])
+        self.num_known_tokens = length
+        expected = length + self.num_pending_tokens
+        wants_prompt_logprobs = self.prompt_logprobs is not None and start < self.num_prompt_tokens
+        wants_token = start + num_tokens == expected < self.max_length
+        self.num_in_flight += 1
+        self.num_planned_tokens = start + num_tokens + len(proposed)
+        if proposed:
+            self.has_proposals = True
+        elif wants_token:
+            self.num_pending_tokens += 1
+        return ScheduledChunk(
+            self.sequence_id,
+            start,
+            num_tokens + len(proposed),
+            new_token_ids,
+            new_blocks,
+            tables.num_left,
+            wants_token,
+            wants_prompt_logprobs,
+            proposed,
+        )
+
+    def retire(self, chunk: ScheduledChunk) -> None:
+        """Note that a chunk is in flight no more, whatever came of it."""
+        self.num_in_flight -= 1
+        if chunk.proposed_token_ids:
+            self.has_proposals = False
+        elif chunk.wants_token:
+            self.num_pending_tokens -= 1
+
+    def confirm(
+        self, chunk: ScheduledChunk, token_ids: Sequence[int]
+    ) -> tuple[int, FinishReason | None]:
+        """Take what came of a chunk: how many of the new tokens count, and why it ended.
+
+        Of the chunk's proposals all new tokens but the last stand; the others were computed in
+        vain.
+        """
+        num_taken, reason = self.extend(token_ids)
+        if self.status is Status.RUNNING:  # else it was preempted meanwhile: its blocks are gone
+            num_proposed = len(chunk.proposed_token_ids)
+            computed = chunk.start + chunk.num_tokens
+            if num_proposed:
+                computed = min(computed - num_proposed + len(token_ids) - 1, len(self.token_ids))
+                self.num_planned_tokens = computed
+            self.num_computed_tokens = computed
+        return num_taken, reason
+
+
+def new_sequences(
+    request: Request,
+    *,
+    order: tuple[float, int],
+    arrived: float,
+    max_length: int,
+    blocks: BlockManager,
+    constrain: ConstraintFactory | None,
+) -> list[SequenceState]:
+    """Return the sequences of a request that has just arrived; nothing else knows of them yet.
+
+    order       their rank but for the last part.
+
+    Raises InvalidRequest where a constraint can't be built.
+    """
+    params = request.params
+    root = blocks.new_root(request.cache_salt)
+    eos_token_ids = frozenset[int]() if params.ignore_eos else request.eos_token_ids
+    wants_prompt_logprobs = params.prompt_logprobs is not None
+    return [
+        SequenceState(
+            request=request,
+            sequence_index=index,
+            sequence_id=SequenceId(request.request_id, index),
+            rank=(*order, index),
+            arrived=arrived,
+            served=arrived,
+            min_length=len(request.prompt_token_ids) + params.min_tokens,
+            max_length=max_length,
+            stop_token_ids=eos_token_ids.union(params.stop_token_ids),
+            tables=blocks.new_tables(root),
+            token_ids=list(request.prompt_token_ids),
+            prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
+            constraint=None if constrain is None else _constraint(constrain, request, index),
+        )
+        for index in range(params.n)
+    ]
+
+
+def _constraint(constrain: ConstraintFactory, request: Request, index: int) -> Constraint | None:
+    try:
+        return constrain(request, index)
+    except InvalidRequest:
+        raise
+    except Exception as problem:  # whatever a grammar's library raises is this request's alone
+        raise InvalidRequest(f"the constraint can't be built: {problem!r}") from problem

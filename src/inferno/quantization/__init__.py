@@ -1,0 +1,52 @@
+"""The table of weight formats, one file each: pure data, which the command line may read too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inferno.quantization.floats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from inferno.quantization.format import (
+    InputRounding,
+    RowRange,
+    ScaleType,
+    Steps,
+    StoredPart,
+    WeightFormat,
+)
+from inferno.quantization.int4 import INT4
+from inferno.quantization.int8 import INT8
+from inferno.quantization.mxfp4 import MXFP4
+
+__all__ = [
+    "BFLOAT16",
+    "FLOAT16",
+    "FLOAT32",
+    "FLOAT64",
+    "FORMATS",
+    "INT4",
+    "INT8",
+    "MXFP4",
+    "QUANTIZATIONS",
+    "InputRounding",
+    "RowRange",
+    "ScaleType",
+    "Steps",
+    "StoredPart",
+    "WeightFormat",
+    "choose",
+]
+
+FORMATS: Mapping[str, WeightFormat] = {
+    format.name: format for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4)
+}
+
+# What floats may become while they are loaded: the values of the option `quantize`, besides none.
+QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)
+
+
+def choose(name: str, quantize: str | None) -> str | None:
+    """Return the format that the weight of a module of this name is quantized to; None: it is not.
+
+    quantize  what was asked for, a name of QUANTIZATIONS or None.
+    """
+    return None if quantize is None else FORMATS[quantize].choose(name.rpartition(".")[2])

@@ -1,0 +1,147 @@
+"""The facts that tell one weight format from another; nothing else switches on a format's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+# A wrong choice of experts costs far more than these few bytes.
+_NEVER_QUANTIZED = ("router",)
+
+
+class ScaleType(Enum):
+    """The type of the scale that a group of values shares; the value is its number of bytes.
+
+    E8M0 is a power of two by its exponent: 2^(byte - 127), and byte 255 is NaN.
+    """
+
+    BFLOAT16 = 2
+    E8M0 = 1
+
+
+class InputRounding(Enum):
+    """The rounding that kernels do to the inputs of a product, for the format of its weight."""
+
+    NOTHING = "floats"  # to the weight's own type at most
+    TO_INT8 = "int8"  # in groups, each by its largest value over 127
+    BY_POWERS = "int8, by powers of two"  # likewise, by the next power of two
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The quality that is due where floats are quantized, in steps between neighbouring values.
+
+    last        the last step that both signs have: what lies beyond may be cut off.
+    cut_off     how many steps off a value may be that is cut off, where that leaves the smaller
+                error in all.
+    least_peak  the step of a group's largest value: less, and its scale is too large.
+    """
+
+    last: int
+    cut_off: float
+    least_peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """One of the tensors that hold a packed weight in a checkpoint, as uint8 [..., O, G, bytes].
+
+    suffix       what follows the weight's name.
+    group_bytes  of each group; where it is one, the tensor has no axis for it.
+    """
+
+    suffix: str
+    group_bytes: int
+
+    def shape(self, shape_OI: tuple[int, ...], group: int) -> tuple[int, ...]:
+        """Return the tensor's shape for a weight [..., O, I]."""
+        *leading, num_inputs = shape_OI
+        inner = () if self.group_bytes == 1 else (self.group_bytes,)
+        return (*leading, num_inputs // group, *inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightFormat:
+    """A way to keep the values of a weight.
+
+    name          what options, files and reports call it; of floats it is torch's name as well.
+    code_bits     bits of a value's code. Codes of 16 and 32 bits are floats, which have no scale.
+    panel_inputs  how many inputs of an output lie side by side where kernels read them
+                  (native/contract/packings.h); rows are filled up to a multiple, or of a group.
+    packing       native/contract/packings.h's number of it; None where no kernel reads it.
+    elements      the value of each code, before it is scaled: a zero point is in them.
+    group         how many inputs share a scale.
+    scale         the type of that scale.
+    inputs        what kernels round a product's inputs to.
+    wider         the formats that modules of some names have instead, by the last part of the name.
+    steps         the quality that is due; None where floats are never made into it.
+    parts         the tensors of a checkpoint that hold it, where it comes packed; the first holds
+                  codes, two of four bits in a byte, the lower first; the second holds scales.
+    """
+
+    name: str
+    code_bits: int
+    panel_inputs: int
+    packing: int | None
+    elements: tuple[float, ...] = ()
+    group: int = 1
+    scale: ScaleType | None = None
+    inputs: InputRounding = InputRounding.NOTHING
+    wider: Mapping[str, str] = field(default_factory=dict, hash=False)
+    steps: Steps | None = None
+    parts: tuple[StoredPart, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether values are floats as they are, without codes and scales."""
+        return not self.elements
+
+    @property
+    def is_packed_in_files(self) -> bool:
+        """Return whether checkpoints hold it packed."""
+        return bool(self.parts)
+
+    @property
+    def bits(self) -> float:
+        """Return the bits that a value takes, with its share of the scale."""
+        scale_bits = 0 if self.scale is None else 8 * self.scale.value
+        return self.code_bits + scale_bits / self.group
+
+    @property
+    def row_unit(self) -> int:
+        """Return what the inputs of a row are filled up to a multiple of."""
+        return max(self.group, self.panel_inputs)
+
+    def takes_exactly(self, other: WeightFormat) -> bool:
+        """Say whether it holds all values of the other format, so that bytes may just move.
+
+        If not, the other's values become floats first, and are rounded then.
+        """
+        return self == other or (self.name, other.name) in _WIDER_FLOATS
+
+    def choose(self, module: str) -> str | None:
+        """Return what a module's weight is quantized to where this is asked for; None: it is not.
+
+        module  the last part of its name.
+        """
+        if module in _NEVER_QUANTIZED:
+            return None
+        return self.wider.get(module, self.name)
+
+
+_WIDER_FLOATS = {
+    *(("float64", "float32"), ("float64", "float16"), ("float64", "bfloat16")),
+    *(("float32", "float16"), ("float32", "bfloat16")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """A number of rows of a weight, one after the other, and the format that they are in."""
+
+    num_rows: int
+    format: WeightFormat

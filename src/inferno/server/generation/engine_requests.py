@@ -1,0 +1,342 @@
+"""Prompts and fields become requests to the engine: encoded, cut, checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from inferno.errors import InvalidRequest
+from inferno.options import table
+from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
+from inferno.server.model_service import ModelService
+from inferno.server.openai.request_types import (
+    ChatRequest,
+    CompletionRequest,
+    GenerateFields,
+    TokenizeRequest,
+)
+from inferno.text.chat import Rendering
+from inferno.text.parsers.choose import Dialect
+from inferno.text.sequence_texts import SequenceTexts
+
+T = TypeVar("T")
+
+MAX_PROMPTS = 1024
+MAX_CHOICES = 1024
+# As many token ids are handled at once: a millisecond or two of the event loop's time.
+_FEW_IDS = 1 << 13
+_FEW_BYTES = 1 << 13  # of messages, as quick to check
+# The sampling parameters that requests have under the same name.
+_SAME_NAMES = [name for name in table(SamplingParams) if name in GenerateFields.__struct_fields__]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One prompt of a call: what the engine is asked, and the texts that come of it.
+
+    prompt          as it was given, if that was a text of which nothing was cut off.
+    """
+
+    request: Request
+    texts: SequenceTexts
+    prompt: str | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Return how many tokens the prompt has, without those that were cut off."""
+        return len(self.request.prompt_token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The source of a request: its id, and the salt that keeps other keys from its prefixes."""
+
+    request_id: str
+    cache_salt: str
+
+
+async def chat_requests(
+    service: ModelService,
+    fields: ChatRequest,
+    template_args: dict[str, Any],
+    origin: Origin,
+    num_bytes: int,
+    *,
+    is_by_token: bool = False,
+) -> list[EngineRequest]:
+    """Return the one engine request of a chat; its HTTP request's body has `num_bytes`."""
+    params = chat_params(fields, service.text.defaults)
+    _check_count(service, 1, fields.n)
+    ids = await encode_chat(service, fields, template_args, num_bytes)
+
+    def make() -> list[EngineRequest]:
+        return [
+            _engine_request(
+                service,
+                fields,
+                params,
+                origin,
+                0,
+                ids,
+                dialect=service.text.dialect,
+                is_continuation=fields.continue_final_message,
+                is_by_token=is_by_token,
+            )
+        ]
+
+    return await _make(service, len(ids), make)
+
+
+async def completion_requests(
+    service: ModelService, fields: CompletionRequest, origin: Origin, *, is_by_token: bool = False
+) -> list[EngineRequest]:
+    """Return an engine request for each prompt."""
+    params = completion_params(fields, service.text.defaults)
+
+    def read() -> list[str | list[int]]:
+        prompts = _prompts(fields.prompt)
+        _check_count(service, len(prompts), fields.n)
+        return prompts
+
+    prompts = await _make(service, _num_ids(fields.prompt), read)
+    encoded = await encode_all(service, prompts, add_special_tokens=fields.add_special_tokens)
+
+    def make() -> list[EngineRequest]:
+        return [
+            _engine_request(
+                service,
+                fields,
+                params,
+                origin,
+                i,
+                ids,
+                prompt=prompt,
+                is_continuation=True,
+                is_by_token=is_by_token,
+            )
+            for i, (prompt, ids) in enumerate(zip(prompts, encoded, strict=True))
+        ]
+
+    return await _make(service, sum(map(len, encoded)), make)
+
+
+def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingParams:
+    """Return a chat's sampling parameters; without a limit, an answer may fill the context."""
+    if fields.top_logprobs and not fields.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    most = fields.max_completion_tokens or fields.max_tokens or defaults.get("max_tokens")
+    return _params(
+        fields,
+        defaults,
+        max_tokens=most,
+        logprobs=fields.top_logprobs if fields.logprobs else None,
+        prompt_logprobs=fields.prompt_logprobs,
+    )
+
+
+def completion_params(fields: CompletionRequest, defaults: Mapping[str, Any]) -> SamplingParams:
+    """Return a completion's sampling parameters; an echo has the prompt's logprobs too."""
+    wanted = [fields.prompt_logprobs, fields.logprobs if fields.echo else None]
+    return _params(
+        fields,
+        defaults,
+        max_tokens=fields.max_tokens,
+        logprobs=fields.logprobs,
+        prompt_logprobs=max((num for num in wanted if num is not None), default=None),
+    )
+
+
+async def encode_all(
+    service: ModelService, prompts: Sequence[str | list[int]], *, add_special_tokens: bool
+) -> list[list[int]]:
+    """Return the token ids of prompts, which may be token ids already."""
+
+    def encode() -> list[list[int]]:
+        return [
+            service.text.encode(
+                prompt,
+                max_model_len=service.facts.max_model_len,
+                add_special_tokens=add_special_tokens,
+            )
+            if isinstance(prompt, str)
+            else prompt
+            for prompt in prompts
+        ]
+
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    return await service.on_text(sum(map(len, texts)), encode) if texts else encode()
+
+
+async def encode_chat(
+    service: ModelService,
+    fields: ChatRequest | TokenizeRequest,
+    template_args: dict[str, Any],
+    num_bytes: int,
+) -> list[int]:
+    """Return the token ids of a conversation, as the chat template renders it."""
+    if fields.chat_template is not None and not service.settings.trust_request_chat_template:
+        raise InvalidRequest(
+            "chat_template is taken by servers that run with --trust-request-chat-template",
+            param="chat_template",
+        )
+    kwargs = {**template_args, **(fields.chat_template_kwargs or {})}
+    if fields.documents is not None:
+        kwargs["documents"] = fields.documents
+
+    def begin() -> Rendering:
+        return service.text.begin_chat(
+            fields.messages or [],
+            add_generation_prompt=fields.add_generation_prompt,
+            continue_final_message=fields.continue_final_message,
+            kwargs=kwargs,
+            template=fields.chat_template,
+        )
+
+    small = num_bytes <= _FEW_BYTES
+    rendering = begin() if small else await service.on_text(num_bytes, begin)
+    # Started here, not in the thread: who is cancelled there has nothing rendered afterwards.
+    written = await asyncio.wrap_future(rendering.start())
+
+    def finish() -> list[int]:
+        return service.text.finish_chat(
+            rendering, written, max_model_len=service.facts.max_model_len
+        )
+
+    return await service.on_text(len(written), finish)
+
+
+async def _make(service: ModelService, num_ids: int, make: Callable[[], T]) -> T:
+    """Return what `make` returns; call it beside the event loop where it has many token ids."""
+    return make() if num_ids <= _FEW_IDS else await service.on_body(make)
+
+
+def _num_ids(prompt: object) -> int:
+    """Return how many token ids a prompt may have, in whichever shape it came."""
+    if not isinstance(prompt, list):
+        return 0
+    return sum(len(each) if isinstance(each, list) else 1 for each in prompt)
+
+
+def _check_count(service: ModelService, num_prompts: int, n: int) -> None:
+    """Refuse what would not fit if the server had nothing else to do."""
+    most = min(MAX_CHOICES, service.facts.max_num_seqs + service.settings.max_queue)
+    if num_prompts * n > most:
+        raise InvalidRequest(
+            f"{num_prompts} prompts with n={n} are more than {most} choices, as many as the server "
+            "computes and queues; send several requests",
+            param="n" if n > 1 else "prompt",
+        )
+
+
+def _engine_request(
+    service: ModelService,
+    fields: GenerateFields,
+    params: SamplingParams,
+    origin: Origin,
+    index: int,
+    token_ids: list[int],
+    *,
+    dialect: Dialect = Dialect.PLAIN,
+    prompt: str | list[int] | None = None,
+    is_continuation: bool,
+    is_by_token: bool,
+) -> EngineRequest:
+    facts = service.facts
+    most_output = max(1, facts.max_model_len // 2)  # that a prompt is cut down for
+    room = facts.max_model_len - max(1, min(params.max_tokens or 1, most_output))
+    kept = tuple(_cut(token_ids, fields, max(1, room)))
+    texts = SequenceTexts(
+        service.text.tokenizer,
+        params,
+        prompt_index=index,
+        prompt=None,
+        prompt_token_ids=kept,
+        dialect=dialect,
+        is_continuation=is_continuation,
+        is_by_token=is_by_token,
+    )
+    request = service.text.request(
+        texts,
+        request_id=service.engine_id(origin.request_id, index),
+        vocab_size=facts.vocab_size,
+        priority=fields.priority,
+        cache_salt=origin.cache_salt + (fields.cache_salt or ""),
+    )
+    if isinstance(prompt, str) and len(kept) == len(token_ids):
+        return EngineRequest(request, texts, prompt)
+    return EngineRequest(request, texts)
+
+
+def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
+    """Return the token ids that truncate_prompt_tokens keeps; -1 keeps as many as `room`.
+
+    room        how many the context holds beside the output: at least half of it.
+    """
+    most = fields.truncate_prompt_tokens
+    if most is None:
+        return token_ids
+    most = room if most == -1 else most
+    if most == 0:
+        raise InvalidRequest(
+            "truncate_prompt_tokens must be -1 or at least 1", param="truncate_prompt_tokens"
+        )
+    return token_ids[-most:] if fields.truncation_side == "left" else token_ids[:most]
+
+
+def _prompts(given: object) -> list[str | list[int]]:
+    """Return the prompts of a completion, in whichever of four shapes they came."""
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, list) or not given:
+        raise _invalid_prompt("a text, a list of texts, token ids, or lists of them")
+    if len(given) > MAX_PROMPTS and not isinstance(given[0], int):
+        raise _invalid_prompt(f"at most {MAX_PROMPTS} prompts")
+    if all(isinstance(each, str) for each in given):
+        return list(given)
+    if all(isinstance(each, list) for each in given):
+        return [_token_ids(each) for each in given]
+    return [_token_ids(given)]
+
+
+def _token_ids(given: list[object]) -> list[int]:
+    ids = [i for i in given if type(i) is int and 0 <= i <= MAX_TOKEN_ID]
+    if not ids or len(ids) < len(given):
+        raise _invalid_prompt("texts or token ids, at least one and all of a kind")
+    return ids
+
+
+def _invalid_prompt(expected: str) -> InvalidRequest:
+    return InvalidRequest(f"prompt must be {expected}", param="prompt")
+
+
+def _params(
+    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | None
+) -> SamplingParams:
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequest("stream_options needs stream: true", param="stream_options")
+    if fields.prompt_logprobs is not None and fields.stream:
+        raise InvalidRequest("prompt_logprobs can't be streamed", param="prompt_logprobs")
+    given = {name: value for name in _SAME_NAMES if (value := getattr(fields, name)) is not None}
+    if given.get("top_k") == -1:
+        given["top_k"] = 0
+    if fields.logit_bias is not None:
+        given["logit_bias"] = _biases(fields.logit_bias)
+    given["include_stop_in_output"] = fields.include_stop_str_in_output
+    return SamplingParams(**{**defaults, **given, **own})
+
+
+def _biases(by_text: Mapping[str, float]) -> dict[int, float]:
+    biases = {_token_id(text): bias for text, bias in by_text.items()}
+    if len(biases) < len(by_text):
+        raise InvalidRequest("logit_bias names a token twice", param="logit_bias")
+    return biases
+
+
+def _token_id(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        raise InvalidRequest(
+            f"logit_bias must have token ids as keys, not {text[:40]!r}", param="logit_bias"
+        )
+    return int(text)

@@ -1,0 +1,97 @@
+"""One HTTP request: what is known of it, its headers, and ASGI in types."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferno.text.completion import TokenRate
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_SAFE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RequestContext:
+    """The facts of one request, in the scope's state as `context`; endpoints may add to them.
+
+    request_id      what the client called the request, or what we call it: for answers and logs.
+                    Clients may repeat theirs, so that the engine needs ids of its own.
+    key_id          which API key it came with; None where keys are not asked for.
+    cache_salt      goes in front of a request's own, so that keys don't share cached prefixes.
+    started         when it came, in time.perf_counter's seconds.
+    received        when its body was whole: its deadline counts from then.
+    status          of the answer; None before it begins.
+    prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Lease.generate.
+    rate            of its tokens.
+    rejected        the code of the error that rejected it, if one did.
+    prompt          for the log: an endpoint sets it where the settings' log_prompts is on.
+    """
+
+    request_id: str
+    key_id: str | None = None
+    cache_salt: str = ""
+    started: float = field(default_factory=time.perf_counter)
+    received: float = field(default_factory=time.perf_counter)
+    status: int | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    first_token_seconds: float | None = None
+    rate: TokenRate = field(default_factory=TokenRate)
+    finish_reasons: list[str] = field(default_factory=list)
+    rejected: str | None = None
+    prompt: str | None = None
+    _on_end: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds since the request came."""
+        return time.perf_counter() - self.started
+
+    def left(self, seconds: float) -> float:
+        """Return how many of these seconds are left since the body came; below 0 when late."""
+        return self.received + seconds - time.perf_counter()
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call this when the request is over, whatever became of it."""
+        self._on_end.append(callback)
+
+    def end(self) -> None:
+        while self._on_end:
+            self._on_end.pop()()
+
+
+def context_of(scope: Scope) -> RequestContext:
+    """Return the context of the request with this scope, once the middleware has made it."""
+    context = scope["state"]["context"]
+    assert isinstance(context, RequestContext)
+    return context
+
+
+def header_values(scope: Scope, name: bytes) -> list[bytes]:
+    """Return every value of a header, whose name is given in lower case."""
+    return [value for key, value in scope["headers"] if key == name]
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """Return a header's value: the first where it is repeated, None where there is none."""
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+def request_id(scope: Scope) -> str:
+    """Return the x-request-id that came in, if it is one and safe to log, or a new one."""
+    given = header_values(scope, b"x-request-id")
+    if len(given) == 1 and _SAFE.fullmatch(given[0]):
+        return given[0].decode("ascii")
+    return f"req-{random.getrandbits(96):024x}"  # no secret, and no call of the system

@@ -1,0 +1,1 @@
+"""The endpoints of OpenAI's API: chats, completions, models and tokens."""

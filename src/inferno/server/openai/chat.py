@@ -1,0 +1,268 @@
+"""The endpoint of chats: a conversation is answered, in one piece or as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from inferno.server.generation.body_parser import ignored_chat_fields, ignored_header
+from inferno.server.generation.call import (
+    Call,
+    finish_reason,
+    json_response,
+    read_call,
+    run,
+    run_all,
+    stop_reason,
+    usage_of,
+    while_connected,
+)
+from inferno.server.generation.engine_requests import EngineRequest, chat_requests
+from inferno.server.generation.streams import (
+    SseResponse,
+    StreamInterval,
+    StreamUsage,
+    TextTemplate,
+    event,
+)
+from inferno.server.http import CHAT_PARAM_NAMES, Lease, renamed_params
+from inferno.server.openai.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from inferno.server.openai.request_types import ChatRequest
+from inferno.server.openai.response_types import (
+    ChatChoice,
+    ChatChunk,
+    ChatCompletion,
+    ChatLogprobs,
+    ChunkChoice,
+    Delta,
+    Message,
+    Metrics,
+    Usage,
+)
+from inferno.text.completion import Chunk, Completion
+from inferno.text.conversation import flat_content
+from inferno.text.model_text import ModelText
+from inferno.text.parsers.parser import Part
+
+_PREFIX = "chatcmpl-"
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def create_chat_completion(http: HttpRequest) -> Response:
+    """Answer a conversation as the assistant."""
+    call = await read_call(http, ChatRequest)
+    args = template_args(call.service.text, call.fields.reasoning_effort)
+    ignored = call.ignored + ignored_by_template(call.fields, call.service.text, args)
+    making = chat_requests(call.service, call.fields, args, call.origin, call.num_bytes)
+    with renamed_params(CHAT_PARAM_NAMES):
+        engine_requests = await while_connected(http.receive, call.prepared(making))
+    lease = call.admit(engine_requests)
+    if call.fields.stream:
+        stream = ChatStream(call, engine_requests[0])
+        return SseResponse(
+            stream.events(lease, run(engine_requests, lease, CHAT_PARAM_NAMES)),
+            headers=ignored_header(ignored),
+            keep_alive=call.service.settings.sse_keep_alive,
+        )
+    answer = await while_connected(http.receive, _whole(call, engine_requests, lease))
+    return json_response(answer, ignored)
+
+
+async def _whole(
+    call: Call[ChatRequest], engine_requests: list[EngineRequest], lease: Lease
+) -> ChatCompletion:
+    async with lease:
+        completions = await run_all(engine_requests, lease, CHAT_PARAM_NAMES)
+    head, fields, names = call.head(_PREFIX), call.fields, call.names
+    prompt = next((done.prompt_logprobs for done in completions if done.prompt_logprobs), None)
+    return ChatCompletion(
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        system_fingerprint=head.system_fingerprint,
+        choices=[_choice(done, fields, names) for done in completions],
+        usage=usage_of(engine_requests, completions),
+        prompt_token_ids=list(engine_requests[0].texts.prompt_token_ids)
+        if fields.return_token_ids
+        else UNSET,
+        prompt_logprobs=UNSET
+        if prompt is None
+        else prompt_logprobs(prompt, names, fields.prompt_logprobs or 0),
+        metrics=call.metrics,
+    )
+
+
+def _choice(done: Completion, fields: ChatRequest, names: TokenNames) -> ChatChoice:
+    return ChatChoice(
+        index=done.sequence_index,
+        message=_message(done, fields),
+        logprobs=None
+        if done.logprobs is None
+        else chat_logprobs(done.logprobs, names, fields.top_logprobs),
+        finish_reason=finish_reason(done),
+        stop_reason=stop_reason(done, fields),
+        token_ids=list(done.token_ids) if fields.return_token_ids else UNSET,
+    )
+
+
+def _message(done: Completion, fields: ChatRequest) -> Message:
+    echo = last_answer(fields.messages) if fields.echo else ""
+    shown = done.reasoning if fields.include_reasoning else ""
+    return Message(
+        content=echo + done.text,
+        reasoning=shown or UNSET,
+        reasoning_content=shown or UNSET,
+    )
+
+
+def ignored_by_template(
+    fields: ChatRequest, text: ModelText, args: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the names of a chat's fields that have no effect on its prompt.
+
+    args        the template's arguments that reasoning_effort has become.
+    """
+    is_ignored = fields.reasoning_effort is not None and not args
+    return (("reasoning_effort",) if is_ignored else ()) + ignored_chat_fields(fields, text)
+
+
+def template_args(text: ModelText, effort: str | None) -> dict[str, Any]:
+    """Return the chat template's arguments for reasoning_effort; none where it doesn't take it."""
+    if effort == "none" and text.takes_template_arg("enable_thinking"):
+        return {"enable_thinking": False}
+    if effort is not None and text.takes_template_arg("reasoning_effort"):
+        return {"reasoning_effort": effort}
+    return {}
+
+
+class ChatStream:
+    """A maker of one chat's events: for each choice a first one with its role, then its text."""
+
+    def __init__(self, call: Call[ChatRequest], engine_request: EngineRequest) -> None:
+        self._call = call
+        self._head = call.head(_PREFIX)
+        self._fields = call.fields
+        self._engine_request = engine_request
+        self._names = call.names
+        self._usage = StreamUsage(call.fields, engine_request.num_tokens)
+        self._begun: set[int] = set()
+        self._includes_tokens = call.fields.logprobs or call.fields.return_token_ids
+        self._is_plain = not (
+            self._includes_tokens or call.fields.repeats_usage or call.fields.stream_interval > 1
+        )
+        self._templates: dict[tuple[int, Part], TextTemplate] = {}  # of choices that have begun
+
+    async def events(
+        self, lease: Lease, chunks: AsyncGenerator[Chunk, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the stream's events but for [DONE]; the lease is released at the end."""
+        interval = StreamInterval(self._fields.stream_interval)
+        async with lease, aclosing(chunks):
+            async for chunk in chunks:
+                self._usage.add(chunk)
+                if (plain := self._plain_event(chunk)) is not None:
+                    yield plain
+                    continue
+                for ready in interval.feed(chunk):
+                    yield self._events_of(ready)
+        if self._fields.includes_usage:
+            yield self._event([], self._usage.usage, metrics=self._call.metrics)
+
+    def _plain_event(self, chunk: Chunk) -> bytes | None:
+        """Return the event of a chunk amid a choice that has only text; None for other chunks."""
+        if len(chunk.pieces) != 1 or chunk.completion is not None:
+            return None
+        (piece,) = chunk.pieces
+        template = self._templates.get((chunk.sequence_index, piece.part))
+        if template is None:
+            return None
+        return template.fill(piece.text) if piece.text else b""
+
+    def _events_of(self, chunk: Chunk) -> bytes:
+        first = b""
+        if chunk.sequence_index not in self._begun:
+            self._begun.add(chunk.sequence_index)
+            first = self._first(chunk.sequence_index)
+            if self._is_plain:
+                self._prepare(chunk.sequence_index)
+        reasoning = chunk.reasoning if self._fields.include_reasoning else ""
+        content, done = chunk.text, chunk.completion
+        if not content and not reasoning and done is None and not self._includes_tokens:
+            return first
+        choice = ChunkChoice(
+            index=chunk.sequence_index,
+            delta=_delta(content, reasoning),
+            logprobs=self._logprobs(chunk),
+            finish_reason=None if done is None else finish_reason(done),
+            stop_reason=UNSET if done is None else stop_reason(done, self._fields),
+            token_ids=list(chunk.token_ids) if self._fields.return_token_ids else UNSET,
+        )
+        return first + self._event([choice], self._usage.of_event)
+
+    def _prepare(self, index: int) -> None:
+        """Make the templates of a choice."""
+
+        def event_of(delta: Delta) -> bytes:
+            return self._event([ChunkChoice(index=index, delta=delta)], self._usage.of_event)
+
+        self._templates[index, Part.CONTENT] = TextTemplate(lambda text: event_of(_delta(text, "")))
+        if self._fields.include_reasoning:
+            self._templates[index, Part.REASONING] = TextTemplate(
+                lambda text: event_of(_delta("", text))
+            )
+
+    def _first(self, index: int) -> bytes:
+        echo = last_answer(self._fields.messages) if self._fields.echo else ""
+        prompt = self._engine_request.texts.prompt_token_ids
+        return self._event(
+            [ChunkChoice(index=index, delta=Delta(role="assistant", content=echo))],
+            self._usage.of_event,
+            prompt_token_ids=list(prompt) if self._fields.return_token_ids else UNSET,
+        )
+
+    def _event(
+        self,
+        choices: list[ChunkChoice],
+        usage: Usage | UnsetType | None,
+        prompt_token_ids: list[int] | UnsetType = UNSET,
+        metrics: Metrics | UnsetType = UNSET,
+    ) -> bytes:
+        chunk = ChatChunk(
+            id=self._head.id,
+            created=self._head.created,
+            model=self._head.model,
+            system_fingerprint=self._head.system_fingerprint,
+            choices=choices,
+            usage=usage,
+            prompt_token_ids=prompt_token_ids,
+            metrics=metrics,
+        )
+        return event(_encode(chunk))
+
+    def _logprobs(self, chunk: Chunk) -> ChatLogprobs | None:
+        if not self._fields.logprobs:
+            return None
+        return chat_logprobs(chunk.logprobs, self._names, self._fields.top_logprobs)
+
+
+def _delta(content: str, reasoning: str) -> Delta:
+    return Delta(
+        content=content or UNSET,
+        reasoning=reasoning or UNSET,
+        reasoning_content=reasoning or UNSET,
+    )
+
+
+def last_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the assistant's text that ends the conversation; empty where it ends otherwise."""
+    last = messages[-1]
+    if last.get("role") != "assistant" or last.get("content") is None:
+        return ""
+    return flat_content(last["content"], f"messages[{len(messages) - 1}]")

@@ -1,0 +1,190 @@
+"""Turn the events of one request into pieces of text and, at the end, completions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
+from inferno.text.output import Delta, OutputText
+from inferno.text.parsers.answer import join_pieces
+from inferno.text.parsers.choose import Dialect
+from inferno.text.parsers.parser import Piece
+from inferno.text.tokenizer import Tokenizer
+
+
+class SequenceTexts:
+    """The texts of a request's n sequences, as they grow. The clock starts when it is built.
+
+    is_continuation     see OutputText.
+    is_by_token     each token has a chunk of its own, though several come together.
+    prompt_logprobs     where asked for, from the first event of the first sequence on.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        *,
+        prompt_index: int,
+        prompt: str | None,
+        prompt_token_ids: tuple[int, ...],
+        dialect: Dialect = Dialect.PLAIN,
+        is_continuation: bool = False,
+        is_by_token: bool = False,
+    ) -> None:
+        self.params = params
+        self._is_by_token = is_by_token
+        self.prompt_token_ids = prompt_token_ids
+        self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self.prompt_index = prompt_index
+        self._prompt = prompt
+        self._started = time.perf_counter()
+        self._sequences = [
+            _Sequence(
+                OutputText(
+                    tokenizer,
+                    params,
+                    dialect=dialect,
+                    prompt_token_ids=prompt_token_ids,
+                    is_continuation=is_continuation,
+                )
+            )
+            for _ in range(params.n)
+        ]
+
+    def feed(self, event: TokenEvent) -> Iterator[Chunk]:
+        """Yield the text that an event adds, if any; a sequence's last chunk has its completion."""
+        if event.token_ids:
+            self._sequences[event.sequence_index].rate.note(
+                len(event.token_ids), time.perf_counter()
+            )
+        if self._is_by_token and len(event.token_ids) > 1:
+            for each in _one_by_one(event):
+                yield from self._feed(each)
+        else:
+            yield from self._feed(event)
+
+    def _feed(self, event: TokenEvent) -> Iterator[Chunk]:
+        sequence = self._sequences[event.sequence_index]
+        if sequence.is_done:
+            return  # tokens that were under way when a stop string ended it
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
+        delta = self._add(event, sequence)
+        reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
+        completion = None
+        if reason is not None:
+            completion = self._complete(event, sequence, reason, delta.stop)
+        if delta.pieces or completion is not None:
+            token_ids, logprobs = sequence.take_unsent()
+            yield Chunk(
+                prompt_index=self.prompt_index,
+                sequence_index=event.sequence_index,
+                pieces=delta.pieces,
+                token_ids=token_ids,
+                logprobs=logprobs,
+                completion=completion,
+            )
+
+    def _add(self, event: TokenEvent, sequence: _Sequence) -> Delta:
+        """Return the text that the event's tokens add; tokens after a stop string are dropped.
+
+        How many tokens an event holds depends on timing, and nothing that is told may.
+        """
+        now = time.perf_counter()
+        if not self.params.stops or len(event.token_ids) < 2:
+            return sequence.feed(event, now)
+        pieces: tuple[Piece, ...] = ()
+        for each in _one_by_one(event):
+            delta = sequence.feed(each, now)
+            pieces += delta.pieces
+            if delta.stop is not None:
+                return Delta(pieces, delta.stop)
+        return Delta(pieces)
+
+    def _complete(
+        self, event: TokenEvent, sequence: _Sequence, reason: FinishReason, stop: str | None
+    ) -> Completion:
+        sequence.is_done = True
+        answer = join_pieces(sequence.pieces)
+        wants_logprobs = self.params.logprobs is not None
+        return Completion(
+            prompt_index=self.prompt_index,
+            sequence_index=event.sequence_index,
+            prompt=self._prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            text=answer.content,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
+            token_ids=tuple(sequence.token_ids),
+            finish_reason=reason,
+            stop_reason=stop if stop is not None else event.stop_token_id,
+            logprobs=tuple(sequence.logprobs) if wants_logprobs else None,
+            prompt_logprobs=sequence.prompt_logprobs,
+            usage=Usage(
+                prompt_tokens=len(self.prompt_token_ids),
+                cached_tokens=sequence.num_cached_tokens,
+                completion_tokens=len(sequence.token_ids),
+                reasoning_tokens=sequence.output.num_reasoning_tokens,
+            ),
+            timings=self._timings(sequence),
+            error=event.error,
+        )
+
+    def _timings(self, sequence: _Sequence) -> Timings:
+        now = time.perf_counter()
+        if sequence.first_token_at is None:
+            return Timings(None, now - self._started, None)
+        first, rate = sequence.first_token_at - self._started, sequence.rate.per_second
+        return Timings(first, now - self._started, rate)
+
+
+def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
+    """Yield an event's news token by token."""
+    last = len(event.token_ids) - 1
+    for i in range(last):
+        yield event._replace(
+            token_ids=event.token_ids[i : i + 1],
+            logprobs=event.logprobs[i : i + 1],
+            finish_reason=None,
+            stop_token_id=None,
+        )
+    yield event._replace(token_ids=event.token_ids[last:], logprobs=event.logprobs[last:])
+
+
+class _Sequence:
+    """The state of one sequence: its pieces, tokens, log-probabilities and timing so far."""
+
+    def __init__(self, output: OutputText) -> None:
+        self.output = output
+        self.pieces: list[Piece] = []
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self.num_unsent = 0
+        self.num_cached_tokens = 0
+        self.first_token_at: float | None = None
+        self.rate = TokenRate()
+        self.is_done = False
+
+    def feed(self, event: TokenEvent, now: float) -> Delta:
+        """Take an event, and return the new text, and the stop string that it ran into."""
+        if event.token_ids and self.first_token_at is None:
+            self.first_token_at = now
+        self.token_ids += event.token_ids
+        self.num_unsent += len(event.token_ids)
+        self.logprobs += event.logprobs
+        self.num_cached_tokens = max(self.num_cached_tokens, event.num_cached_tokens)
+        if event.prompt_logprobs is not None:
+            self.prompt_logprobs = event.prompt_logprobs
+        delta = self.output.feed(event)
+        self.pieces += delta.pieces
+        return delta
+
+    def take_unsent(self) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
+        """Return the tokens since the last chunk, those of text held back then among them."""
+        first = len(self.token_ids) - self.num_unsent
+        self.num_unsent = 0
+        return tuple(self.token_ids[first:]), tuple(self.logprobs[first:])

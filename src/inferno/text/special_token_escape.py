@@ -1,0 +1,163 @@
+"""Tell the special tokens that a chat template writes from those that a user typed.
+
+Before rendering, every place in a user's text where a special token begins gets a mark after its
+first character, so that `<|im_end|>` can't be read as one. The mark is a Unicode noncharacter: no
+case, no whitespace, never in honest text. After rendering, special tokens without a mark are the
+template's. Marks leave the text again before anyone sees it, and where the tokenizer would take
+what a user typed for a special token, a copy of it that knows these by other spellings encodes it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import groupby, pairwise, takewhile
+from operator import itemgetter
+
+import tokenizers
+
+from inferno.text.tokenizer_calls import ids_of
+
+MARK = "\ufdd0"
+END_MARK = "\ufdd1"
+_NO_TEXT = re.compile("[\ud800-\udfff\ufdd0\ufdd1]")
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """A conversation as the model is to read it.
+
+    special_spans   (start, end) of each special token in `text` that counts as one; what looks like
+                    a special token elsewhere is only text.
+    """
+
+    text: str
+    special_spans: tuple[tuple[int, int], ...]
+
+
+class SpecialTokenEscaper:
+    """The escape of one tokenizer's special tokens, by marks in the text."""
+
+    def __init__(self, special_tokens: Iterable[str]) -> None:
+        tokens = {token for token in special_tokens if token}
+        self._token = re.compile(f"({_any_of(tokens)})(?!{MARK})")
+        self._start = re.compile(_beginning_of(tokens))
+        self._beginnings = {token[:end] for token in tokens for end in range(1, len(token))}
+        self._longest_beginning = max(map(len, self._beginnings), default=0)
+
+    def escape(self, value: object) -> object:
+        """Return the same value with every text in it marked, keys of mappings included."""
+        if isinstance(value, str):
+            return self._escape_text(value)
+        if isinstance(value, dict):
+            return {self.escape(key): self.escape(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.escape(item) for item in value]
+        return value
+
+    def unescape(self, marked: str) -> RenderedChat:
+        """Return the rendered text without marks, and where the template's special tokens are."""
+        pieces: list[str] = []
+        spans: list[tuple[int, int]] = []
+        length = 0
+        for index, piece in enumerate(self._token.split(marked)):
+            text = replace_nontext(piece.replace(MARK, ""))
+            if index % 2:  # split() alternates between what is between tokens and tokens
+                spans.append((length, length + len(text)))
+            pieces.append(text)
+            length += len(text)
+        return RenderedChat("".join(pieces), tuple(spans))
+
+    def _escape_text(self, text: str) -> str:
+        text = replace_nontext(text)
+        starts = [match.start() for match in self._start.finditer(text)]
+        starts += self._cut_off_starts(text)
+        if not starts:
+            return text
+        cuts = [0, *sorted(start + 1 for start in set(starts)), len(text)]
+        return MARK.join(text[start:end] for start, end in pairwise(cuts))
+
+    def _cut_off_starts(self, text: str) -> list[int]:
+        # What ends like the beginning of a special token could be completed by what comes next.
+        first = max(0, len(text) - self._longest_beginning)
+        return [start for start in range(first, len(text)) if text[start:] in self._beginnings]
+
+
+def replace_nontext(text: str) -> str:
+    """Return the text with U+FFFD for surrogates, which are no characters, and our own marks."""
+    return _NO_TEXT.sub("\ufffd", text)
+
+
+def _any_of(texts: Collection[str]) -> str:
+    # One path through common beginnings: a plain alternation would try hundreds at each character.
+    if not texts:
+        return "(?!)"
+    branches = []
+    for _, group in groupby(sorted(texts), key=itemgetter(0)):
+        alike = list(group)
+        common = _common_beginning(alike[0], alike[-1])  # sorted: of all
+        rest = {text.removeprefix(common) for text in alike}
+        longer = rest - {""}
+        optional = "?" if "" in rest else ""
+        branches.append(re.escape(common) + (_any_of(longer) + optional if longer else ""))
+    return f"(?:{'|'.join(branches)})"
+
+
+def _beginning_of(texts: Collection[str]) -> str:
+    # The first character is taken: where a pattern can only begin so, the search skips the others,
+    # five times as fast as where it looks ahead at each.
+    branches = []
+    for first, group in groupby(sorted(texts), key=itemgetter(0)):
+        rest = {text[1:] for text in group}
+        branches.append(re.escape(first) + ("" if "" in rest else f"(?={_any_of(rest)})"))
+    return "|".join(branches) or "(?!)"
+
+
+def _common_beginning(one: str, other: str) -> str:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return "".join(char for char, _ in pairs)
+
+
+class PrivateTokenizer:
+    """A copy of a tokenizer that knows special tokens only by spellings that nobody can guess.
+
+    What is meant as a special token is respelled, the whole text is encoded at once, as the
+    original would do it, and the ids of the private spellings give way to the real ones.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
+        self._backend.encode_special_tokens = True  # their public spelling is but text
+        secret = secrets.token_hex(16)
+        added = backend.get_added_tokens_decoder()
+        special = {token_id: token for token_id, token in added.items() if token.special}
+        spellings = {token_id: f"<{secret}:{token_id}>" for token_id in special}
+        # All at once: each call of add_tokens goes through those that are there.
+        self._backend.add_tokens([_respelled(special[i], spellings[i]) for i in special])
+        self._spelling = {special[i].content: spellings[i] for i in special}
+        self._real_id = {self._backend.token_to_id(spellings[i]): i for i in special}
+
+    def encode(self, chat: RenderedChat) -> list[int]:
+        """Return the ids of a rendered conversation, with nothing put before or after."""
+        ids = ids_of(self._backend, self._respell(chat), add_special_tokens=False)
+        return [self._real_id.get(token_id, token_id) for token_id in ids]
+
+    def _respell(self, chat: RenderedChat) -> str:
+        borders = [0, *(border for span in chat.special_spans for border in span), len(chat.text)]
+        pieces = [chat.text[start:end] for start, end in pairwise(borders)]
+        pieces[1::2] = [self._spelling[piece] for piece in pieces[1::2]]
+        return "".join(pieces)
+
+
+def _respelled(token: tokenizers.AddedToken, spelling: str) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        spelling,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        # Found wherever it stands: a secret must never be read as text.
+        single_word=False,
+        normalized=False,
+        special=False,
+    )

@@ -1,0 +1,1 @@
+"""Checks: what is compared at each checkpoint, and the errors that rounding allows."""

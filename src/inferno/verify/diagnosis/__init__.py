@@ -1,0 +1,1 @@
+"""Diagnosis of the first failure: where it is, why, and what to do."""

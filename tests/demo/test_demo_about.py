@@ -1,0 +1,100 @@
+"""What the embedded model is taught about inferno is so: its commands, options and routes exist."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from demo_about import REFERENCE, SIZES, TOPICS, about_inferno, from_the_tables
+from demo_commands import commands_in, problems
+from demo_exam import BY_HAND, EXAM, items_of
+from demo_questions import HAND_WRITTEN
+from demo_reference import command_names, slash_commands
+from demo_speech import Said
+from demo_split import canonical
+
+from inferno.options import EngineOptions, ServerOptions, WorkerOptions, table
+from inferno.server.routes import ROUTES, WORKER_ROUTES
+
+ANSWERS = [topic.answer for topic in (*TOPICS, *SIZES, *REFERENCE)]
+
+
+def test_every_command_that_the_corpus_utters_exists() -> None:
+    assert [(answer, found) for answer in ANSWERS if (found := problems(answer))] == []
+
+
+def test_many_answers_show_a_command() -> None:
+    shown = {command for answer in ANSWERS for command in commands_in(answer)}
+    assert len(shown) > 30
+    assert {command.split()[1] for command in shown if " " in command} >= {
+        name.split()[0] for name in command_names()
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("To stop it, type: inferno stop", "no command stop"),
+        ("To serve it, type: inferno serve demo --bogus 3", "No such option"),
+        ("To serve it, type: inferno serve demo qwen", "unexpected extra argument"),
+        ("To quantize, add --quantise int8", "no option --quantise"),
+        ("To quantize, type: inferno play demo --quantize int3", "int3"),
+        ("Ask GET /status for it.", "no route /status"),
+        ("Type /restart to begin anew.", "no command /restart"),
+        ("See what inferno heal says.", "no command heal"),
+        ('To chat, type: inferno play "demo', "No closing quotation"),
+    ],
+)
+def test_what_does_not_exist_is_found(text: str, problem: str) -> None:
+    assert any(problem in found for found in problems(text))
+
+
+def test_every_option_and_route_is_taught() -> None:
+    for kind in (EngineOptions, ServerOptions, WorkerOptions):
+        for row in table(kind).values():
+            assert row.facts.is_python_only or any(a.startswith(f"{row.flag}:") for a in ANSWERS)
+    for route in (*ROUTES, *WORKER_ROUTES):
+        if "{" not in route.path and len(route.path) > 1:
+            assert f"{route.methods[0]} {route.path}: {route.summary}" in ANSWERS
+
+
+def test_every_command_of_a_chat_is_taught() -> None:
+    assert {"/help", "/exit", "/reset", "/set"} <= set(slash_commands())
+    [listed] = [answer for answer in ANSWERS if answer.startswith("In a chat you can type")]
+    assert all(name in listed for name in slash_commands())
+
+
+@pytest.mark.parametrize("kind", [about_inferno, from_the_tables], ids=lambda kind: kind.__name__)
+def test_a_question_about_inferno_has_many_wordings(kind: object) -> None:
+    assert callable(kind)
+    rng = random.Random("wordings")
+    asked = [kind(rng)[0] for _ in range(4000)]
+    assert len({canonical(exchange.question) for exchange in asked}) > 2000
+    assert 0.03 < sum(exchange.is_held_out for exchange in asked) / len(asked) < 0.08
+
+
+def test_the_questions_by_hand_are_in_no_wording_of_the_corpus() -> None:
+    rng = random.Random("by hand")
+    drawn = {canonical(about_inferno(rng)[0].question) for _ in range(30_000)}
+    assert drawn.isdisjoint(canonical(asked.question) for asked in HAND_WRITTEN)
+
+
+def test_the_questions_by_hand_can_be_answered_from_what_is_taught() -> None:
+    assert len(HAND_WRITTEN) == 40
+    for asked in HAND_WRITTEN:
+        assert any(asked.is_right(answer) for answer in ANSWERS), asked
+        share = sum(asked.is_right(answer) for answer in ANSWERS) / len(ANSWERS)
+        assert share < 0.1, "any answer would do"
+
+
+def test_the_exam_puts_each_question_by_hand_once() -> None:
+    assert BY_HAND in EXAM
+    items = items_of(BY_HAND, seed=0, size=3)
+    assert [item.question for item in items] == [asked.question for asked in HAND_WRITTEN]
+
+
+def test_the_exam_refuses_a_right_answer_with_a_command_that_does_not_exist() -> None:
+    [item] = [item for item in items_of(BY_HAND, seed=0, size=1) if "HTTP server" in item.question]
+    assert item.is_right(Said("To serve a model, type: inferno serve demo", has_ended=True))
+    assert not item.is_right(Said("Type: inferno serve demo --now", has_ended=True))
+    assert not item.is_right(Said("To serve a model, type: inferno serve demo", has_ended=False))

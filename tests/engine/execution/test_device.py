@@ -1,0 +1,63 @@
+"""Devices and dtypes: what is asked for is honoured or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from inferno.engine.execution import device
+from inferno.errors import ConfigError, DeviceUnavailable
+from inferno.options import EngineOptions
+
+CPU = torch.device("cpu")
+
+
+def test_a_named_dtype_is_taken() -> None:
+    assert device.choose_dtype("bfloat16", {"torch_dtype": "float32"}, CPU) is torch.bfloat16
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: True)
+    assert device.choose_dtype("auto", {key: "bfloat16"}, CPU) is torch.bfloat16
+    assert device.choose_dtype("auto", {key: "float32"}, CPU) is torch.float32
+    assert device.choose_dtype("auto", {key: "float16"}, torch.device("cuda")) is torch.float16
+
+
+def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: False)
+    assert device.choose_dtype("auto", {"dtype": "bfloat16"}, CPU) is torch.float32
+    assert device.choose_dtype("auto", {"dtype": "float16"}, CPU) is torch.float32
+
+
+@pytest.mark.parametrize(("has_bfloat16", "kept"), [(True, "bfloat16"), (False, "float16")])
+def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
+    monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, kept: str
+) -> None:
+    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    for quantize, dtype in (("none", torch.float32), ("int8", getattr(torch, kept))):
+        options = EngineOptions(model=Path("model"), quantize=quantize)
+        assert device.choose_kv_dtype(options, torch.float32, CPU) is dtype
+    named = EngineOptions(model=Path("model"), quantize="int4", kv_dtype="float32")
+    assert device.choose_kv_dtype(named, torch.float32, CPU) is torch.float32
+
+
+@pytest.mark.parametrize("declared", ["int8", 3, ["float32"], "torch.float32"])
+def test_a_strange_declared_dtype_is_refused(declared: object) -> None:
+    with pytest.raises(ConfigError, match="--dtype"):
+        device.choose_dtype("auto", {"dtype": declared}, CPU)
+
+
+def test_an_absent_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable, match="--device cpu"):
+        device.find_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(DeviceUnavailable, match="2 CUDA devices"):
+        device.find_device("cuda:2")
+    assert device.find_device("cuda:1") == torch.device("cuda", 1)

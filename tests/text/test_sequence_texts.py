@@ -1,0 +1,69 @@
+"""Tests of inferno.text.sequence_texts: what a request's events come to, however they are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.text.completion import Completion
+from inferno.text.sequence_texts import SequenceTexts
+from tests.text.loaded import real_tokenizer
+
+
+def completed(ids: list[int], cuts: list[int], **params: Any) -> Completion:
+    """What these tokens make if the first event ends before cuts[0], the next before cuts[1]..."""
+    texts = SequenceTexts(
+        real_tokenizer("stories260K"),
+        SamplingParams(logprobs=0, **params),
+        prompt_index=0,
+        prompt=None,
+        prompt_token_ids=(1,),
+    )
+    told: list[int] = []
+    for begin, end in pairwise([0, *cuts, len(ids)]):
+        event = TokenEvent(
+            request_id="r",
+            token_ids=tuple(ids[begin:end]),
+            logprobs=tuple(_logprobs(ids, place) for place in range(begin, end)),
+            finish_reason=FinishReason.LENGTH if end == len(ids) else None,
+        )
+        for chunk in texts.feed(event):
+            told += chunk.token_ids
+            if chunk.completion is not None:
+                assert told == list(chunk.completion.token_ids)
+                return chunk.completion
+    raise AssertionError("the last event ends it")
+
+
+def _logprobs(ids: list[int], place: int) -> TokenLogprobs:
+    return TokenLogprobs(ids[place], -float(place), ())
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_nothing_depends_on_how_many_tokens_come_at_once(data: st.DataObject) -> None:
+    ids = data.draw(st.lists(st.integers(3, 511), min_size=1, max_size=30))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(ids)), max_size=8)) - {len(ids)})
+    text = real_tokenizer("stories260K").decode(ids)
+    place = data.draw(st.integers(0, max(0, len(text) - 1)))
+    stop = [text[place : place + data.draw(st.integers(1, 4))] or "x"]
+    alone = completed(ids, list(range(1, len(ids))), stop=stop)
+    together = completed(ids, cuts, stop=stop)
+    for name in ("text", "token_ids", "logprobs", "finish_reason", "stop_reason", "usage"):
+        assert getattr(together, name) == getattr(alone, name), name
+
+
+def test_tokens_after_a_stop_string_are_not_told() -> None:
+    ids = real_tokenizer("stories260K").encode("one END two three", add_special_tokens=False)
+    done = completed(ids, [], stop=["END"])
+    assert (done.text, done.stop_reason) == ("one ", "END")
+    kept = real_tokenizer("stories260K").decode(list(done.token_ids))
+    assert kept.startswith("one END")
+    assert len(kept) < len("one END two")
+    assert done.usage.completion_tokens == len(done.token_ids)
+    assert done.logprobs is not None
+    assert [each.token_id for each in done.logprobs] == list(done.token_ids)
