@@ -160,6 +160,29 @@ def test_closing_wakes_who_waits_in_another_thread() -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("num_turns", range(12))
+def test_who_waits_is_told_in_whichever_turn_of_a_closing_loop_it_ends(num_turns: int) -> None:
+    loop = BlockingLoop()
+    found: list[object] = []
+
+    async def end_late() -> str:
+        loop.close()
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        return "done"
+
+    def wait() -> None:
+        try:
+            found.append(loop.run(end_late))
+        except EngineDied as problem:
+            found.append(problem)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found, "nobody told the thread that waits"
+
+
 def test_nobody_hangs_when_an_llm_is_closed_under_load(folder: Path) -> None:
     params = SamplingParams(max_tokens=3, ignore_eos=True)
     for delay in (0.0, 0.02, 0.05, 0.1):

@@ -146,12 +146,17 @@ class BlockingLoop:
             with suppress(BaseException):
                 self._loop.run_until_complete(self._end)
         # What was handed over last becomes a task only in one more turn; tasks may start others.
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._take_turn()
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._take_turn()  # a task that ended in the turn before has yet to tell who waits for it
         self._loop.close()
+
+    def _take_turn(self) -> None:
+        """Run what the loop is ready to run."""
+        self._loop.run_until_complete(asyncio.sleep(0))
 
 
 @dataclass(frozen=True, slots=True)
