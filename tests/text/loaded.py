@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.data import data_path
 
@@ -21,7 +22,7 @@ MODELS = (
 
 @cache
 def real_tokenizer(model: str) -> Tokenizer:
-    return load_tokenizer(data_path(*model.split("/")))
+    return load_tokenizer(FolderFiles(data_path(*model.split("/"))))
 
 
 def small_spec() -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from inferno.errors import InvalidRequest, TemplateError, TokenizerError
+from inferno.model_files import FolderFiles
 from inferno.text.chat import ChatTemplate, load_chat_template
 from inferno.text.renderer import TemplateRenderer
 from inferno.text.tokenizer import load_tokenizer
@@ -34,7 +35,9 @@ def renderer() -> Iterator[TemplateRenderer]:
 
 @cache
 def real_template(model: str) -> ChatTemplate:
-    template = load_chat_template(data_path("hf", model), real_tokenizer(f"hf/{model}"))
+    template = load_chat_template(
+        FolderFiles(data_path("hf", model)), real_tokenizer(f"hf/{model}")
+    )
     assert template is not None
     return template
 
@@ -188,7 +191,7 @@ def test_templates_render_as_in_llama_cpp_where_jinja_does(renderer: TemplateRen
 
 
 def loaded_text(folder: Path, **options: Any) -> str:
-    template = load_chat_template(folder, load_tokenizer(folder))
+    template = load_chat_template(FolderFiles(folder), load_tokenizer(FolderFiles(folder)))
     assert template is not None
     text = template.render([USER], **options).text
     template.close()
@@ -197,7 +200,7 @@ def loaded_text(folder: Path, **options: Any) -> str:
 
 def test_a_folder_without_a_template_has_none(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path, small_spec())
-    assert load_chat_template(folder, load_tokenizer(folder)) is None
+    assert load_chat_template(FolderFiles(folder), load_tokenizer(FolderFiles(folder))) is None
 
 
 def test_the_template_of_the_config_gives_way_to_the_one_in_a_file(tmp_path: Path) -> None:
@@ -226,20 +229,20 @@ def test_templates_without_a_default_are_of_no_use(tmp_path: Path) -> None:
 def test_a_template_of_the_wrong_type_is_refused(tmp_path: Path, wrong: object) -> None:
     folder = write_tokenizer(tmp_path, small_spec(), chat_template=wrong)
     with pytest.raises(TemplateError, match=r"tokenizer_config\.json"):
-        load_chat_template(folder, real_tokenizer("stories260K"))
+        load_chat_template(FolderFiles(folder), real_tokenizer("stories260K"))
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"a" * 2**21])
 def test_a_damaged_template_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(content)
     with pytest.raises(TemplateError, match=r"chat_template\.jinja"):
-        load_chat_template(tmp_path, real_tokenizer("stories260K"))
+        load_chat_template(FolderFiles(tmp_path), real_tokenizer("stories260K"))
 
 
 def test_a_damaged_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
-        load_chat_template(tmp_path, real_tokenizer("stories260K"))
+        load_chat_template(FolderFiles(tmp_path), real_tokenizer("stories260K"))
 
 
 CONTINUED: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.model_files import FolderFiles
 from inferno.text.detokenize import IncrementalDecoder
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.text.loaded import MODELS, real_tokenizer, small_spec, write_tokenizer
@@ -122,7 +123,7 @@ DECODERS: dict[str, dict[str, Any] | None] = {
 def test_other_ways_of_decoding_give_the_text_of_the_whole_too(name: str, tmp_path: Path) -> None:
     spec = small_spec()
     spec["decoder"] = DECODERS[name]
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
 
     @settings(deadline=None, max_examples=50)
     @given(parts=parts_of_ids(tokenizer.vocab_size))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import ConfigError
+from inferno.model_files import FolderFiles
 from inferno.text.generation_config import eos_token_ids
 from inferno.text.tokenizer import load_tokenizer
 from tests.data import data_path
@@ -25,7 +26,9 @@ from tests.text.loaded import real_tokenizer, small_spec, write_tokenizer
     ],
 )
 def test_real_models_end_where_their_files_say(model: str, expected: set[int]) -> None:
-    assert eos_token_ids(data_path(*model.split("/")), real_tokenizer(model)) == expected
+    assert (
+        eos_token_ids(FolderFiles(data_path(*model.split("/"))), real_tokenizer(model)) == expected
+    )
 
 
 def folder_with(folder: Path, config: object, generation_config: object) -> Path:
@@ -37,19 +40,19 @@ def folder_with(folder: Path, config: object, generation_config: object) -> Path
 
 def test_all_three_files_count(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, 5, [6, 7])
-    assert eos_token_ids(folder, load_tokenizer(folder)) == {2, 5, 6, 7}
+    assert eos_token_ids(FolderFiles(folder), load_tokenizer(FolderFiles(folder))) == {2, 5, 6, 7}
 
 
 def test_files_that_declare_none_are_no_error(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, None, [])
-    assert eos_token_ids(folder, load_tokenizer(folder)) == {2}
+    assert eos_token_ids(FolderFiles(folder), load_tokenizer(FolderFiles(folder))) == {2}
 
 
 @pytest.mark.parametrize("wrong", [-1, 512, 2**70, 1.0, True, "2", [[1]], {"a": 1}])
 def test_what_is_no_id_of_the_vocabulary_is_refused_by_file(tmp_path: Path, wrong: object) -> None:
     folder = folder_with(tmp_path, 2, wrong)
     with pytest.raises(ConfigError, match=r"generation_config\.json"):
-        eos_token_ids(folder, load_tokenizer(folder))
+        eos_token_ids(FolderFiles(folder), load_tokenizer(FolderFiles(folder)))
     folder = folder_with(tmp_path, [2, wrong], 2)
     with pytest.raises(ConfigError, match=r"/config\.json"):
-        eos_token_ids(folder, load_tokenizer(folder))
+        eos_token_ids(FolderFiles(folder), load_tokenizer(FolderFiles(folder)))

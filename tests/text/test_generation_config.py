@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import ConfigError
+from inferno.model_files import FolderFiles
 from inferno.text.generation_config import default_params
 from tests.data import data_path
 
 
 def test_a_real_models_recommendation_is_read() -> None:
-    params = default_params(data_path("hf", "Qwen3-0.6B"))
+    params = default_params(FolderFiles(data_path("hf", "Qwen3-0.6B")))
     assert params == {"temperature": 0.6, "top_k": 20, "top_p": 0.95}
 
 
@@ -26,11 +27,11 @@ def test_what_does_not_choose_tokens_is_left_alone(tmp_path: Path) -> None:
         "top_k": None,
     }
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
-    assert default_params(tmp_path) == {"max_tokens": 9, "min_p": 0.1}
+    assert default_params(FolderFiles(tmp_path)) == {"max_tokens": 9, "min_p": 0.1}
 
 
 def test_no_file_is_no_recommendation(tmp_path: Path) -> None:
-    assert default_params(tmp_path) == {}
+    assert default_params(FolderFiles(tmp_path)) == {}
 
 
 @pytest.mark.parametrize(
@@ -53,4 +54,4 @@ def test_no_file_is_no_recommendation(tmp_path: Path) -> None:
 def test_a_value_out_of_range_is_refused_by_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "generation_config.json").write_text(content)
     with pytest.raises(ConfigError, match=r"generation_config\.json"):
-        default_params(tmp_path)
+        default_params(FolderFiles(tmp_path))

@@ -10,6 +10,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from inferno.errors import TokenizerError
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.text.loaded import added_token, write_tokenizer
 from tests.text.made import made_spec
@@ -127,7 +128,7 @@ def test_tokens_named_outside_of_tokenizer_json_are_those_of_transformers(
     tmp_path: Path, case: str
 ) -> None:
     folder = folder_with(tmp_path, **CASES[case])
-    assert_agree(load_tokenizer(folder), folder)
+    assert_agree(load_tokenizer(FolderFiles(folder)), folder)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_token_that_the_vocabulary_lacks_stays_text(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
     # transformers gives it an id past the end, which no embedding has.
-    tokenizer = load_tokenizer(folder_with(tmp_path, config))
+    tokenizer = load_tokenizer(FolderFiles(folder_with(tmp_path, config)))
     assert tokenizer.vocab_size == SIZE
     plain = tokenizer.encode("<end>", add_special_tokens=False)
     assert len(plain) == len("<end>")
@@ -154,7 +155,7 @@ def test_a_token_that_the_vocabulary_lacks_stays_text(
 def test_what_one_file_calls_special_stays_special(tmp_path: Path) -> None:
     config = {"added_tokens_decoder": {str(SIZE): {"content": "<pic>", "special": False}}}
     pic = added_token(SIZE, "<pic>", special=True)
-    tokenizer = load_tokenizer(folder_with(tmp_path, config, (pic,)))
+    tokenizer = load_tokenizer(FolderFiles(folder_with(tmp_path, config, (pic,))))
     assert tokenizer.decode([SIZE]) == ""
     assert tokenizer.special_tokens[SIZE] == "<pic>"
 
@@ -187,11 +188,11 @@ def test_what_is_no_token_is_refused_by_name(
     tmp_path: Path, config: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(TokenizerError, match=rf"{named}.*tokenizer_config\.json") as refusal:
-        load_tokenizer(folder_with(tmp_path, config))
+        load_tokenizer(FolderFiles(folder_with(tmp_path, config)))
     assert len(str(refusal.value)) < 400 + len(str(tmp_path))
 
 
 def test_many_named_tokens_are_no_burden(tmp_path: Path) -> None:
     tokens = {str(SIZE + i): {"content": f"<{i}>", "special": True} for i in range(20_000)}
-    tokenizer = load_tokenizer(folder_with(tmp_path, {"added_tokens_decoder": tokens}))
+    tokenizer = load_tokenizer(FolderFiles(folder_with(tmp_path, {"added_tokens_decoder": tokens})))
     assert tokenizer.encode("<19999>", add_special_tokens=False) == [SIZE + 19_999]

@@ -11,6 +11,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.model_files import FolderFiles
 from inferno.text.special_token_escape import (
     MARK,
     PrivateTokenizer,
@@ -149,7 +150,7 @@ def test_a_special_token_sought_in_normalized_text_has_no_second_spelling(tmp_pa
     spec = small_spec()
     spec["normalizer"] = {"type": "Lowercase"}
     spec["added_tokens"].append(added_token(512, "<x>", normalized=True))
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     assert 512 in tokenizer.encode("a <X>")
     assert 512 not in tokenizer.encode_rendered(RenderedChat("a <X>", ()))
 

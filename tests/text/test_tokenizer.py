@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, TokenizerError
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from tests.data import data_path
 from tests.text.loaded import MODELS, added_token, real_tokenizer, small_spec, write_tokenizer
@@ -111,7 +112,7 @@ def test_truncation_and_padding_of_the_file_are_ignored(tmp_path: Path) -> None:
         "stride": 0,
         "direction": "Right",
     }
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     text = "Once upon a time"
     assert tokenizer.encode(text) == real_tokenizer("stories260K").encode(text)
 
@@ -121,13 +122,15 @@ def test_the_config_names_a_token_special_that_tokenizer_json_does_not(tmp_path:
     spec["added_tokens"].append(added_token(512, "<end>", special=False))
     folder = write_tokenizer(tmp_path, spec, eos_token="<end>")
     expected = PreTrainedTokenizerFast.from_pretrained(folder)
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(FolderFiles(folder))
     assert tokenizer.eos_token_id == 512 == expected.eos_token_id
     assert tokenizer.decode([512]) == "" == expected.decode([512], skip_special_tokens=True)
 
 
 def test_a_named_token_that_the_vocabulary_lacks_gets_no_id(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, small_spec(), eos_token="<nowhere>"))
+    tokenizer = load_tokenizer(
+        FolderFiles(write_tokenizer(tmp_path, small_spec(), eos_token="<nowhere>"))
+    )
     assert tokenizer.eos_token_id is None
     assert tokenizer.vocab_size == 512
 
@@ -135,16 +138,16 @@ def test_a_named_token_that_the_vocabulary_lacks_gets_no_id(tmp_path: Path) -> N
 def test_an_older_folder_names_its_tokens_in_special_tokens_map(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path, small_spec(), eos_token="<unk>")
     (folder / "special_tokens_map.json").write_text('{"eos_token": {"content": "</s>"}}')
-    assert load_tokenizer(folder).eos_token_id == 2
+    assert load_tokenizer(FolderFiles(folder)).eos_token_id == 2
     assert PreTrainedTokenizerFast.from_pretrained(folder).eos_token_id == 2
 
 
 def test_a_missing_tokenizer_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=r"copy the model's tokenizer\.json"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
     (tmp_path / "tokenizer.model").write_bytes(b"")
     with pytest.raises(TokenizerError, match="convert it"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_a_missing_tokenizer_says_what_to_do(tmp_path: Path) -> None:
 def test_a_damaged_tokenizer_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
 
 
 def without_special_token_ids(spec: dict[str, Any]) -> None:
@@ -202,14 +205,14 @@ def test_a_hostile_tokenizer_is_refused_by_name(tmp_path: Path, damage: Any) -> 
     spec = small_spec()
     damage(spec)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-        load_tokenizer(write_tokenizer(tmp_path, spec))
+        load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
 
 
 def test_a_regex_that_backtracks_too_often_is_an_error_in_time(tmp_path: Path) -> None:
     spec = small_spec()
     with_an_invalid_regex(spec)
     spec["pre_tokenizer"]["pattern"]["Regex"] = "a*" + "(?:a|a)" * 9 + "[bd]"
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     with pytest.raises(TokenizerError, match="can't encode this text"):
         tokenizer.encode("a" * 30_000 + "cb")
 
@@ -218,25 +221,25 @@ def test_a_regex_that_backtracks_too_often_is_an_error_in_time(tmp_path: Path) -
 def test_a_token_name_of_the_wrong_type_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
     folder = write_tokenizer(tmp_path, small_spec(), **config)
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
-        load_tokenizer(folder)
+        load_tokenizer(FolderFiles(folder))
 
 
 def test_a_damaged_tokenizer_config_is_refused(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, small_spec())
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
 
 
 def test_a_tokenizer_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(TokenizerError, match="regular file"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
 
 
 @pytest.mark.parametrize("work", ["encode", "decode"])
 def test_other_threads_go_on_while_a_long_text_is_worked_on(work: str) -> None:
-    tokenizer = load_tokenizer(MODEL_FOLDERS["demo"])
+    tokenizer = load_tokenizer(FolderFiles(MODEL_FOLDERS["demo"]))
     text = "Once upon a time there was a little dog. " * 20_000
     ids = tokenizer.encode(text) * (1 if work == "encode" else 10)
     turns = 0
@@ -267,7 +270,7 @@ class Threadless:
 
 
 def test_long_texts_need_no_threads() -> None:
-    tokenizer = load_tokenizer(MODEL_FOLDERS["demo"])
+    tokenizer = load_tokenizer(FolderFiles(MODEL_FOLDERS["demo"]))
     text = "Once upon a time, " * 200
     ids = tokenizer.encode(text)
     tokenizer._backend = Threadless(tokenizer._backend)  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from inferno.errors import TokenizerError
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from tests.text.charsmaps import charsmap, units
 from tests.text.loaded import write_tokenizer
@@ -201,7 +202,7 @@ def test_a_hostile_tokenizer_is_one_error(
     spec = made_spec()
     change(spec)
     with pytest.raises(TokenizerError, match=named) as refusal:
-        load_tokenizer(write_tokenizer(tmp_path, spec))
+        load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     assert str(tmp_path / "tokenizer.json") in str(refusal.value)
     assert capfd.readouterr().err == ""
 
@@ -216,7 +217,7 @@ def test_letters_spelled_as_escapes_hide_nothing(
     assert json.loads(spelled) == spec
     (tmp_path / "tokenizer.json").write_text(spelled)
     with pytest.raises(TokenizerError, match="charsmap"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
     assert capfd.readouterr().err == ""
 
 
@@ -236,7 +237,7 @@ def test_what_is_no_json_object_is_one_error(
 ) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TokenizerError, match=rf"tokenizer\.json.*{named}"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(FolderFiles(tmp_path))
     assert capfd.readouterr().err == ""
 
 
@@ -262,12 +263,12 @@ HARMLESS: dict[str, Callable[[Spec], None]] = {
 def test_what_real_models_have_is_harmless(tmp_path: Path, harmless: str) -> None:
     spec = made_spec()
     HARMLESS[harmless](spec)
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     assert tokenizer.decode(tokenizer.encode("then"))
 
 
 def test_a_map_is_used(tmp_path: Path) -> None:
     spec = made_spec()
     normalize(SMALL_MAP)(spec)
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     assert tokenizer.decode(tokenizer.encode("xax")) == "xbbx"

@@ -16,7 +16,7 @@ from inferno.verify.oracles.plain_config import read_plain_config
 from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.outcome import Report
-from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.tiny import edit_config, save_tiny
 from tests.verify.tiny_models import MODELS, save_model, verified

@@ -8,6 +8,7 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.case import Prompt, choose_prompt
 from tests.tiny import save_tiny, save_tokenizer
@@ -19,7 +20,7 @@ LENGTH = 48  # where no window asks for more
 def prompt_of(backend: tokenizers.Tokenizer, folder: Path) -> Prompt:
     backend.save(str(folder / "tokenizer.json"))
     return choose_prompt(
-        None, load_tokenizer(folder), windows=[None], vocab_size=96, max_model_len=256
+        None, load_tokenizer(FolderFiles(folder)), windows=[None], vocab_size=96, max_model_len=256
     )
 
 
@@ -72,7 +73,7 @@ def test_a_tokenizer_of_long_tokens_gets_more_copies(tmp_path: Path) -> None:
 
 def test_a_usual_tokenizer_reads_the_text(tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
-    tokenizer = load_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(FolderFiles(tmp_path))
     prompt = choose_prompt(None, tokenizer, windows=[None], vocab_size=300, max_model_len=256)
     assert tokenizer.decode(list(prompt.token_ids)).startswith("Once upon a time")
 

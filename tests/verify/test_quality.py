@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from inferno.errors import InvalidRequest
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.outcome import Row
 from tests.tiny import expected_logits, save_tiny_model
@@ -39,7 +40,7 @@ def row_of(number: str, folder: Path, **options: Any) -> Row:
 
 def test_perplexity_is_that_of_transformers(model: tuple[Path, Any], text: Path) -> None:
     folder, oracle = model
-    ids = load_tokenizer(folder).encode(TEXT)
+    ids = load_tokenizer(FolderFiles(folder)).encode(TEXT)
     loss = torch.nn.functional.cross_entropy(
         expected_logits(oracle, ids)[:-1], torch.tensor(ids[1:])
     )

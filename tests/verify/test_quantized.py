@@ -13,6 +13,7 @@ import torch
 from inferno import ops
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest
+from inferno.model_files import FolderFiles
 from inferno.ops import PackedWeight
 from inferno.quantization import FORMATS
 from inferno.text.tokenizer import load_tokenizer
@@ -260,7 +261,7 @@ def test_quality_is_compared_with_the_model_as_it_was(
     folder, oracle = model
     text = tmp_path / "text.txt"
     text.write_text("The sun is up. A little dog runs to the river, and it is happy.")
-    ids = load_tokenizer(folder).encode(text.read_text())
+    ids = load_tokenizer(FolderFiles(folder)).encode(text.read_text())
     loss = torch.nn.functional.cross_entropy(
         expected_logits(oracle, ids)[:-1], torch.tensor(ids[1:])
     )

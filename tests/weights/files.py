@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.open import open_checkpoint
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError, ModelNotFound
 from inferno.weights import checkpoint as checkpoint_module
-from inferno.weights.checkpoint import Checkpoint, open_checkpoint
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.weights.files import SINGLE, entry, one_tensor, tensor_file, write_index, write_single
 

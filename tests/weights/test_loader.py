@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from inferno.errors import CheckpointError, NotEnoughMemory, WeightsMismatch
 from inferno.weights import allocate
-from inferno.weights.checkpoint import open_checkpoint
 from inferno.weights.loader import load_weights
+from inferno.weights.open import open_checkpoint
 from inferno.weights.pieces import side_by_side
 from tests.weights.files import SINGLE, entry, parameters, tensor_file, write_single
 

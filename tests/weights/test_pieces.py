@@ -15,8 +15,9 @@ from inferno.errors import NotEnoughMemory, WeightsMismatch
 from inferno.quantization import FLOAT16, MXFP4, WeightFormat
 from inferno.weights import allocate, checkpoint, loader
 from inferno.weights.allocate import num_bytes
-from inferno.weights.checkpoint import Checkpoint, open_checkpoint
+from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import load_weights
+from inferno.weights.open import open_checkpoint
 from inferno.weights.pieces import FusedSpec, Piece, find_pieces, side_by_side, stacked
 from tests.mxfp4 import decode
 from tests.weights.files import SINGLE, parameters

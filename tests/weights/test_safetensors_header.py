@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import CheckpointError
-from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.open import open_checkpoint
 from tests.weights.files import (
     accepts,
     entry,

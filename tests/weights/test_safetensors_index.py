@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import CheckpointError
-from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.open import open_checkpoint
 from tests.weights.files import INDEX, accepts, one_tensor, write_index
 
 HOSTILE_SHARDS = [

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from inferno.quantization import BFLOAT16, FLOAT32, MXFP4
-from inferno.weights.checkpoint import StoredTensor, open_checkpoint
+from inferno.weights.checkpoint import StoredTensor
+from inferno.weights.open import open_checkpoint
 from tests.weights.files import SINGLE
 
 

@@ -22,9 +22,9 @@ from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
-from inferno.json_file import read_json
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores
+from inferno.model_files import model_files
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
@@ -65,23 +65,23 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     return _connect(options, model, config, layout, num_blocks, max_model_len, device, kernels)
 
 
-def problem_with(folder: Path) -> str | None:
-    """Return why the model in a folder can't be run, by its config.json; None if it can."""
+def problem_with(path: Path) -> str | None:
+    """Return why a model can't be run, by its config; None if it can."""
     try:
-        read_model_config(read_hf_config(folder))
+        read_model_config(read_hf_config(path))
     except ModelError as problem:
         return str(problem)
     return None
 
 
-def read_hf_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder; ModelNotFound where there is no such folder or file."""
-    if not folder.is_dir():
-        raise ModelNotFound(f"{folder} is not a folder; give a model's folder")
-    path = folder / "config.json"
+def read_hf_config(path: Path) -> dict[str, Any]:
+    """Return config.json of a model, a folder or a GGUF file; ModelNotFound where there is none."""
     if not path.exists():
-        raise ModelNotFound(f"{folder} holds no config.json, so it is not a Hugging Face model")
-    return read_json(path, error=ConfigError)
+        raise ModelNotFound(f"{path} is not there; give a model's folder or a GGUF file")
+    files = model_files(path)
+    if not files.has("config.json"):
+        raise ModelNotFound(f"{path} holds no config.json, so it is not a Hugging Face model")
+    return files.json("config.json", error=ConfigError)
 
 
 def _compute_dtype(

@@ -8,6 +8,7 @@ from pathlib import Path
 from inferno import hub
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
+from inferno.gguf.file import is_gguf_name
 
 _HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 
@@ -33,8 +34,12 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
         raise ModelNotFound(
             f"{name} holds no config.json, so it is not a Hugging Face model; give a model's folder"
         )
+    if is_gguf_name(path) and path.exists():
+        return path
     if path.exists():
-        raise ModelNotFound(f"{name} is a file; give the folder that holds the model")
+        raise ModelNotFound(
+            f"{name} is a file, and no GGUF file by its name; give the folder that holds the model"
+        )
     if not _HUB_ID.fullmatch(name):
         raise ModelNotFound(
             f"there is no folder {name!r}; give a model's folder, an id such as "

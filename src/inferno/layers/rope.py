@@ -44,7 +44,14 @@ class YarnScaling:
     truncate: bool = True
 
 
-RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorScaling:
+    """The division of each frequency by a factor of its own, from fast to slow, as GGUF has it."""
+
+    factors: tuple[float, ...]
+
+
+RopeScaling = FactorScaling | LinearScaling | Llama3Scaling | YarnScaling
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,8 @@ def frequencies(config: RopeConfig, head_dim: int) -> Tensor:
             return plain
         case LinearScaling(factor=factor):
             return plain / factor
+        case FactorScaling(factors=factors):
+            return plain / torch.tensor(factors, dtype=torch.float32, device="cpu")
         case Llama3Scaling():
             return _llama3(plain, config.scaling)
         case YarnScaling():

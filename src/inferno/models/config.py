@@ -11,7 +11,14 @@ import torch
 
 from inferno.errors import ConfigError
 from inferno.layers.moe import MixtureConfig
-from inferno.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, RopeScaling, YarnScaling
+from inferno.layers.rope import (
+    FactorScaling,
+    LinearScaling,
+    Llama3Scaling,
+    RopeConfig,
+    RopeScaling,
+    YarnScaling,
+)
 
 # Keys that change nothing about the forward pass: labels, training, the tokenizer, old generation
 # defaults (the current ones live in generation_config.json).
@@ -135,6 +142,14 @@ class ConfigReader:
             raise self._refuse(key, value, "a list of integers")
         return tuple(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """Return a list of finite numbers above 0, which must be there."""
+        value = self._get(key, REQUIRED)
+        is_list = isinstance(value, list) and all(type(item) in (int, float) for item in value)
+        if not is_list or not all(0 < item <= 1e30 for item in value):
+            raise self._refuse(key, value, "a list of finite numbers above 0")
+        return tuple(value)
+
     def section(self, *keys: str) -> ConfigReader | None:
         """Return the first of these keys that holds a non-empty object, as a reader of its own."""
         found = [key for key in keys if self._get(key, None)]
@@ -201,13 +216,15 @@ def _read_scaling(
 ) -> RopeScaling | None:
     # "dynamic" (NTK) is left out on purpose: its base follows the current length, so the same
     # token would get other values under another schedule.
-    kinds = ("default", "linear", "llama3", "yarn")
+    kinds = ("default", "linear", "llama3", "yarn", "factors")
     older_name = section.choice("type", kinds, "default")
     kind = section.choice("rope_type", kinds, older_name)
     if kind == "default":
         return None
     if kind == "linear":
         return LinearScaling(factor=section.number("factor"))
+    if kind == "factors":  # a GGUF file's: no config.json of Hugging Face's has it
+        return FactorScaling(factors=section.numbers("factors"))
     inner_original = section.integer("original_max_position_embeddings", max_positions)
     original = inner_original if original is None else original
     if kind == "llama3":
@@ -318,6 +335,11 @@ def read_decoder(
         raise ConfigError(f"config.json: head_dim ({head_dim}) must be even for rotary embedding")
     max_positions = config.integer("max_position_embeddings")
     rope = read_rope(config, max_positions=max_positions, theta=rope_theta)
+    if isinstance(rope.scaling, FactorScaling) and len(rope.scaling.factors) != head_dim // 2:
+        raise ConfigError(
+            f"config.json: rope_scaling.factors must be {head_dim // 2}, one for each pair of a "
+            f"head's {head_dim} dimensions, not {len(rope.scaling.factors)}"
+        )
     return DecoderConfig(
         vocab_size=config.integer("vocab_size"),
         hidden_size=hidden_size,

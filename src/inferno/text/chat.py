@@ -6,31 +6,34 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
-from inferno.json_file import read_file
+from inferno.model_files import ModelFiles
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
 from inferno.text.renderer import Job, TemplateRenderer
 from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTokenEscaper
-from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
+from inferno.text.special_tokens import TOKENIZER_CONFIG, read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20
+_TEMPLATE_FILES = {
+    "default": "chat_template.jinja",
+    "tool_use": "additional_chat_templates/tool_use.jinja",
+}
 _END = END_MARK + " "
 _QUOTES = "\"'"
 
 
-def load_chat_template(folder: Path, tokenizer: Tokenizer) -> ChatTemplate | None:
-    """Return the template of a model's folder, or None; TemplateError if it's damaged.
+def load_chat_template(files: ModelFiles, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """Return the template of a model, or None; TemplateError if it's damaged.
 
     chat_template.jinja comes before tokenizer_config.json's `chat_template`, as in transformers.
     """
-    templates = _from_files(folder) or _from_config(folder)
+    templates = _from_files(files) or _from_config(files)
     if not templates:
         return None
-    named = read_named_tokens(folder).named
+    named = read_named_tokens(files).named
     texts = {name: token.content for name, token in named.items()}
     return ChatTemplate(templates, texts, tokenizer)
 
@@ -145,47 +148,44 @@ class ChatTemplate:
         return self._templates["default"]
 
 
-def _from_files(folder: Path) -> dict[str, str]:
-    paths = {
-        "default": folder / "chat_template.jinja",
-        "tool_use": folder / "additional_chat_templates" / "tool_use.jinja",
-    }
-    return {name: _read(path) for name, path in paths.items() if path.exists()}
+def _from_files(files: ModelFiles) -> dict[str, str]:
+    return {name: _read(files, file) for name, file in _TEMPLATE_FILES.items() if files.has(file)}
 
 
-def _read(path: Path) -> str:
-    content = read_file(path, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
+def _read(files: ModelFiles, name: str) -> str:
+    content = files.read(name, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
     try:
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as problem:
-        raise TemplateError(f"{path} is not UTF-8 ({problem}); download it again") from None
+        place = files.place(name)
+        raise TemplateError(f"{place} is not UTF-8 ({problem}); download it again") from None
 
 
-def _from_config(folder: Path) -> dict[str, str]:
-    match read_tokenizer_config(folder).get("chat_template"):
+def _from_config(files: ModelFiles) -> dict[str, str]:
+    match read_tokenizer_config(files).get("chat_template"):
         case None:
             return {}
         case str(template):
             templates: dict[str, str] = {"default": template}
         case list(entries):
-            templates = dict(_named_template(entry, folder) for entry in entries)
+            templates = dict(_named_template(entry, files) for entry in entries)
         case _:
-            raise _bad_config(folder)
+            raise _bad_config(files)
     if any(len(template) > MAX_TEMPLATE_BYTES for template in templates.values()):
-        raise _bad_config(folder)
+        raise _bad_config(files)
     return templates
 
 
-def _named_template(entry: object, folder: Path) -> tuple[str, str]:
+def _named_template(entry: object, files: ModelFiles) -> tuple[str, str]:
     match entry:
         case {"name": str(name), "template": str(template)}:
             return name, template
-    raise _bad_config(folder)
+    raise _bad_config(files)
 
 
-def _bad_config(folder: Path) -> TemplateError:
+def _bad_config(files: ModelFiles) -> TemplateError:
     return TemplateError(
-        f"chat_template in {folder / 'tokenizer_config.json'} must be a text of at most "
+        f"chat_template in {files.place(TOKENIZER_CONFIG)} must be a text of at most "
         f'{MAX_TEMPLATE_BYTES:,} bytes, or a list of {{"name": ..., "template": ...}}'
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from inferno.errors import ConfigError, InvalidRequest
-from inferno.json_file import read_json
+from inferno.model_files import ModelFiles
 from inferno.requests import SamplingParams
 from inferno.text.tokenizer import Tokenizer
+
+_CONFIG, _GENERATION_CONFIG = "config.json", "generation_config.json"
 
 _PARAM_OF_KEY = {
     "temperature": "temperature",
@@ -20,46 +21,43 @@ _PARAM_OF_KEY = {
 }
 
 
-def default_params(folder: Path) -> dict[str, float | int]:
+def default_params(files: ModelFiles) -> dict[str, float | int]:
     """Return values for SamplingParams where the caller gives none; empty without the file.
 
     `do_sample` is not read: temperature alone says whether to sample. ConfigError where a value is
     one that SamplingParams refuses.
     """
-    path = folder / "generation_config.json"
-    if not path.exists():
-        return {}
-    config = read_json(path, error=ConfigError)
+    config = _read(files, _GENERATION_CONFIG)
     params = {
         param: config[key] for key, param in _PARAM_OF_KEY.items() if config.get(key) is not None
     }
     try:
         SamplingParams(**params)
     except InvalidRequest as problem:
-        raise ConfigError(f"{path}: {problem}; correct the file") from None
+        place = files.place(_GENERATION_CONFIG)
+        raise ConfigError(f"{place}: {problem}; correct the file") from None
     return params
 
 
-def eos_token_ids(folder: Path, tokenizer: Tokenizer) -> frozenset[int]:
+def eos_token_ids(files: ModelFiles, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the end-of-sequence ids of config.json, generation_config.json and the tokenizer.
 
     Chat models end a turn with one token and a document with another, and often no single file
     names both. ConfigError where an id is no id, or none of this vocabulary.
     """
-    config = _read(folder / "config.json")
-    generation_config = _read(folder / "generation_config.json")
+    config, generation_config = _read(files, _CONFIG), _read(files, _GENERATION_CONFIG)
     vocab_size = max(tokenizer.vocab_size, _vocab_size(config))
     return frozenset(
         [
-            *_ids(config, folder / "config.json", vocab_size),
-            *_ids(generation_config, folder / "generation_config.json", vocab_size),
+            *_ids(config, files.place(_CONFIG), vocab_size),
+            *_ids(generation_config, files.place(_GENERATION_CONFIG), vocab_size),
             *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]),
         ]
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_json(path, error=ConfigError) if path.exists() else {}
+def _read(files: ModelFiles, name: str) -> dict[str, Any]:
+    return files.json(name, error=ConfigError) if files.has(name) else {}
 
 
 def _vocab_size(config: dict[str, Any]) -> int:
@@ -68,7 +66,7 @@ def _vocab_size(config: dict[str, Any]) -> int:
     return size if isinstance(size, int) else 0
 
 
-def _ids(config: dict[str, Any], path: Path, vocab_size: int) -> list[int]:
+def _ids(config: dict[str, Any], place: str, vocab_size: int) -> list[int]:
     declared = config.get("eos_token_id")
     if declared is None:
         return []
@@ -76,7 +74,7 @@ def _ids(config: dict[str, Any], path: Path, vocab_size: int) -> list[int]:
     for token_id in ids:
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
             raise ConfigError(
-                f"eos_token_id in {path} must be a token id from 0 to {vocab_size - 1} or a list "
+                f"eos_token_id in {place} must be a token id from 0 to {vocab_size - 1} or a list "
                 f"of them, not {str(declared)[:80]}; correct the file"
             )
     return ids

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, NeverFits, TemplateError, TokenizerError
+from inferno.model_files import model_files
 from inferno.requests import Request, TokenEvent
 from inferno.text.chat import Rendering, TemplateNames, load_chat_template, template_names
 from inferno.text.completion import Chunk
@@ -19,7 +20,9 @@ _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies h
 
 
 class ModelText:
-    """The tokenizer, chat template and defaults of a model's folder. Raises ModelError.
+    """The tokenizer, chat template and defaults of a model. Raises ModelError.
+
+    path        of its folder, or of a GGUF file.
 
     needs_tokenizer False: a folder without tokenizer.json will do, as with random weights.
     dialect     how the model sets its reasoning apart.
@@ -28,14 +31,15 @@ class ModelText:
     May be used from several threads.
     """
 
-    def __init__(self, folder: Path, *, needs_tokenizer: bool = True) -> None:
-        self.tokenizer = load_tokenizer(folder, is_optional=not needs_tokenizer)
-        self.defaults: Mapping[str, Any] = default_params(folder)
-        self._chat_template = load_chat_template(folder, self.tokenizer)
+    def __init__(self, path: Path, *, needs_tokenizer: bool = True) -> None:
+        files = model_files(path)
+        self.tokenizer = load_tokenizer(files, is_optional=not needs_tokenizer)
+        self.defaults: Mapping[str, Any] = default_params(files)
+        self._chat_template = load_chat_template(files, self.tokenizer)
         self._template_source = self._chat_template.source if self._chat_template else ""
         self.dialect = choose_dialect(self._template_source, self.tokenizer)
         ending = ending_ids(self.dialect, self.tokenizer)
-        self._eos_token_ids = eos_token_ids(folder, self.tokenizer) | ending
+        self._eos_token_ids = eos_token_ids(files, self.tokenizer) | ending
 
     @property
     def has_chat_template(self) -> bool:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
 from inferno.errors import TokenizerError
-from inferno.json_file import read_json
+from inferno.model_files import ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 
 NAMES = (
@@ -26,6 +25,8 @@ NAMES = (
     "cls_token",
     "mask_token",
 )
+TOKENIZER_CONFIG = "tokenizer_config.json"
+_OLDER = "special_tokens_map.json"
 MAX_TOKEN_LENGTH = 1000
 _TOKEN_TEXT = re.compile(f"[^\ud800-\udfff]{{0,{MAX_TOKEN_LENGTH}}}", re.DOTALL)
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -50,19 +51,18 @@ class NamedTokens:
         return None if token is None else str(token.content)
 
 
-def read_named_tokens(folder: Path) -> NamedTokens:
-    """Return the tokens that the files of a model's folder name, as transformers reads them.
+def read_named_tokens(files: ModelFiles) -> NamedTokens:
+    """Return the tokens that a model's files name, as transformers reads them.
 
     Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
     special_tokens_map.json has the last word. TokenizerError where a token is no token.
     """
-    path = folder / "tokenizer_config.json"
-    config = read_tokenizer_config(folder)
+    path = files.place(TOKENIZER_CONFIG)
+    config = read_tokenizer_config(files)
     named = dict(_named(config, path))
     extra = _extra(config, path)
-    older = folder / "special_tokens_map.json"
-    if "added_tokens_decoder" not in config and older.exists():
-        tokens = read_json(older, error=TokenizerError)
+    if "added_tokens_decoder" not in config and files.has(_OLDER):
+        tokens, older = files.json(_OLDER, error=TokenizerError), files.place(_OLDER)
         named |= _named(tokens, older)
         extra = extra or _extra(tokens, older)
     by_id = _by_id(config, path)
@@ -72,13 +72,13 @@ def read_named_tokens(folder: Path) -> NamedTokens:
     return NamedTokens(named, tuple(extra), by_id)
 
 
-def read_tokenizer_config(folder: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; empty where the folder has none."""
-    path = folder / "tokenizer_config.json"
-    return read_json(path, error=TokenizerError) if path.exists() else {}
+def read_tokenizer_config(files: ModelFiles) -> dict[str, Any]:
+    """Read tokenizer_config.json; empty where the model has none."""
+    has_one = files.has(TOKENIZER_CONFIG)
+    return files.json(TOKENIZER_CONFIG, error=TokenizerError) if has_one else {}
 
 
-def _named(config: dict[str, Any], path: Path) -> Iterator[tuple[str, AddedToken]]:
+def _named(config: dict[str, Any], path: str) -> Iterator[tuple[str, AddedToken]]:
     for name, value in config.items():
         if value is not None and (name in NAMES or _is_own(name, value)):
             yield name, _token(value, f"{name:.80} in {path}")
@@ -94,7 +94,7 @@ def _is_own(name: str, value: object) -> bool:
     return name.endswith("_token") and is_token
 
 
-def _extra(config: dict[str, Any], path: Path) -> list[AddedToken]:
+def _extra(config: dict[str, Any], path: str) -> list[AddedToken]:
     newer, older = "extra_special_tokens", "additional_special_tokens"
     # Those of an object have names, and stand beside the older list; a newer list replaces it.
     key = older if isinstance(config.get(newer) or {}, dict) else newer
@@ -104,7 +104,7 @@ def _extra(config: dict[str, Any], path: Path) -> list[AddedToken]:
     return [_token(value, f"{key} in {path}") for value in values]
 
 
-def _by_id(config: dict[str, Any], path: Path) -> dict[int, AddedToken]:
+def _by_id(config: dict[str, Any], path: str) -> dict[int, AddedToken]:
     key = "added_tokens_decoder"
     match config.get(key, {}):
         case dict(tokens):

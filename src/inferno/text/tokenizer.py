@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 
 import tokenizers
 
 from inferno.errors import InvalidRequest, TokenizerError
-from inferno.json_file import read_file
+from inferno.model_files import ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import add_named, read_named_tokens
@@ -20,23 +19,24 @@ from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_need
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
+TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 128 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def load_tokenizer(folder: Path, *, is_optional: bool = False) -> Tokenizer:
-    """Return the tokenizer of a model's folder; TokenizerError if missing, damaged or hostile.
+def load_tokenizer(files: ModelFiles, *, is_optional: bool = False) -> Tokenizer:
+    """Return the tokenizer of a model; TokenizerError if missing, damaged or hostile.
 
     One that is missing and optional, as with random weights, knows no token: no id has a text.
     """
-    path = folder / "tokenizer.json"
-    if not path.exists():
+    if not files.has(TOKENIZER):
         if is_optional:
             return Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()), eos_token=None)
-        raise TokenizerError(_how_to_get(path))
-    content = read_file(path, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
-    named = read_named_tokens(folder)
-    with _refused_as(f"{path} can't be used, download it again if it is damaged"):
+        raise TokenizerError(_how_to_get(files))
+    content = files.read(TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
+    named = read_named_tokens(files)
+    place = files.place(TOKENIZER)
+    with _refused_as(f"{place} can't be used, download it again if it is damaged"):
         check_file(content)
         backend = tokenizers.Tokenizer.from_buffer(content)
         add_named(backend, named)
@@ -127,12 +127,13 @@ def replace_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _how_to_get(path: Path) -> str:
-    if not (path.parent / "tokenizer.model").exists():
-        return f"{path} is missing: copy the model's tokenizer.json there"
+def _how_to_get(files: ModelFiles) -> str:
+    place = files.place(TOKENIZER)
+    if not files.has("tokenizer.model"):
+        return f"{place} is missing: copy the model's tokenizer.json there"
     return (
-        f"{path} is missing and tokenizer.model alone is not enough; convert it with transformers: "
-        "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        f"{place} is missing and tokenizer.model alone is not enough; convert it with "
+        "transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     )
 
 

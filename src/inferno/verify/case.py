@@ -11,6 +11,7 @@ import torch
 
 from inferno.engine.build import read_hf_config
 from inferno.errors import InvalidRequest
+from inferno.model_files import model_files
 from inferno.models import ARCHITECTURES, find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
@@ -19,7 +20,8 @@ from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
 from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.verify.oracles.saved import SavedOracle
-from inferno.weights.checkpoint import Checkpoint, open_checkpoint
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.open import open_checkpoint
 from inferno.weights.pieces import FusedSpec
 
 _USUAL_LAYERS = (0, 1, -1)
@@ -119,7 +121,8 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
     """Open a model for verification; raise ModelError where it can't be read."""
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
-    has_tokenizer = (options.model / "tokenizer.json").exists()
+    files = model_files(options.model)
+    has_tokenizer = files.has("tokenizer.json")
     engine = EngineOptions(
         model=options.model,
         device=options.device,
@@ -137,7 +140,7 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
             plain=read_plain_config(hf_config),
             fused=find_model(hf_config).fused_weights(config),
             checkpoint=checkpoint,
-            tokenizer=load_tokenizer(options.model) if has_tokenizer else None,
+            tokenizer=load_tokenizer(files) if has_tokenizer else None,
             engine=engine,
         )
 

@@ -1,4 +1,4 @@
-"""Open the safetensors checkpoint in a folder, one file or sharded, and read its tensors.
+"""A checkpoint's open files, and its tensors read from them.
 
 Files are read, not mapped: a mapped file that someone truncates kills the process, a read one
 gives a short count. Tensors are read straight into the memory they'll be computed with.
@@ -6,6 +6,7 @@ gives a short count. Tensors are read straight into the memory they'll be comput
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,45 +20,30 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from inferno.errors import CheckpointError, ModelNotFound
+from inferno.errors import CheckpointError
 from inferno.quantization import FORMATS, WeightFormat
-from inferno.untrusted_json import Malformed, quoted
+from inferno.untrusted_json import quoted
+from inferno.weights.gguf_blocks import decode
 from inferno.weights.known_files import FileIdentity
-from inferno.weights.safetensors import (
-    LENGTH_BYTES,
-    MAX_INDEX_BYTES,
-    TensorInfo,
-    parse_header,
-    parse_index,
-    parse_length,
-)
 from inferno.weights.staging import CHUNK_BYTES, Staging
+from inferno.weights.tensor_info import RowCoding, TensorInfo
 
-__all__ = ["Checkpoint", "TensorInfo", "open_checkpoint"]
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}  # converted to each other
+
+# The types of values that GGUF and we have in common, by GGUF's names.
+PLAIN_TYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+}
 
 # Hears a tensor's name, where in it some bytes begin, and the bytes.
 Listener = Callable[[str, int, memoryview], None]
-
-_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
-
-
-def open_checkpoint(folder: Path) -> Checkpoint:
-    """Return the checkpoint in `folder`: model.safetensors, else the shards that its index lists.
-
-    Raises ModelNotFound where there are no weights, CheckpointError where they are damaged.
-    """
-    with ExitStack() as stack:
-        if os.path.lexists(folder / SINGLE_FILE):
-            tensors, files = _open_single(folder, stack)
-        elif os.path.lexists(folder / INDEX_FILE):
-            tensors, files = _open_shards(folder, stack)
-        else:
-            raise _no_weights(folder)
-        return Checkpoint(folder, tensors, files, stack.pop_all())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +68,12 @@ class Checkpoint:
 
     def __init__(
         self,
-        folder: Path,
+        path: Path,
         tensors: Mapping[str, TensorInfo],
-        files: Iterable[_WeightsFile],
+        files: Iterable[WeightsFile],
         stack: ExitStack,
     ) -> None:
-        self.folder = folder
+        self.path = path
         self.tensors = MappingProxyType(tensors)
         self.stored = MappingProxyType(_stored(tensors))
         self._files = {file.path: file for file in files}
@@ -106,25 +92,28 @@ class Checkpoint:
         """
         info = self.tensors[name]
         assert tuple(out.shape) == info.shape
-        self._read(info, out)
+        self._read(info, out, first=0)
 
     def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
         """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on."""
         info = self.tensors[name]
         assert tuple(out.shape[1:]) == info.shape[1:]
         assert first + out.shape[0] <= info.shape[0]
-        self._read(info, out, skipped=first * out.shape[1:].numel())
+        self._read(info, out, first)
 
-    def _read(self, info: TensorInfo, out: Tensor, skipped: int = 0) -> None:
-        """Fill `out` with the stored elements that follow the `skipped` first ones."""
+    def _read(self, info: TensorInfo, out: Tensor, first: int) -> None:
+        """Fill `out` with the stored rows from `first` on."""
         assert out.is_cpu
         assert out.is_contiguous()
         file = self._files[info.file]
-        first = skipped * out.dtype.itemsize
-        if out.dtype == info.dtype:
-            file.read_into(_bytes_of(out), info.start + first)
+        skipped = first * math.prod(info.shape[1:])
+        if info.coding is not None and out.dtype in FLOATS:
+            _read_coded(file, info, info.coding, first, out, self._staging, self._listener)
+        elif out.dtype == info.dtype:
+            start = skipped * out.dtype.itemsize
+            file.read_into(_bytes_of(out), info.start + start)
             if self._listener is not None:
-                self._listener(info.name, first, _bytes_of(out))
+                self._listener(info.name, start, _bytes_of(out))
         elif info.dtype in FLOATS and out.dtype in FLOATS:
             _read_converted(file, info, out, skipped, self._staging, self._listener)
         else:
@@ -175,7 +164,7 @@ class Checkpoint:
     def holds_twice(self, name: str, other: str) -> bool:
         """Return whether two tensors are stored as the same bytes of the same type."""
         first, second = self.tensors[name], self.tensors[other]
-        if (first.dtype, first.shape) != (second.dtype, second.shape):
+        if (first.dtype, first.shape, first.coding) != (second.dtype, second.shape, second.coding):
             return False
         size = first.stop - first.start
         pieces = (
@@ -227,7 +216,7 @@ def _packed(
             yield name, StoredTensor(format, shape, tuple(infos))
 
 
-class _WeightsFile:
+class WeightsFile:
     """One open regular file, its size, and the means to notice that it changes."""
 
     def __init__(self, path: Path, file: FileIO) -> None:
@@ -239,13 +228,6 @@ class _WeightsFile:
         self.size = status.st_size
         self._file = file
         self.mtime_ns = status.st_mtime_ns
-
-    def read_header(self) -> dict[str, TensorInfo]:
-        try:
-            length = parse_length(self.read(0, min(LENGTH_BYTES, self.size)), self.size)
-            return parse_header(self.read(LENGTH_BYTES, length), self.path, self.size)
-        except Malformed as error:
-            raise CheckpointError(f"{self.path}: {error}") from None
 
     def read_all(self, limit: int) -> bytes:
         if self.size > limit:
@@ -283,59 +265,14 @@ class _WeightsFile:
         )
 
 
-def _open_single(
-    folder: Path, stack: ExitStack
-) -> tuple[dict[str, TensorInfo], list[_WeightsFile]]:
-    file = _open_file(folder / SINGLE_FILE, stack)
-    return file.read_header(), [file]
-
-
-def _open_shards(
-    folder: Path, stack: ExitStack
-) -> tuple[dict[str, TensorInfo], list[_WeightsFile]]:
-    index = _open_file(folder / INDEX_FILE, stack)
-    try:
-        weight_map = parse_index(index.read_all(MAX_INDEX_BYTES))
-    except Malformed as error:
-        raise CheckpointError(f"{index.path}: {error}") from None
-    files = [_open_file(folder / shard, stack) for shard in sorted(set(weight_map.values()))]
-    tensors = _read_listed(files, weight_map)
-    for name, shard in weight_map.items():
-        if name not in tensors:
-            raise CheckpointError(
-                f"{folder / shard}: lacks tensor {quoted(name)}, which {INDEX_FILE} places there; "
-                "download the checkpoint again"
-            )
-    return tensors, files
-
-
-def _read_listed(
-    files: Iterable[_WeightsFile], weight_map: Mapping[str, str]
-) -> dict[str, TensorInfo]:
-    """Return the tensors of all shards, where each holds only what the index places in it.
-
-    An unlisted tensor is refused too, although others load it: it could be another's double.
-    """
-    tensors: dict[str, TensorInfo] = {}
-    for file in files:
-        for name, info in file.read_header().items():
-            if weight_map.get(name) != file.path.name:
-                raise CheckpointError(
-                    f"{file.path}: holds tensor {quoted(name)}, which {INDEX_FILE} places in "
-                    f"{weight_map.get(name, 'no shard')}; download the checkpoint again"
-                )
-            tensors[name] = info
-    return tensors
-
-
-def _open_file(path: Path, stack: ExitStack) -> _WeightsFile:
+def open_file(path: Path, stack: ExitStack) -> WeightsFile:
     try:
         file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
     except FileNotFoundError:
         raise CheckpointError(f"{path}: is missing; download the checkpoint again") from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
-    return _WeightsFile(path, file)
+    return WeightsFile(path, file)
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
@@ -343,26 +280,8 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
-    try:
-        names = sorted(os.listdir(folder))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        return ModelNotFound(f"{folder}: is not a folder that can be read ({error})")
-    pickles = [name for name in names if Path(name).suffix.lower() in _PICKLE_SUFFIXES]
-    if pickles:
-        return CheckpointError(
-            f"{folder}: has only pickled weights ({quoted(pickles[0])}), which can run any code "
-            "and are never read; convert them in a sandbox with transformers' "
-            "`model.save_pretrained(folder, safe_serialization=True)`"
-        )
-    return ModelNotFound(
-        f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}; give the folder of a "
-        "Hugging Face checkpoint in safetensors"
-    )
-
-
 def _read_converted(
-    file: _WeightsFile,
+    file: WeightsFile,
     info: TensorInfo,
     out: Tensor,
     skipped: int,
@@ -383,6 +302,44 @@ def _read_converted(
         if listener is not None:
             listener(info.name, offset, _bytes_of(raw))
         piece.copy_(raw)
+
+
+def _read_coded(
+    file: WeightsFile,
+    info: TensorInfo,
+    coding: RowCoding,
+    first: int,
+    out: Tensor,
+    staging: Staging,
+    listener: Listener | None,
+) -> None:
+    """Read rows from `first` on through a buffer, and decode them; heads are read whole."""
+    row_values = math.prod(info.shape[1:])
+    row_bytes, head_rows = coding.type.num_bytes(row_values), coding.head_rows
+    values = out.detach().view(-1, row_values)
+    last = first + len(values)
+    step = max(1, CHUNK_BYTES // max(1, 4 * row_values * head_rows)) * head_rows
+    for start in range(first - first % head_rows, last, step):
+        stop = min(start + step, last + -last % head_rows)
+        raw = staging.take((stop - start, row_bytes), torch.uint8)
+        file.read_into(_bytes_of(raw), info.start + start * row_bytes)
+        if listener is not None:
+            listener(info.name, start * row_bytes, _bytes_of(raw))
+        rows = _decoded(coding, raw, row_values)
+        before, after = max(start, first), min(stop, last)
+        values[before - first : after - first] = rows[before - start : after - start]
+
+
+def _decoded(coding: RowCoding, raw: Tensor, row_values: int) -> Tensor:
+    """Return the values of whole heads of rows, in the order in which models compute with them."""
+    if coding.type.name in PLAIN_TYPES:
+        rows = raw.view(PLAIN_TYPES[coding.type.name])
+    else:
+        rows = decode(coding.type, raw.view(-1, coding.type.block_bytes)).view(-1, row_values)
+    if coding.head_rows == 1:
+        return rows
+    pairs = rows.view(-1, coding.head_rows // 2, 2, row_values)
+    return pairs.transpose(1, 2).reshape(-1, row_values)
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

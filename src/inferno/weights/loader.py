@@ -193,7 +193,7 @@ def _plan(
     differences = _compare(checkpoint, expected, may_stay)
     if message := _report(differences):
         raise WeightsMismatch(
-            f"{checkpoint.folder}: the checkpoint's tensors are not the ones that the model of "
+            f"{checkpoint.path}: the checkpoint's tensors are not the ones that the model of "
             f"its config.json needs:\n{message}\nuse the config.json that came with the weights"
         )
     _check_ties(checkpoint, plan, tied)
@@ -219,7 +219,7 @@ def _check_ties(
             is_twice = one in checkpoint.tensors and other in checkpoint.tensors
             if is_twice and not checkpoint.holds_twice(one, other):
                 raise WeightsMismatch(
-                    f"{checkpoint.folder}: config.json says that {name} and {target} are one "
+                    f"{checkpoint.path}: config.json says that {name} and {target} are one "
                     f"tensor (tie_word_embeddings), but the checkpoint holds two that differ; set "
                     f"it to false to use both"
                 )

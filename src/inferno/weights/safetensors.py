@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
 import torch
 
 from inferno.untrusted_json import Malformed, parse_object, quoted
+from inferno.weights.tensor_info import TensorInfo
 
 LENGTH_BYTES = 8
 
@@ -69,21 +69,6 @@ _IMPOSTORS = {
     b"GGUF": "it is a GGUF file, not safetensors",
     b"<": "it is a web page, not safetensors: download the file again",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """The place of one tensor: bytes `start` to `stop` of `file`, row-major, little-endian.
-
-    `dtype` is the format's own name (such as "F8_E4M3") where inferno can't read the type.
-    """
-
-    name: str
-    dtype: torch.dtype | str
-    shape: tuple[int, ...]
-    file: Path
-    start: int
-    stop: int
 
 
 def parse_length(first_bytes: bytes, file_size: int) -> int:

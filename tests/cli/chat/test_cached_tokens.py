@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from inferno.cli.chat.context import with_cached_tokens
 from inferno.demo import MODEL_FOLDERS
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return load_tokenizer(MODEL_FOLDERS["demo"])
+    return load_tokenizer(FolderFiles(MODEL_FOLDERS["demo"]))
 
 
 def pieces(tokenizer: Tokenizer, *texts: str) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from inferno.model_files import FolderFiles
 from inferno.text.chat import ChatTemplate, load_chat_template
 from inferno.text.parsers.answer import Answer, ToolCall, assistant_message, join_pieces
 from inferno.text.parsers.choose import Dialect
@@ -20,7 +21,7 @@ CALL = ToolCall("add", '{"a": 2}')
 
 
 def load(name: str) -> Iterator[ChatTemplate]:
-    template = load_chat_template(data_path("hf", name), real_tokenizer(f"hf/{name}"))
+    template = load_chat_template(FolderFiles(data_path("hf", name)), real_tokenizer(f"hf/{name}"))
     assert template is not None
     yield template
     template.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inferno.model_files import FolderFiles
 from inferno.text.generation_config import eos_token_ids
 from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from tests.data import data_path
@@ -49,7 +50,7 @@ def test_a_template_without_marks_makes_no_dialect(template: str | None) -> None
 
 def test_harmony_ends_with_a_call_which_the_files_do_not_say() -> None:
     tokenizer = real_tokenizer(GPT_OSS)
-    declared = eos_token_ids(data_path("hf", "gpt-oss-20b"), tokenizer)
+    declared = eos_token_ids(FolderFiles(data_path("hf", "gpt-oss-20b")), tokenizer)
     ends = declared | ending_ids(Dialect.HARMONY, tokenizer)
     assert {tokenizer.id_to_token(i) for i in ends} == {"<|return|>", "<|call|>", "<|endoftext|>"}
 

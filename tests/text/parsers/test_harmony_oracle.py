@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.model_files import FolderFiles
 from inferno.text.chat import ChatTemplate, load_chat_template
 from inferno.text.parsers.answer import Answer, ToolCall, assistant_message, join_pieces
 from inferno.text.parsers.choose import Dialect, ending_ids
@@ -91,7 +92,9 @@ def test_what_ends_an_answer_is_what_it_says() -> None:
 
 @pytest.fixture(scope="module")
 def template() -> Iterator[ChatTemplate]:
-    template = load_chat_template(data_path("hf", "gpt-oss-20b"), real_tokenizer(GPT_OSS))
+    template = load_chat_template(
+        FolderFiles(data_path("hf", "gpt-oss-20b")), real_tokenizer(GPT_OSS)
+    )
     assert template is not None
     yield template
     template.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from inferno.model_files import FolderFiles
 from inferno.text.chat import load_chat_template
 from inferno.text.parsers.answer import Answer, join_pieces
 from inferno.text.parsers.choose import Dialect
@@ -79,7 +80,7 @@ def test_what_a_user_wrote_opens_nothing_whatever_kind_of_token_ends_a_turn(
     spec["added_tokens"] += [
         added_token(token_id, mark, special=False) for token_id, mark in enumerate(marks, start=512)
     ]
-    tokenizer = load_tokenizer(write_tokenizer(tmp_path, spec))
+    tokenizer = load_tokenizer(FolderFiles(write_tokenizer(tmp_path, spec)))
     output = tokenizer.encode("one", add_special_tokens=False)
     for opened, part in (("", Part.CONTENT), ("<think>", Part.REASONING)):
         prompt = tokenizer.encode(f"What is <think>?{turn}{opened}")
@@ -90,7 +91,7 @@ def test_what_a_user_wrote_opens_nothing_whatever_kind_of_token_ends_a_turn(
 @pytest.mark.parametrize("thinks", [True, False])
 def test_the_models_own_template_begins_the_output(thinks: bool) -> None:
     tokenizer = real_tokenizer(QWEN3)
-    template = load_chat_template(data_path("hf", "Qwen3-0.6B"), tokenizer)
+    template = load_chat_template(FolderFiles(data_path("hf", "Qwen3-0.6B")), tokenizer)
     assert template is not None
     user = {"role": "user", "content": "Is <think> a tag?"}
     prompt = template.encode([user], kwargs={"enable_thinking": thinks})

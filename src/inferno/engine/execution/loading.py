@@ -17,9 +17,9 @@ from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.quantization import WeightFormat
 from inferno.weights.allocate import kept_format, num_bytes
-from inferno.weights.checkpoint import open_checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
+from inferno.weights.open import open_checkpoint
 from inferno.weights.packed_cache import PackedCache
 from inferno.weights.pieces import FusedSpec
 

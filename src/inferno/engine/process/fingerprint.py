@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from inferno import __version__
+from inferno.errors import ConfigError
+from inferno.json_file import MAX_JSON_BYTES
+from inferno.model_files import model_files
 from inferno.options import EngineOptions
-from inferno.weights.checkpoint import open_checkpoint
+from inferno.weights.open import open_checkpoint
 
 NUM_DIGITS = 16
 # Of a larger file, pieces are read at even distances: training changes all of a tensor.
@@ -27,7 +30,8 @@ def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = l
     arithmetic = [dtype, options.quantize, options.kv_dtype, options.attention]
     words = [__version__, options.device.partition(":")[0], *arithmetic, options.load_format]
     digest = hashlib.sha256(json.dumps(words).encode())
-    digest.update((options.model / "config.json").read_bytes())
+    files = model_files(options.model)
+    digest.update(files.read("config.json", error=ConfigError, max_bytes=MAX_JSON_BYTES))
     if options.load_format != "dummy":
         for piece in _weights(options.model):
             digest.update(piece)
@@ -35,13 +39,13 @@ def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = l
     return digest.hexdigest()[:NUM_DIGITS]
 
 
-def _weights(folder: Path) -> Iterator[bytes]:
-    with open_checkpoint(folder) as checkpoint:
+def _weights(path: Path) -> Iterator[bytes]:
+    with open_checkpoint(path) as checkpoint:
         sizes = {path: size for path, (size, _) in checkpoint.signatures().items()}
-    for path in sorted(sizes):
-        yield f"{path.name} {sizes[path]}".encode()
-        with path.open("rb", buffering=0) as file:
-            for offset, length in _pieces(sizes[path]):
+    for each in sorted(sizes):
+        yield f"{each.name} {sizes[each]}".encode()
+        with each.open("rb", buffering=0) as file:
+            for offset, length in _pieces(sizes[each]):
                 yield os.pread(file.fileno(), length, offset)
 
 

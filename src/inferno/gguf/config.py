@@ -1,0 +1,269 @@
+"""A GGUF file's metadata in the words of config.json, so that one strict reader reads both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferno.errors import ConfigError, UnknownArchitecture
+from inferno.gguf.header import Value
+from inferno.untrusted_json import quoted
+
+# config.json's key for each of a model's own, by what follows "ARCHITECTURE." in the metadata.
+_SIZES = {
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+}
+_DENSE_SIZES = {**_SIZES, "feed_forward_length": "intermediate_size"}
+_MIXTURE_SIZES = {
+    **_DENSE_SIZES,
+    "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+}
+_OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
+
+# Keys that change nothing about the forward pass, or that other parts read.
+_INERT = {"vocab_size", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What a GGUF architecture is called by config.json, and its keys.
+
+    constants    keys of config.json that the architecture implies.
+    is_permuted  whether files hold the rows of each query and key head as rotary pairs.
+    """
+
+    hf_name: str
+    model_type: str
+    sizes: Mapping[str, str]
+    constants: Mapping[str, Any]
+    is_permuted: bool = False
+
+
+_FAMILIES = {
+    "llama": _Family("LlamaForCausalLM", "llama", _DENSE_SIZES, {}, is_permuted=True),
+    "qwen2": _Family("Qwen2ForCausalLM", "qwen2", _DENSE_SIZES, {"use_sliding_window": False}),
+    "qwen3": _Family("Qwen3ForCausalLM", "qwen3", _DENSE_SIZES, {"use_sliding_window": False}),
+    "qwen3moe": _Family(
+        "Qwen3MoeForCausalLM",
+        "qwen3_moe",
+        _MIXTURE_SIZES,
+        {"norm_topk_prob": True, "decoder_sparse_step": 1, "use_sliding_window": False},
+    ),
+}
+
+
+def architecture(metadata: Mapping[str, Value]) -> str:
+    """Return general.architecture; UnknownArchitecture lists those that are read."""
+    kind = metadata.get("general.type", "model")
+    if kind != "model":
+        raise UnknownArchitecture(
+            f"general.type is {quoted(str(kind))}, and inferno runs models only: an adapter or a "
+            "projector goes with a model, and can't be run by itself"
+        )
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in _FAMILIES:
+        raise UnknownArchitecture(
+            f"general.architecture is {quoted(str(name))}, which inferno doesn't read from GGUF. "
+            f"It reads: {', '.join(_FAMILIES)}."
+        )
+    return name
+
+
+def has_permuted_heads(metadata: Mapping[str, Value]) -> bool:
+    """Return whether the rows of q and k stand in the order of rotary pairs: 0, D/2, 1, D/2 + 1."""
+    return _FAMILIES[architecture(metadata)].is_permuted
+
+
+def head_dim(metadata: Mapping[str, Value]) -> int:
+    """Return the size of a head, on which keys, values and rotation must agree.
+
+    Raises ConfigError.
+    """
+    keys = _Keys(metadata, architecture(metadata))
+    num_heads = keys.count("attention.head_count")
+    shared = keys.count("embedding_length") // num_heads
+    size = keys.count("attention.key_length", shared)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        other = keys.count(key, size)
+        if other != size:
+            raise ConfigError(
+                f"{keys.name_of(key)} is {other}, and heads have a size of {size}: inferno does "
+                "not implement heads of which only a part is rotated, or of two sizes"
+            )
+    if size < 2 or size % 2:
+        raise ConfigError(f"heads have a size of {size}, expected an even number")
+    return size
+
+
+def config_of(
+    metadata: Mapping[str, Value],
+    tensor_names: Sequence[str],
+    *,
+    dtype: str,
+    rope_factors: Sequence[float] | None,
+) -> dict[str, Any]:
+    """Return what config.json would say of this model.
+
+    dtype         torch's name of the type to compute in.
+    rope_factors  what each rotary frequency is divided by, where the file has a tensor of them.
+
+    Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown ones may
+    change the result.
+    """
+    name = architecture(metadata)
+    family = _FAMILIES[name]
+    keys = _Keys(metadata, name)
+    values: dict[str, Any] = {
+        "architectures": [family.hf_name],
+        "model_type": family.model_type,
+        "torch_dtype": dtype,
+        "vocab_size": _vocab_size(metadata, keys),
+        "hidden_act": "silu",
+        "tie_word_embeddings": "output.weight" not in tensor_names,
+        "attention_bias": "blk.0.attn_output.bias" in tensor_names,
+        "mlp_bias": "blk.0.ffn_gate.bias" in tensor_names or None,
+        **family.constants,
+    }
+    for key, hf_key in family.sizes.items():
+        value = keys.number(key, is_optional=key in _OPTIONAL)
+        if value is not None:
+            values[hf_key] = value
+    values["head_dim"] = head_dim(metadata)
+    keys.ignore("attention.key_length", "attention.value_length", "rope.dimension_count")
+    values["rope_scaling"] = _rope_scaling(keys, values, rope_factors)
+    keys.refuse_unread()
+    return values
+
+
+def sampling_defaults(metadata: Mapping[str, Value]) -> dict[str, Any]:
+    """Return what generation_config.json would say of sampling: the authors' recommendations."""
+    names = {
+        "temp": "temperature",
+        "top_k": "top_k",
+        "top_p": "top_p",
+        "min_p": "min_p",
+        "penalty_repeat": "repetition_penalty",
+    }
+    found = {hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in names.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class _Keys:
+    """The keys of one architecture, which remembers those that were read."""
+
+    def __init__(self, metadata: Mapping[str, Value], name: str) -> None:
+        self._prefix = f"{name}."
+        self._values = {
+            key.removeprefix(self._prefix): value
+            for key, value in metadata.items()
+            if key.startswith(self._prefix)
+        }
+        self._read: set[str] = set()
+
+    def number(self, key: str, *, is_optional: bool = False) -> int | float | None:
+        """Return a number; None where it is missing and may be."""
+        value: int | float | None = self._get(
+            key,
+            is_optional,
+            lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+            "a number",
+        )
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Return an integer of at least 1; without a default it must be there."""
+        value: int | None = self._get(
+            key,
+            default is not None,
+            lambda value: type(value) is int and value > 0,
+            "an integer of at least 1",
+        )
+        if value is not None:
+            return value
+        assert default is not None
+        return default
+
+    def name_of(self, key: str) -> str:
+        """Return the whole name of a key."""
+        return f"{self._prefix}{key}"
+
+    def ignore(self, *keys: str) -> None:
+        """Take keys as read, for others read them."""
+        self._read.update(keys)
+
+    def text(self, key: str) -> str | None:
+        """Return a text, None where it is missing."""
+        value: str | None = self._get(key, True, lambda value: isinstance(value, str), "a text")
+        return value
+
+    def refuse_unread(self) -> None:
+        """Refuse keys that nobody asked for."""
+        unread = sorted(self._values.keys() - self._read - _INERT)
+        if unread:
+            shown = ", ".join(f"{self._prefix}{key}"[:64] for key in unread[:20])
+            raise ConfigError(
+                f"its metadata has keys that inferno doesn't know and that may change the result: "
+                f"{shown}"
+            )
+
+    def _get(
+        self, key: str, is_optional: bool, is_right: Callable[[object], bool], expected: str
+    ) -> Any:
+        self._read.add(key)
+        value = self._values.get(key)
+        if value is None and is_optional:
+            return None
+        if value is None:
+            raise ConfigError(
+                f"its metadata lacks {self._prefix}{key}, which this model needs; download the "
+                "file again, or make it anew"
+            )
+        if not is_right(value):
+            raise ConfigError(f"{self._prefix}{key} must be {expected}, not {str(value)[:80]}")
+        return value
+
+
+def _vocab_size(metadata: Mapping[str, Value], keys: _Keys) -> Any:
+    """Return the number of tokens, which older files only list."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    return keys.number("vocab_size", is_optional=True) or (
+        len(tokens) if isinstance(tokens, list) else None
+    )
+
+
+def _rope_scaling(
+    keys: _Keys, values: Mapping[str, Any], factors: Sequence[float] | None
+) -> dict[str, Any] | None:
+    kind = keys.text("rope.scaling.type") or "none"
+    factor = keys.number("rope.scaling.factor", is_optional=True)
+    older_factor = keys.number("rope.scale_linear", is_optional=True)
+    original = keys.number("rope.scaling.original_context_length", is_optional=True)
+    if older_factor is not None and factor is None:
+        kind, factor = "linear", older_factor
+    if kind not in ("none", "linear", "yarn"):
+        raise ConfigError(
+            f"rope.scaling.type is {quoted(kind)}, expected none, linear or yarn: inferno does not "
+            "implement the others"
+        )
+    if factors is not None:
+        if kind != "none":
+            raise ConfigError(
+                f"the file has both rope_freqs.weight and a rope.scaling.type, {quoted(kind)}; "
+                "inferno reads either"
+            )
+        return {"rope_type": "factors", "factors": list(factors)}
+    if kind == "none":
+        return None
+    scaling = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        scaling["original_max_position_embeddings"] = original or values["max_position_embeddings"]
+    return scaling

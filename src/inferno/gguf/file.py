@@ -1,0 +1,126 @@
+"""Open a GGUF file, or all files of one that is split, and read their headers."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferno.errors import CheckpointError
+from inferno.gguf.header import GgufHeader, GgufTensor, Value, parse_header
+from inferno.untrusted_json import Malformed, quoted
+
+# Shards are named by their number and their count, as llama.cpp's gguf-split names them.
+_SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_MAX_SHARDS = 999
+
+
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """The headers of a model's files.
+
+    metadata  of the first file; those of the others only count the files.
+    tensors   of all files by name, each with the file that holds it.
+    """
+
+    path: Path
+    metadata: Mapping[str, Value]
+    tensors: Mapping[str, tuple[Path, GgufTensor]]
+    headers: Mapping[Path, GgufHeader]
+
+
+def is_gguf_name(path: Path) -> bool:
+    """Return whether a file's name says that it is a GGUF file."""
+    return path.suffix.lower() == ".gguf"
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read the header of one file. Raises CheckpointError."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        raise CheckpointError(f"{path}: can't be opened: {problem}") from None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path}: is not a regular file; weights are read from files")
+        return parse_header(lambda start, size: _read(handle, start, size), status.st_size)
+    except Malformed as problem:
+        raise CheckpointError(f"{path}: {problem}") from None
+    except OSError as problem:
+        raise CheckpointError(f"{path}: can't be read: {problem.strerror}") from None
+    finally:
+        os.close(handle)
+
+
+def read_gguf(path: Path, read: Callable[[Path], GgufHeader] = read_header) -> GgufModel:
+    """Read the headers of a model's files, of which `path` is the only one or the first.
+
+    read  returns the header of one file.
+
+    Raises CheckpointError where one is missing or damaged, or is not a model's first.
+    """
+    first = read(path)
+    headers = {path: first}
+    for other in _other_shards(path, first.metadata):
+        headers[other] = read(other)
+    for number, (shard, header) in enumerate(headers.items()):
+        _check_number(shard, header.metadata, number, len(headers))
+    return GgufModel(path, first.metadata, _tensors(headers), headers)
+
+
+def _read(handle: int, start: int, size: int) -> bytes:
+    content = os.pread(handle, size, start)
+    if not content:
+        raise Malformed("it became shorter while it was read; wait for the download to finish")
+    return content
+
+
+def _other_shards(path: Path, metadata: Mapping[str, Value]) -> list[Path]:
+    """Return the paths of the files that follow the first one of a split model."""
+    count = metadata.get("split.count", 1)
+    if not isinstance(count, int) or not 0 <= count <= _MAX_SHARDS:
+        raise CheckpointError(f"{path}: split.count must be a number of files, not {count!r:.80}")
+    if count <= 1:
+        return []
+    name = _SHARD_NAME.fullmatch(path.name)
+    if name is None or int(name["count"]) != count:
+        raise CheckpointError(
+            f"{path}: is one of {count} files and must be named as such: NAME-00001-of-"
+            f"{count:05}.gguf; give it the name that it was downloaded under"
+        )
+    stem = name["stem"]
+    return [
+        path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(2, count + 1)
+    ]
+
+
+def _check_number(path: Path, metadata: Mapping[str, Value], number: int, count: int) -> None:
+    found = metadata.get("split.no", 0), metadata.get("split.count", count)
+    if count == 1 or found == (number, count):
+        return
+    if number == 0:
+        raise CheckpointError(
+            f"{path}: is number {found[0]} of {count} files, counted from 0; give the first one"
+        )
+    raise CheckpointError(
+        f"{path}: says that it is number {found[0]} of {found[1]} files, expected {number} of "
+        f"{count}; download it again"
+    )
+
+
+def _tensors(headers: Mapping[Path, GgufHeader]) -> dict[str, tuple[Path, GgufTensor]]:
+    tensors: dict[str, tuple[Path, GgufTensor]] = {}
+    for path, header in headers.items():
+        for tensor in header.tensors:
+            if tensor.name in tensors:
+                other = tensors[tensor.name][0]
+                raise CheckpointError(
+                    f"{path}: has tensor {quoted(tensor.name)}, and so has {other}; download the "
+                    "files again"
+                )
+            tensors[tensor.name] = (path, tensor)
+    return tensors

@@ -1,0 +1,62 @@
+"""GGUF's names of tensors, and Hugging Face's for the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_WHOLE = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+# What stands between "blk.N." and ".weight" or ".bias".
+_IN_LAYER: Mapping[str, str] = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+}
+# Those of which one tensor holds all experts, and what an expert's own is called.
+_OF_EXPERTS: Mapping[str, str] = {
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+}
+_LAYER_NAME = re.compile(r"blk\.(0|[1-9]\d{0,3})\.([a-z_]+)\.(weight|bias)")
+
+ROPE_FACTORS = "rope_freqs.weight"  # belongs to the config: what rotary frequencies are divided by
+
+
+def hf_name(name: str) -> str:
+    """Return Hugging Face's name; with "{}" for the number of an expert where a tensor has all.
+
+    A name that is unknown stays as it is, for the loader to list.
+    """
+    if name in _WHOLE:
+        return _WHOLE[name]
+    match = _LAYER_NAME.fullmatch(name)
+    if match is None:
+        return name
+    layer, module, kind = match.groups()
+    known = _IN_LAYER.get(module) or _OF_EXPERTS.get(module)
+    return name if known is None else f"model.layers.{layer}.{known}.{kind}"
+
+
+def is_rotated(name: str) -> bool:
+    """Return whether rotary embedding turns what a tensor makes: queries or keys."""
+    match = _LAYER_NAME.fullmatch(name)
+    return match is not None and match[2] in ("attn_q", "attn_k")
+
+
+def is_of_all_experts(name: str) -> bool:
+    """Return whether a tensor holds all experts of a layer, along its slowest axis."""
+    return "{}" in hf_name(name)

@@ -1,0 +1,84 @@
+"""Open a GGUF file as a checkpoint, its tensors under Hugging Face's names and in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from inferno.errors import CheckpointError
+from inferno.gguf.config import has_permuted_heads, head_dim
+from inferno.gguf.file import GgufModel, read_gguf
+from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
+from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
+from inferno.untrusted_json import Malformed, quoted
+from inferno.weights.checkpoint import PLAIN_TYPES, Checkpoint, WeightsFile, open_file
+from inferno.weights.gguf_blocks import can_decode
+from inferno.weights.tensor_info import RowCoding, TensorInfo
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """Return the checkpoint in a file, or in the files of a split model of which it is the first.
+
+    Raises CheckpointError where one is damaged, and ModelError where the model is not one of ours.
+    """
+    with ExitStack() as stack:
+        files: dict[Path, WeightsFile] = {}
+
+        def read_header(path: Path) -> GgufHeader:
+            files[path] = file = open_file(path, stack)
+            try:
+                return parse_header(file.read, file.size)
+            except Malformed as problem:
+                raise CheckpointError(f"{path}: {problem}") from None
+
+        model = read_gguf(path, read_header)
+        tensors = {info.name: info for info in _infos(model)}
+        return Checkpoint(path, tensors, files.values(), stack.pop_all())
+
+
+def _infos(model: GgufModel) -> Iterator[TensorInfo]:
+    """Yield the tensors as a checkpoint of Hugging Face's has them."""
+    head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
+    for file, tensor in model.tensors.values():
+        if tensor.name == ROPE_FACTORS:
+            continue
+        info = _info(file, tensor, head_rows if is_rotated(tensor.name) else 1)
+        if is_of_all_experts(tensor.name):
+            yield from _experts(info)
+        else:
+            yield info
+
+
+def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
+    name, shape = hf_name(tensor.name), tensor.shape
+    dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
+    coding = None
+    if can_decode(tensor.type) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+        if shape and shape[0] % head_rows:
+            raise CheckpointError(
+                f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "
+                f"a head's {head_rows}"
+            )
+        coding = RowCoding(tensor.type, head_rows)
+        dtype = PLAIN_TYPES.get(tensor.type.name, torch.float32)
+    return TensorInfo(name, dtype, shape, file, tensor.start, tensor.stop, coding)
+
+
+def _experts(info: TensorInfo) -> Iterator[TensorInfo]:
+    """Yield the experts of a tensor that holds all of them, along its slowest axis."""
+    count, *shape = info.shape or (0,)
+    size = (info.stop - info.start) // max(1, count)
+    for index in range(count):
+        start = info.start + index * size
+        yield TensorInfo(
+            info.name.format(index),
+            info.dtype,
+            tuple(shape),
+            info.file,
+            start,
+            start + size,
+            info.coding,
+        )

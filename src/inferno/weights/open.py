@@ -1,0 +1,113 @@
+"""Open a checkpoint: the safetensors in a folder, one file or sharded, or a GGUF file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from inferno.errors import CheckpointError, ModelNotFound
+from inferno.gguf.file import is_gguf_name
+from inferno.untrusted_json import Malformed, quoted
+from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
+from inferno.weights.gguf import open_gguf
+from inferno.weights.safetensors import (
+    LENGTH_BYTES,
+    MAX_INDEX_BYTES,
+    parse_header,
+    parse_index,
+    parse_length,
+)
+from inferno.weights.tensor_info import TensorInfo
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+
+_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Return the checkpoint of a GGUF file, or of a folder.
+
+    In a folder that is model.safetensors, else the shards that its index lists.
+
+    Raises ModelNotFound where there are no weights, CheckpointError where they are damaged.
+    """
+    if is_gguf_name(path) and not path.is_dir():
+        return open_gguf(path)
+    with ExitStack() as stack:
+        if os.path.lexists(path / SINGLE_FILE):
+            tensors, files = _open_single(path, stack)
+        elif os.path.lexists(path / INDEX_FILE):
+            tensors, files = _open_shards(path, stack)
+        else:
+            raise _no_weights(path)
+        return Checkpoint(path, tensors, files, stack.pop_all())
+
+
+def _open_single(folder: Path, stack: ExitStack) -> tuple[dict[str, TensorInfo], list[WeightsFile]]:
+    file = open_file(folder / SINGLE_FILE, stack)
+    return _read_header(file), [file]
+
+
+def _open_shards(folder: Path, stack: ExitStack) -> tuple[dict[str, TensorInfo], list[WeightsFile]]:
+    index = open_file(folder / INDEX_FILE, stack)
+    try:
+        weight_map = parse_index(index.read_all(MAX_INDEX_BYTES))
+    except Malformed as error:
+        raise CheckpointError(f"{index.path}: {error}") from None
+    files = [open_file(folder / shard, stack) for shard in sorted(set(weight_map.values()))]
+    tensors = _read_listed(files, weight_map)
+    for name, shard in weight_map.items():
+        if name not in tensors:
+            raise CheckpointError(
+                f"{folder / shard}: lacks tensor {quoted(name)}, which {INDEX_FILE} places there; "
+                "download the checkpoint again"
+            )
+    return tensors, files
+
+
+def _read_listed(
+    files: Iterable[WeightsFile], weight_map: Mapping[str, str]
+) -> dict[str, TensorInfo]:
+    """Return the tensors of all shards, where each holds only what the index places in it.
+
+    An unlisted tensor is refused too, although others load it: it could be another's double.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    for file in files:
+        for name, info in _read_header(file).items():
+            if weight_map.get(name) != file.path.name:
+                raise CheckpointError(
+                    f"{file.path}: holds tensor {quoted(name)}, which {INDEX_FILE} places in "
+                    f"{weight_map.get(name, 'no shard')}; download the checkpoint again"
+                )
+            tensors[name] = info
+    return tensors
+
+
+def _read_header(file: WeightsFile) -> dict[str, TensorInfo]:
+    try:
+        length = parse_length(file.read(0, min(LENGTH_BYTES, file.size)), file.size)
+        return parse_header(file.read(LENGTH_BYTES, length), file.path, file.size)
+    except Malformed as error:
+        raise CheckpointError(f"{file.path}: {error}") from None
+
+
+def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
+    try:
+        names = sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return ModelNotFound(f"{folder}: is not a folder that can be read ({error})")
+    pickles = [name for name in names if Path(name).suffix.lower() in _PICKLE_SUFFIXES]
+    if pickles:
+        return CheckpointError(
+            f"{folder}: has only pickled weights ({quoted(pickles[0])}), which can run any code "
+            "and are never read; convert them in a sandbox with transformers' "
+            "`model.save_pretrained(folder, safe_serialization=True)`"
+        )
+    return ModelNotFound(
+        f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}; give the folder of a "
+        "Hugging Face checkpoint in safetensors"
+    )

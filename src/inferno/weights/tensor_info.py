@@ -1,0 +1,40 @@
+"""TensorInfo: where a tensor lies in a checkpoint's files, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from inferno.gguf.tensor_types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class RowCoding:
+    """The way in which GGUF holds the rows of a tensor whose values can't be read as they lie.
+
+    type       of its blocks.
+    head_rows  rows of a head, where they lie as rotary pairs: 0, D/2, 1, D/2 + 1; else 1.
+    """
+
+    type: TensorType
+    head_rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """The place of one tensor: bytes `start` to `stop` of `file`, row-major, little-endian.
+
+    dtype   the format's own name (such as "F8_E4M3") where inferno can't read the type; of rows
+            that are coded, the type of their values.
+    coding  of its rows; None: they are values, one after the other.
+    """
+
+    name: str
+    dtype: torch.dtype | str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    stop: int
+    coding: RowCoding | None = None

@@ -1,0 +1,128 @@
+"""Write a model of `transformers` as GGUF, by the names and the writer of the format's library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf.quants import quantize
+
+_ARCHITECTURES = {
+    "llama": gguf.MODEL_ARCH.LLAMA,
+    "qwen2": gguf.MODEL_ARCH.QWEN2,
+    "qwen3": gguf.MODEL_ARCH.QWEN3,
+    "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+}
+
+
+def write_gguf(path: Path, model: Any, *, type_name: str = "F32", vocab: bool = True) -> Path:
+    """Write the file; matrices become `type_name` where their rows are whole blocks."""
+    config = model.config
+    arch = _ARCHITECTURES[config.model_type]
+    writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
+    _add_sizes(writer, config)
+    if vocab:
+        add_vocabulary(writer, config.vocab_size)
+    factors = _rope_factors(config)
+    if factors is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    block_type = gguf.GGMLQuantizationType[type_name]
+    for hf_name, values in _tensors(model):
+        stem, _, suffix = hf_name.rpartition(".")
+        name = f"{names.get_name(stem)}.{suffix}"
+        is_coded = values.ndim > 1 and values.shape[-1] % gguf.GGML_QUANT_SIZES[block_type][0] == 0
+        if is_coded and type_name != "F32" and "ffn_gate_inp" not in name:
+            writer.add_tensor(name, quantize(values, block_type), raw_dtype=block_type)
+        else:
+            writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
+    """Add a SentencePiece vocabulary of three special tokens and as many texts as are left."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"▁w{i}" for i in range(size - 3))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * 3 + [-float(i) for i in range(size - 3)])
+    writer.add_token_types([2, 3, 3] + [1] * (size - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    head_dim = _head_dim(config)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if config.model_type == "llama":
+        writer.add_rope_dimension_count(head_dim)
+        writer.add_vocab_size(config.vocab_size)
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if config.model_type == "qwen3_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+
+
+def _head_dim(config: Any) -> int:
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
+
+
+def _tensors(model: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield the tensors with Hugging Face's names, in the order of rows that GGUF has."""
+    config = model.config
+    for name, tensor in model.state_dict().items():
+        values = tensor.float().numpy()
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        if config.model_type == "llama" and (".q_proj." in name or ".k_proj." in name):
+            # Rotary pairs side by side: row j of the first half, then row j of the second.
+            halves = values.reshape(-1, 2, _head_dim(config) // 2, *values.shape[1:])
+            values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
+        if name.endswith("experts.gate_up_proj"):
+            gate, up = np.split(values, 2, axis=1)
+            yield name.replace("gate_up_proj", "gate_proj") + ".weight", np.ascontiguousarray(gate)
+            yield name.replace("gate_up_proj", "up_proj") + ".weight", np.ascontiguousarray(up)
+        elif name.endswith("experts.down_proj"):
+            yield f"{name}.weight", values
+        else:
+            yield name, values
+
+
+def _rope_factors(config: Any) -> np.ndarray[Any, Any] | None:
+    """What Llama 3.1's rule makes of each frequency, as a divisor."""
+    rope = config.rope_parameters
+    if rope["rope_type"] != "llama3":
+        return None
+    half = _head_dim(config) // 2
+    factors = []
+    for pair in range(half):
+        wavelength = 2 * math.pi * rope["rope_theta"] ** (pair / half)
+        turns = rope["original_max_position_embeddings"] / wavelength
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        factors.append(1 / (kept + (1 - kept) / rope["factor"]))
+    return np.array(factors, dtype=np.float32)

@@ -1,0 +1,233 @@
+"""Checkpoints in GGUF: their tensors, and models made of them, equal Hugging Face's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf.quants import dequantize
+from torch import Tensor
+
+from inferno.engine.build import build_engine
+from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArchitecture
+from inferno.options import EngineOptions
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.open import open_checkpoint
+from tests.data import data_path
+from tests.gguf.convert import write_gguf
+from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
+from tests.tiny import expected_logits, save_tiny
+
+IDS = [1, 5, 9, 33, 70, 7, 90, 2, 8, 41] * 9
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama, tied": ("llama", {"tie_word_embeddings": True}),
+    "llama, biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama, head size": ("llama", {"head_dim": 22}),
+    "llama, theta": ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+    "llama, linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 4.0}}),
+    "llama, factors": ("llama", {"rope_parameters": {**LLAMA3, "rope_theta": 1e4}}),
+    "llama, yarn": ("llama", {"rope_parameters": YARN}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {"head_dim": 20}),
+    "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+}
+
+
+def logits(path: Path, ids: list[int]) -> Tensor:
+    options = EngineOptions(model=path, device="cpu", dtype="float32", threads=1, num_blocks=32)
+    return build_engine(options).logits(ids)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_models_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model_type, config = VARIANTS[name]
+    model = save_tiny(tmp_path / "hf", model_type, **config)
+    path = write_gguf(tmp_path / "model.gguf", model)
+    found = logits(path, IDS)
+    due = expected_logits(model, IDS)
+    assert (found - due).abs().max() <= TOLERANCE * due.abs().max()
+    if name != "llama, factors":  # whose factors were rounded to float32
+        assert torch.equal(found, logits(tmp_path / "hf", IDS))
+
+
+@pytest.mark.parametrize("type_name", ["F16", "BF16", "Q8_0", "Q4_0", "Q5_1"])
+def test_quantized_weights_have_the_values_that_the_library_gives_them(
+    type_name: str, tmp_path: Path
+) -> None:
+    model = save_tiny(tmp_path / "hf", "llama", hidden_size=64, intermediate_size=96)
+    path = write_gguf(tmp_path / "model.gguf", model, type_name=type_name)
+    block_type = gguf.GGMLQuantizationType[type_name]
+    with open_checkpoint(path) as checkpoint:
+        for name, parameter in model.state_dict().items():
+            values = parameter.float().numpy()
+            due = values
+            if values.ndim > 1:
+                due = dequantize(gguf.quants.quantize(values, block_type), block_type)
+            assert np.array_equal(read(checkpoint, name).numpy(), due), name
+
+
+def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
+    path = write_gguf(tmp_path / "model.gguf", model)
+    with open_checkpoint(path) as found, open_checkpoint(tmp_path / "hf") as due:
+        assert found.tensors.keys() == due.tensors.keys()
+        for name in due.tensors:
+            assert torch.equal(read(found, name), read(due, name)), name
+
+
+@pytest.mark.parametrize("first", [0, 3, 8, 11])
+@pytest.mark.parametrize("count", [1, 5, 16])
+@pytest.mark.parametrize("chunk_rows", [1, 8, 1000])
+def test_rows_of_permuted_heads_are_read_from_anywhere(
+    first: int, count: int, chunk_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferno.weights.checkpoint.CHUNK_BYTES", 4 * 64 * chunk_rows)
+    name = "model.layers.2.self_attn.q_proj.weight"
+    file = data_path("stories260K-gguf", "stories260K-f32-v3.gguf")
+    with open_checkpoint(file) as found, open_checkpoint(data_path("stories260K")) as due:
+        rows = torch.empty(count, 64)
+        found.read_rows_into(name, first, rows)
+        assert torch.equal(rows, read(due, name)[first : first + count])
+
+
+def test_a_real_file_holds_the_weights_of_its_folder() -> None:
+    file = data_path("stories260K-gguf", "stories260K-f32-v3.gguf")
+    with open_checkpoint(file) as found, open_checkpoint(data_path("stories260K")) as due:
+        assert found.tensors.keys() == due.tensors.keys()
+        for name in due.tensors:
+            assert torch.equal(read(found, name), read(due, name)), name
+
+
+def test_split_files_are_one_checkpoint(tmp_path: Path) -> None:
+    whole = save_split(tmp_path)
+    with open_checkpoint(whole) as due, open_checkpoint(tmp_path / NAMES[0]) as found:
+        assert found.tensors.keys() == due.tensors.keys()
+        for name in due.tensors:
+            assert torch.equal(read(found, name), read(due, name)), name
+    assert torch.equal(logits(tmp_path / NAMES[0], IDS[:9]), logits(whole, IDS[:9]))
+
+
+def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    save_split(tmp_path)
+    with pytest.raises(CheckpointError, match="give the first one"):
+        open_checkpoint(tmp_path / NAMES[1])
+    shutil.copy(tmp_path / NAMES[0], tmp_path / "renamed.gguf")
+    with pytest.raises(CheckpointError, match="must be named"):
+        open_checkpoint(tmp_path / "renamed.gguf")
+    shutil.copy(tmp_path / NAMES[1], tmp_path / NAMES[2])
+    with pytest.raises(CheckpointError, match="expected 2 of 3"):
+        open_checkpoint(tmp_path / NAMES[0])
+    (tmp_path / NAMES[1]).unlink()
+    with pytest.raises(CheckpointError, match="is missing"):
+        open_checkpoint(tmp_path / NAMES[0])
+
+
+@pytest.mark.parametrize("kind", ["clip", "bert", None])
+def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", kind or "llama")
+    if kind is None:
+        writer.add_type("adapter")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    with pytest.raises(UnknownArchitecture, match=kind or "adapter"):
+        build_engine(EngineOptions(model=tmp_path / "x.gguf", device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("llama.rope.dimension_count", 4, "dimension_count is 4, and heads have a size of 12"),
+        ("llama.attention.value_length", 8, "value_length is 8"),
+        ("llama.attention.head_count", 0, "head_count must be an integer of at least 1"),
+        ("llama.expert_count", 8, "llama.expert_count"),
+        ("llama.rope.scaling.type", "longrope", "longrope.*expected none, linear or yarn"),
+        ("llama.attention.key_length", 3, "heads have a size of 3"),
+        ("llama.block_count", "five", "block_count must be a number, not five"),
+        ("llama.context_length", None, "lacks llama.context_length"),
+    ],
+)
+def test_metadata_that_changes_the_maths_is_refused(
+    name: str, value: Any, words: str, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    rewrite(path, {name: value})
+    with pytest.raises(ConfigError, match=words) as problem:
+        build_engine(EngineOptions(model=path, device="cpu"))
+    assert str(path) in str(problem.value)
+
+
+def test_unreadable_types_are_named(tmp_path: Path) -> None:
+    path = write_gguf(
+        tmp_path / "m.gguf",
+        save_tiny(tmp_path / "hf", "llama", hidden_size=256, head_dim=16),
+        type_name="TQ2_0",
+    )
+    with pytest.raises(ModelError, match="TQ2_0"):
+        build_engine(EngineOptions(model=path, device="cpu"))
+
+
+NAMES = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+
+
+def read(checkpoint: Checkpoint, name: str) -> Tensor:
+    values = torch.empty(checkpoint.tensors[name].shape)
+    checkpoint.read_into(name, values)
+    return values
+
+
+def save_split(folder: Path) -> Path:
+    """Write a model as one file and as three, as gguf-split does: vocabulary first."""
+    whole = write_gguf(folder / "whole.gguf", save_tiny(folder / "hf", "llama"))
+    reader = gguf.GGUFReader(whole)
+    for number, name in enumerate(NAMES):
+        writer = gguf.GGUFWriter(folder / name, "llama")
+        if number == 0:
+            copy_fields(reader, writer, {})
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", len(NAMES))
+        for one in reader.tensors[number :: len(NAMES)]:
+            writer.add_tensor(one.name, np.array(one.data))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return whole
+
+
+def rewrite(path: Path, changes: dict[str, Any]) -> None:
+    """Change metadata of a file; None removes an entry."""
+    reader = gguf.GGUFReader(path)
+    other = path.with_suffix(".new")
+    writer = gguf.GGUFWriter(other, "llama")
+    copy_fields(reader, writer, changes)
+    for one in reader.tensors:
+        writer.add_tensor(one.name, np.array(one.data))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    other.replace(path)
+
+
+def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[str, Any]) -> None:
+    left = {
+        name: (one.types[0], one.contents(), one.types[-1])
+        for name, one in reader.fields.items()
+        if not name.startswith("GGUF.") and name != "general.architecture"
+    }
+    for name, value in changes.items():
+        left.pop(name, None)
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
+    for name, (kind, value, element) in left.items():
+        sub_type = element if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, value, kind, sub_type)
