@@ -24,17 +24,21 @@ MAY_IMPORT = {
     "llm": {"engine", "text", "loaded_model"},
     "async_llm": {"llm", "engine", "text", "loaded_model"},
     "loaded_model": {"engine", "text", "hub", "client"},
-    "verify": {"engine", "models", "layers", "ops", "weights", "text", "inferno"},
+    "verify": {
+        *("engine", "models", "layers", "ops", "weights", "text", "inferno", "model_files"),
+    },
     "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text", "inferno"},
     "client": set(),
-    "engine": {"models", "layers", "ops", "weights"},
+    "engine": {"models", "layers", "ops", "weights", "model_files"},
     "models": {"layers", "weights", "ops"},
     "layers": {"ops"},
-    "weights": {"ops"},
-    "hub": {"demo"},
+    "weights": {"ops", "gguf"},
+    "hub": {"demo", "gguf"},
+    "gguf": set(),
+    "model_files": {"gguf"},
     "ops": {"_native"},
-    "text": set(),
+    "text": {"model_files"},
     "demo": set(),
     "inferno": {"llm", "async_llm"},
     "__main__": {"cli"},
@@ -48,7 +52,7 @@ EXCEPTIONS = {
     "engine/process/serve.py": {"client"},
     "engine/process/fingerprint.py": {"inferno"},
 }
-TORCH_FREE = ("text/", "server/", "cli/", "hub/", "client/__init__.py")
+TORCH_FREE = ("gguf/", "model_files.py", "text/", "server/", "cli/", "hub/", "client/__init__.py")
 TORCH_FREE_ENGINE = (
     "engine/scheduling/",
     "engine/step_plan.py",

@@ -7,13 +7,27 @@ not know where it comes from.
 from __future__ import annotations
 
 import json
+import math
+import os
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from inferno.errors import ModelError
-from inferno.gguf.file import is_gguf_name
-from inferno.gguf.hf_files import HfFiles
+from inferno.errors import ConfigError, ModelError
+from inferno.gguf.config import config_of, sampling_defaults
+from inferno.gguf.file import is_gguf_name, read_gguf
+from inferno.gguf.names import ROPE_FACTORS
+from inferno.gguf.tokenizer import tokenizer_files
 from inferno.json_file import MAX_JSON_BYTES, read_file, read_json
+
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+
+_MOST_FACTORS = 4096  # half a head's size; real ones have 64
+_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
 
 
 class ModelFiles(Protocol):
@@ -66,14 +80,17 @@ class FolderFiles:
 
 
 class GgufFiles:
-    """What a GGUF file says, as the files of a folder would say it."""
+    """The files that a folder would have, made of a GGUF file, each when it is asked for.
+
+    Raises CheckpointError where the file is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = HfFiles(path)
+        self._model = read_gguf(path)
 
     def has(self, name: str) -> bool:
-        return name in self._files.NAMES
+        return name in (CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG)
 
     def place(self, name: str) -> str:
         return f"{self.path} (its {name})"
@@ -89,4 +106,45 @@ class GgufFiles:
     ) -> dict[str, Any]:
         if not self.has(name):
             raise error(f"{self.place(name)} is missing")
-        return self._files.content(name)
+        try:
+            if name == CONFIG:
+                return self._config
+            if name == GENERATION_CONFIG:
+                return self._texts[name] | sampling_defaults(self._model.metadata)
+            return self._texts[name]
+        except ModelError as problem:
+            raise type(problem)(f"{self.path}: {problem}") from None
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return config_of(
+            self._model.metadata,
+            tuple(self._model.tensors),
+            dtype=self._dtype(),
+            rope_factors=self._rope_factors(),
+        )
+
+    @cached_property
+    def _texts(self) -> Mapping[str, dict[str, Any]]:
+        return tokenizer_files(self._model.metadata)
+
+    def _dtype(self) -> str:
+        """Return torch's name of the type to compute in, by the type of most values."""
+        counts: Counter[str] = Counter()
+        for _, tensor in self._model.tensors.values():
+            counts[tensor.type.name] += math.prod(tensor.shape)
+        ((name, _),) = counts.most_common(1) or [("F32", 0)]
+        return _DTYPES.get(name, "bfloat16")
+
+    def _rope_factors(self) -> Sequence[float] | None:
+        """Return what each rotary frequency is divided by; None where the file doesn't say."""
+        if ROPE_FACTORS not in self._model.tensors:
+            return None
+        path, tensor = self._model.tensors[ROPE_FACTORS]
+        if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > _MOST_FACTORS:
+            raise ConfigError(
+                f"{ROPE_FACTORS} is {tensor.type.name} {list(tensor.shape)}, expected a row of F32"
+            )
+        with path.open("rb", buffering=0) as file:
+            content = os.pread(file.fileno(), tensor.stop - tensor.start, tensor.start)
+        return struct.unpack(f"<{len(content) // 4}f", content)

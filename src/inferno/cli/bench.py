@@ -16,6 +16,7 @@ from inferno.bench.run import run
 from inferno.cli.bench_serve import serve
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
+    MODEL_HELP,
     Debug,
     Revision,
 )
@@ -34,7 +35,7 @@ _OF_MANY = ("max_num_seqs", "max_num_batched_tokens", "priority_aging", "step_ta
 
 Model = Annotated[
     str,
-    typer.Option("--model", "-m", help="A model's folder, a Hugging Face id, or demo (embedded)."),
+    typer.Option("--model", "-m", help=MODEL_HELP),
 ]
 PromptTokens = Annotated[
     int, typer.Option(help="Random tokens of each prompt.", min=1, max=_MOST_TOKENS)

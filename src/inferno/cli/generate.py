@@ -14,6 +14,7 @@ import typer
 import inferno
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import (
+    MODEL_HELP,
     Debug,
     ReasoningEffort,
     Revision,
@@ -41,9 +42,7 @@ _MOST_SHOWN = 4000  # characters of a prompt, before the text that continues it
 def generate(
     model: Annotated[
         str,
-        typer.Option(
-            "--model", "-m", help="A model's folder, a Hugging Face id, or demo (embedded)."
-        ),
+        typer.Option("--model", "-m", help=MODEL_HELP),
     ] = "demo",
     prompt: Annotated[
         list[str] | None,

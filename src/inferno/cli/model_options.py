@@ -14,6 +14,8 @@ from inferno.cli.terminal import loading_bar
 from inferno.errors import InvalidRequest
 from inferno.options import Group
 
+MODEL_HELP = "A model's folder, a GGUF file, a Hugging Face id, or demo (embedded)."
+
 Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 
 ReasoningEffort = Annotated[

@@ -8,6 +8,7 @@ import typer
 
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
+    MODEL_HELP,
     Debug,
     ReasoningEffort,
     Revision,
@@ -33,7 +34,7 @@ def play(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model's folder, a Hugging Face id, or demo (embedded).",
+            help=MODEL_HELP,
             show_default="choose from those on this machine",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from inferno.cli.errors import one_line_errors
-from inferno.cli.model_options import Debug, Revision
+from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.server_options import ApiKeyFile, ApiKeys, FakeModel, model_name
 from inferno.client.spawned import spawned
@@ -24,9 +24,7 @@ from inferno.options import EngineOptions, ServerOptions
 @takes_options(ServerOptions)
 @takes_options(EngineOptions)
 def serve(
-    model: Annotated[
-        str, typer.Argument(help="A model's folder, a Hugging Face id, or demo (embedded).")
-    ],
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     api_key: ApiKeys = None,
     api_key_file: ApiKeyFile = None,
     revision: Revision = None,

@@ -12,6 +12,7 @@ import typer
 from inferno import verify as verification
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
+    MODEL_HELP,
     Debug,
     Revision,
 )
@@ -29,9 +30,7 @@ from inferno.verify.report import as_table
     EngineOptions, only=("device", "threads", "dtype", "quantize", "allow_unknown_config")
 )
 def verify(
-    model: Annotated[
-        str, typer.Argument(help="A model's folder, a Hugging Face id, or demo (embedded).")
-    ],
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     against: Annotated[
         str,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 
 from inferno.cli.errors import one_line_errors, say
-from inferno.cli.model_options import Debug, Revision
+from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand, options_of, takes_options
 from inferno.cli.server_options import ApiKeyFile, ApiKeys, FakeModel, model_name
@@ -31,9 +31,7 @@ _NOT_A_WORKERS = ("port", "uds", "cors_origins", "per_request_metrics")
 def worker(
     model: Annotated[
         str,
-        typer.Option(
-            "--model", "-m", help="A model's folder, a Hugging Face id, or demo (embedded)."
-        ),
+        typer.Option("--model", "-m", help=MODEL_HELP),
     ],
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")],
     api_key: ApiKeys = None,

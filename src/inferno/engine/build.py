@@ -24,7 +24,7 @@ from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores
-from inferno.model_files import model_files
+from inferno.model_files import CONFIG, model_files
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
@@ -79,9 +79,9 @@ def read_hf_config(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise ModelNotFound(f"{path} is not there; give a model's folder or a GGUF file")
     files = model_files(path)
-    if not files.has("config.json"):
+    if not files.has(CONFIG):
         raise ModelNotFound(f"{path} holds no config.json, so it is not a Hugging Face model")
-    return files.json("config.json", error=ConfigError)
+    return files.json(CONFIG, error=ConfigError)
 
 
 def _compute_dtype(

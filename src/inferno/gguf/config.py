@@ -35,7 +35,7 @@ _INERT = {"vocab_size", "rope.scaling.finetuned", "rope.scaling.yarn_log_multipl
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What a GGUF architecture is called by config.json, and its keys.
+    """A GGUF architecture's name in config.json, and its keys.
 
     constants    keys of config.json that the architecture implies.
     is_permuted  whether files hold the rows of each query and key head as rotary pairs.

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
-from inferno.model_files import ModelFiles
+from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
 from inferno.text.renderer import Job, TemplateRenderer
 from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTokenEscaper
-from inferno.text.special_tokens import TOKENIZER_CONFIG, read_named_tokens, read_tokenizer_config
+from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 2**20

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from inferno.errors import ConfigError, InvalidRequest
-from inferno.model_files import ModelFiles
+from inferno.model_files import CONFIG, GENERATION_CONFIG, ModelFiles
 from inferno.requests import SamplingParams
 from inferno.text.tokenizer import Tokenizer
-
-_CONFIG, _GENERATION_CONFIG = "config.json", "generation_config.json"
 
 _PARAM_OF_KEY = {
     "temperature": "temperature",
@@ -27,14 +25,14 @@ def default_params(files: ModelFiles) -> dict[str, float | int]:
     `do_sample` is not read: temperature alone says whether to sample. ConfigError where a value is
     one that SamplingParams refuses.
     """
-    config = _read(files, _GENERATION_CONFIG)
+    config = _read(files, GENERATION_CONFIG)
     params = {
         param: config[key] for key, param in _PARAM_OF_KEY.items() if config.get(key) is not None
     }
     try:
         SamplingParams(**params)
     except InvalidRequest as problem:
-        place = files.place(_GENERATION_CONFIG)
+        place = files.place(GENERATION_CONFIG)
         raise ConfigError(f"{place}: {problem}; correct the file") from None
     return params
 
@@ -45,12 +43,12 @@ def eos_token_ids(files: ModelFiles, tokenizer: Tokenizer) -> frozenset[int]:
     Chat models end a turn with one token and a document with another, and often no single file
     names both. ConfigError where an id is no id, or none of this vocabulary.
     """
-    config, generation_config = _read(files, _CONFIG), _read(files, _GENERATION_CONFIG)
+    config, generation_config = _read(files, CONFIG), _read(files, GENERATION_CONFIG)
     vocab_size = max(tokenizer.vocab_size, _vocab_size(config))
     return frozenset(
         [
-            *_ids(config, files.place(_CONFIG), vocab_size),
-            *_ids(generation_config, files.place(_GENERATION_CONFIG), vocab_size),
+            *_ids(config, files.place(CONFIG), vocab_size),
+            *_ids(generation_config, files.place(GENERATION_CONFIG), vocab_size),
             *([] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]),
         ]
     )

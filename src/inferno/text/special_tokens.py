@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from inferno.errors import TokenizerError
-from inferno.model_files import ModelFiles
+from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 
 NAMES = (
@@ -25,7 +25,6 @@ NAMES = (
     "cls_token",
     "mask_token",
 )
-TOKENIZER_CONFIG = "tokenizer_config.json"
 _OLDER = "special_tokens_map.json"
 MAX_TOKEN_LENGTH = 1000
 _TOKEN_TEXT = re.compile(f"[^\ud800-\udfff]{{0,{MAX_TOKEN_LENGTH}}}", re.DOTALL)

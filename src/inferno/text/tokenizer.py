@@ -11,7 +11,7 @@ from functools import cached_property
 import tokenizers
 
 from inferno.errors import InvalidRequest, TokenizerError
-from inferno.model_files import ModelFiles
+from inferno.model_files import TOKENIZER, ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import add_named, read_named_tokens
@@ -19,7 +19,6 @@ from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_need
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
-TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 128 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -11,7 +11,7 @@ import torch
 
 from inferno.engine.build import read_hf_config
 from inferno.errors import InvalidRequest
-from inferno.model_files import model_files
+from inferno.model_files import TOKENIZER, model_files
 from inferno.models import ARCHITECTURES, find_model, read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
@@ -122,7 +122,7 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
     files = model_files(options.model)
-    has_tokenizer = files.has("tokenizer.json")
+    has_tokenizer = files.has(TOKENIZER)
     engine = EngineOptions(
         model=options.model,
         device=options.device,

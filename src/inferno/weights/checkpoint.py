@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -157,6 +158,14 @@ class Checkpoint:
             for index in range(count):
                 start = index * file.size // count
                 yield file.read(start, min(size, file.size - start))
+
+    def coded_bytes(self) -> dict[str, int]:
+        """Return the bytes of tensors in blocks, by the name of their type."""
+        sizes: Counter[str] = Counter()
+        for info in self.tensors.values():
+            if info.coding is not None and info.coding.type.block_values > 1:
+                sizes[info.coding.type.name] += info.stop - info.start
+        return dict(sizes.most_common())
 
     def _by_place(self) -> list[TensorInfo]:
         return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.quantization import WeightFormat
 from inferno.weights.allocate import kept_format, num_bytes
+from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
 from inferno.weights.open import open_checkpoint
@@ -24,6 +26,8 @@ from inferno.weights.packed_cache import PackedCache
 from inferno.weights.pieces import FusedSpec
 
 Progress = Callable[[int, int], None]
+
+_logger = logging.getLogger("inferno")
 
 
 def load_model(
@@ -67,6 +71,7 @@ def _read(
 ) -> None:
     """Fill the model from its checkpoint, or from what was packed of it before."""
     with open_checkpoint(options.model) as checkpoint:
+        _tell_what_is_unpacked(checkpoint, layout)
         # Only what takes long is kept: floats, and rows that come packed, merely change places.
         is_kept = layout.is_quantized and config.mixture is None
         cache = PackedCache.of(checkpoint, model, **layout.choices) if is_kept else None
@@ -86,6 +91,19 @@ def _read(
         )
         if cache is not None:
             cache.save(model, progress)
+
+
+def _tell_what_is_unpacked(checkpoint: Checkpoint, layout: _Layout) -> None:
+    """Log which blocks of a GGUF file become other values, and what that takes."""
+    sizes = checkpoint.coded_bytes()
+    if sizes:
+        found = ", ".join(f"{size / 2**20:,.0f} MiB of {name}" for name, size in sizes.items())
+        _logger.info(
+            "%s become %s, %.0f MiB with all other weights",
+            found,
+            layout.name,
+            layout.kept_bytes / 2**20,
+        )
 
 
 class _Layout:
@@ -108,6 +126,11 @@ class _Layout:
     @property
     def is_quantized(self) -> bool:
         return self._quantize is not None
+
+    @property
+    def name(self) -> str:
+        """Return what matrices become, where they don't come packed."""
+        return self._quantize or str(self.dtype).removeprefix("torch.")
 
     @property
     def choices(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from inferno import __version__
 from inferno.errors import ConfigError
 from inferno.json_file import MAX_JSON_BYTES
-from inferno.model_files import model_files
+from inferno.model_files import CONFIG, model_files
 from inferno.options import EngineOptions
 from inferno.weights.open import open_checkpoint
 
@@ -31,7 +31,7 @@ def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = l
     words = [__version__, options.device.partition(":")[0], *arithmetic, options.load_format]
     digest = hashlib.sha256(json.dumps(words).encode())
     files = model_files(options.model)
-    digest.update(files.read("config.json", error=ConfigError, max_bytes=MAX_JSON_BYTES))
+    digest.update(files.read(CONFIG, error=ConfigError, max_bytes=MAX_JSON_BYTES))
     if options.load_format != "dummy":
         for piece in _weights(options.model):
             digest.update(piece)

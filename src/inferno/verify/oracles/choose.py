@@ -13,7 +13,7 @@ from torch import Tensor
 from inferno.engine.build import build_engine
 from inferno.errors import InvalidRequest
 from inferno.extras import install_command
-from inferno.model_files import model_files
+from inferno.model_files import TOKENIZER, model_files
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.options import Tell, VerifyOptions
@@ -91,4 +91,4 @@ class DeviceOracle:
 
     def encode(self, text: str) -> list[int] | None:
         files = model_files(self._options.model)
-        return load_tokenizer(files).encode(text) if files.has("tokenizer.json") else None
+        return load_tokenizer(files).encode(text) if files.has(TOKENIZER) else None
