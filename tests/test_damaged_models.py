@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferno import LLM, InfernoError, SamplingParams
-from tests.tiny import save_tiny_model
+from tests.gguf.convert import write_gguf
+from tests.tiny import save_tiny, save_tiny_model
 
 FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json")
 STRANGE = st.one_of(
@@ -122,3 +123,40 @@ def test_what_is_no_file_is_met(folder: Path, tmp_path: Path, name: str, kind: s
     elif kind == "endless device":
         path.symlink_to("/dev/zero")
     load_and_run(target)
+
+
+@pytest.fixture(scope="module")
+def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf")
+    model = save_tiny(path / "hf", "llama", num_hidden_layers=1, vocab_size=20)
+    return write_gguf(path / "model.gguf", model)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_damaged_gguf_files_are_met(gguf_file: Path, tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(gguf_file.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(content), 3000) - 9))
+        number = data.draw(st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**62, 2**64 - 1, 7, 300]))
+        size = data.draw(st.sampled_from([1, 4, 8]))
+        content[place : place + size] = (number % 256**size).to_bytes(size, "little")
+    cut = data.draw(st.sampled_from([None, None, None, len(content) // 2, len(content) - 1]))
+    path = tmp_path / "model.gguf"
+    path.write_bytes(bytes(content[:cut]))
+    load_and_run(path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling link", "fifo", "endless device"])
+def test_what_is_no_gguf_file_is_met(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "model.gguf"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "dangling link":
+        path.symlink_to(tmp_path / "nowhere")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InfernoError), LLM(path, threads=1):
+        pass

@@ -1,6 +1,8 @@
 // How weights are packed: the traits of every format. Kernels are written over these traits, and
-// nothing else asks which format a weight has. A new format is a struct and a line of the list
-// here, and how a checkpoint stores it (kernels/linear/pack.cpp), where one does.
+// nothing else asks which format a weight has. A new format with codes of 4 or 8 bits is a struct
+// and a line of the list here, and how a checkpoint stores it (kernels/linear/pack.cpp), where one
+// does. Other widths also change where codes are put and taken: place_codes there, Codes in
+// kernels/linear/codes.h, scalar/packed.h and ops/reference/stored.py.
 #pragma once
 
 #include <cstdint>

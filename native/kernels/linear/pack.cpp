@@ -75,6 +75,7 @@ void read_codes(Mxfp4Packing, const std::uint8_t* stored, std::uint8_t* codes) {
 // One row's codes of a scale group, put into their lane.
 template <int kBits>
 void place_codes(const std::uint8_t* codes, std::uint8_t* group, std::int64_t lane) {
+    static_assert(kBits == 8 || kBits == 4);
     constexpr std::int64_t kVectorInputs = 32 / kBits;  // in the 4 bytes of a lane
     for (std::int64_t s = 0; s < kScaleGroup / kVectorInputs; ++s) {
         for (std::int64_t c = 0; c < 4; ++c) {

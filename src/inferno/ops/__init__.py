@@ -203,7 +203,10 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
-    """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype."""
+    """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype.
+
+    A packed weight's is that of the activations that meet it.
+    """
     return backend_of(ids_T).embedding(ids_T, weight_VE)
 
 

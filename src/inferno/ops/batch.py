@@ -48,7 +48,8 @@ class Batch:
     groups                      a layer's `LayerKV.group` indexes it.
     attention                   which algorithm to run.
     rows_N                      int64, ascending; the tokens whose hidden states are wanted, or None
-                                for all. The others end after the last keys and values.
+                                for all. The others go no further than the keys and values of
+                                the last layer.
     is_fixed                    another step of so many tokens will have its tensors in the same
                                 memory, and of the same shapes.
     """

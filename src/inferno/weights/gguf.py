@@ -35,6 +35,8 @@ def open_gguf(path: Path) -> Checkpoint:
                 raise CheckpointError(f"{path}: {problem}") from None
 
         model = read_gguf(path, read_header)
+        if not model.tensors:
+            raise CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
         tensors = {info.name: info for info in _infos(model)}
         return Checkpoint(path, tensors, files.values(), stack.pop_all())
 

@@ -57,7 +57,7 @@ class LocalStep:
 
 
 class LocalExecutor:
-    """Owns batcher, runner and sampler of one device, and what their ops on the CPU work with.
+    """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
 
     depth   see Executor. Here a step is computed when it is launched and sampled, so more than 0
             gains nothing; it is for tests of what a device does.

@@ -160,7 +160,10 @@ class Link:
 
 
 class LoadProgress:
-    """Tells the parent how loading goes, ten times a second, and that it goes on when it asks."""
+    """Tells the parent how many bytes are loaded, at most ten times a second.
+
+    It counts turns, too, by which the link answers whether loading goes on.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -162,7 +162,7 @@ class Scheduler:
             insort(self._waiting, sequence, key=_RANK)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
-        """End a request or one of its sequences at once, if it is there; the next commit tells."""
+        """End a request or one of its sequences at once, if it is there; take_events tells."""
         self._end(request_id, FinishReason.ABORTED, sequence_index=sequence_index)
 
     # A step

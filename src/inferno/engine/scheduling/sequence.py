@@ -37,7 +37,8 @@ class SequenceState:
     """One sequence: the tokens it has, and how many of them are computed. Steps compute the rest.
 
     Three numbers describe it: len(token_ids) tokens are confirmed, num_computed_tokens of them are
-    computed, and num_planned_tokens will be when the steps in flight have ended.
+    computed, and num_planned_tokens will be at most, when the steps in flight have
+    ended: those of proposals that fall are taken back.
 
     sequence_id         names it in plans.
     min_length          tokens it must have before a stop token can end it.

@@ -122,7 +122,7 @@ def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
 
 
 def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
-    """Draw a token for each row by weight: [R].
+    """Draw a token for each row from all that weigh something: [R].
 
     The random number picks a block of ids by the blocks' sums, then a token inside it: both invert
     the cumulative distribution in the order of token ids.
