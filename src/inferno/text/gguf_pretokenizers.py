@@ -123,7 +123,7 @@ _WORDS_AND_DIGITS = PreTokenizer((r"\p{N}", _GPT_2))
 _LONGER_NUMBERS = PreTokenizer((_LLAMA_3,))
 _LLAMA = PreTokenizer((_LLAMA_3,), ignore_merges=True, adds_bos=True)
 _DIGITS = PreTokenizer((_QWEN_2,))
-_O200K = PreTokenizer((_GPT_4O,), ignore_merges=True)
+_O200K = PreTokenizer((_GPT_4O,))
 _V3 = PreTokenizer(_DEEPSEEK_V3)
 
 PRE_TOKENIZERS = {
