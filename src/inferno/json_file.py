@@ -11,6 +11,7 @@ from inferno.errors import ModelError
 from inferno.untrusted_json import Malformed, parse_object
 
 MAX_JSON_BYTES = 8 * 2**20
+MAX_TEMPLATE_BYTES = 2**20  # of a chat template, wherever it stands
 
 
 def read_json(

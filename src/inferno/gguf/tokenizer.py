@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-MAX_TEMPLATE_BYTES = 2**20
 from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from inferno.gguf.vocabulary import (
     KEYS,
@@ -22,6 +21,7 @@ from inferno.gguf.vocabulary import (
     read_vocabulary,
     refusal,
 )
+from inferno.json_file import MAX_TEMPLATE_BYTES
 
 # Each piece is looked up as two, cut at every character.
 MAX_PIECE_LENGTH = 256
@@ -63,7 +63,7 @@ def tokenizer_files(metadata: Mapping[str, object]) -> dict[str, dict[str, objec
         "post_processor": _post_processor(vocabulary, adds_bos=adds_bos, adds_eos=adds_eos),
         **parts,
     }
-    config = {
+    config: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_bos_token": adds_bos,
         "add_eos_token": adds_eos,
@@ -214,12 +214,12 @@ def _post_processor(
     if not before and not after:
         return None
 
+    def special(tokens: list[str], type_id: int) -> list[dict[str, object]]:
+        return [{"SpecialToken": {"id": token, "type_id": type_id}} for token in tokens]
+
     def around(text: str, type_id: int) -> list[dict[str, object]]:
-        return [
-            *({"SpecialToken": {"id": token, "type_id": type_id}} for token in before),
-            {"Sequence": {"id": text, "type_id": type_id}},
-            *({"SpecialToken": {"id": token, "type_id": type_id}} for token in after),
-        ]
+        whole: dict[str, object] = {"Sequence": {"id": text, "type_id": type_id}}
+        return [*special(before, type_id), whole, *special(after, type_id)]
 
     return {
         "type": "TemplateProcessing",

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
+from inferno.json_file import MAX_TEMPLATE_BYTES
 from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
 from inferno.text.renderer import Job, TemplateRenderer
@@ -16,7 +17,6 @@ from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTok
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
-MAX_TEMPLATE_BYTES = 2**20
 _TEMPLATE_FILES = {
     "default": "chat_template.jinja",
     "tool_use": "additional_chat_templates/tool_use.jinja",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from inferno.json_file import MAX_TEMPLATE_BYTES
 from inferno.options import table
 from inferno.sampling_params import (
     MAX_BAD_WORDS,
@@ -20,7 +21,6 @@ from inferno.sampling_params import (
     MAX_TOKEN_ID,
     SamplingParams,
 )
-from inferno.text.chat import MAX_TEMPLATE_BYTES
 
 MAX_TOKEN_IDS = 4096  # of stops and biases
 MAX_PRIORITY = 2**31

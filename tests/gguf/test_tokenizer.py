@@ -1,4 +1,4 @@
-"""Tests of inferno.text.gguf_tokenizer: llama.cpp's vectors, real tokenizers, damaged files."""
+"""Tests of inferno.gguf.tokenizer: llama.cpp's vectors, real tokenizers, damaged files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
 from inferno.errors import TokenizerError
+from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from inferno.gguf.tokenizer import tokenizer_files
+from inferno.gguf.vocabulary import UNUSED, USER_DEFINED
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import eos_token_ids
-from inferno.text.gguf_pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from inferno.text.gguf_tokenizer import tokenizer_files
-from inferno.text.gguf_vocabulary import UNUSED, USER_DEFINED
 from inferno.text.tokenizer import Tokenizer
 from tests.data import data_path
-from tests.text.gguf_metadata import (
+from tests.gguf.metadata import (
     KEYS,
     Metadata,
     byte_level_metadata,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import pre_tokenizers
 
-from inferno.text.gguf_tokenizer import tokenizer_files
+from inferno.gguf.tokenizer import tokenizer_files
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.data import data_path
 from tests.text.made import MERGES
