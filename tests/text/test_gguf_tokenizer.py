@@ -388,6 +388,26 @@ def test_a_damaged_sentence_piece_vocabulary_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        (["a" * 200 + str(i) for i in range(20_000)], "pieces of up to 205 characters, 4,0"),
+        (
+            [chr(0x4E00 + i) * n for i in range(32) for n in range(1, 257)],
+            "pieces that can be made of two in more than 1,000,000 ways",
+        ),
+    ],
+    ids=["long", "nested"],
+)
+def test_pieces_that_would_take_too_long_are_refused(pieces: list[str], message: str) -> None:
+    metadata = small_sentence_piece()
+    metadata[KEYS + "tokens"] += pieces
+    metadata[KEYS + "scores"] += [0.0] * len(pieces)
+    metadata[KEYS + "token_type"] += [1] * len(pieces)
+    with pytest.raises(TokenizerError, match=rf"^tokenizer\.ggml\.tokens: found {message}"):
+        tokenizer_files(metadata)
+
+
+@pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"pre": "klingon"}, "pre: found 'klingon', but expected one of default, .*qwen2"),
