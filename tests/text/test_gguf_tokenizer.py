@@ -318,6 +318,17 @@ def test_ends_of_turn_and_message_are_read(tmp_path: Path) -> None:
     assert tokenizer.eos_token_id == 260
 
 
+def test_the_end_of_a_message_in_harmony_ends_no_output(tmp_path: Path) -> None:
+    names = ["<|end|>", "<|call|>", "<|return|>"]
+    tokens = [*small_byte_level()[KEYS + "tokens"][:-3], *names]
+    kinds = [*[1] * 259, 3, 3, 3]
+    tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
+    assert eos_token_ids(tmp_path, tokenizer) == {260, 261}
+    tokens[-1] = "<|other|>"
+    tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
+    assert eos_token_ids(tmp_path, tokenizer) == {259, 260}
+
+
 def test_a_user_defined_end_of_turn_is_special(tmp_path: Path) -> None:
     kinds = [*[1] * 259, *[USER_DEFINED] * 3]
     tokenizer = tokenizer_of(tmp_path, small_byte_level(token_type=kinds, eos_token_id=259))
