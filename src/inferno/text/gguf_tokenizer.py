@@ -23,8 +23,7 @@ from inferno.text.gguf_vocabulary import (
     refusal,
 )
 
-# Each piece is looked up as two, cut at every character. The largest vocabularies, of a quarter of
-# a million pieces, have half of this.
+# Each piece is looked up as two, cut at every character, which takes a second for two millions.
 MAX_PIECE_LENGTH = 256
 MAX_PIECE_CHARACTERS = 4_000_000
 MAX_MERGES = 1_000_000
