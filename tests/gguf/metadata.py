@@ -13,6 +13,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from inferno.gguf.tokenizer import tokenizer_files
+from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.data import data_path
 from tests.text.made import MERGES
@@ -144,4 +145,4 @@ def write_files(folder: Path, metadata: Metadata) -> Path:
 
 
 def tokenizer_of(folder: Path, metadata: Metadata) -> Tokenizer:
-    return load_tokenizer(write_files(folder, metadata))
+    return load_tokenizer(FolderFiles(write_files(folder, metadata)))

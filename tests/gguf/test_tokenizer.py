@@ -17,6 +17,7 @@ from inferno.errors import TokenizerError
 from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from inferno.gguf.tokenizer import tokenizer_files
 from inferno.gguf.vocabulary import UNUSED, USER_DEFINED
+from inferno.model_files import FolderFiles
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import eos_token_ids
 from inferno.text.tokenizer import Tokenizer
@@ -314,31 +315,42 @@ def test_all_tokens_that_end_an_output_are_known(
 def test_ends_of_turn_and_message_are_read(tmp_path: Path) -> None:
     metadata = small_byte_level(eot_token_id=259, eom_token_id=261)
     tokenizer = tokenizer_of(tmp_path, metadata)
-    assert eos_token_ids(tmp_path, tokenizer) == {259, 260, 261}
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260, 261}
     assert tokenizer.eos_token_id == 260
+
+
+def test_the_end_of_a_message_in_harmony_ends_no_output(tmp_path: Path) -> None:
+    names = ["<|end|>", "<|call|>", "<|return|>"]
+    tokens = [*small_byte_level()[KEYS + "tokens"][:-3], *names]
+    kinds = [*[1] * 259, 3, 3, 3]
+    tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {260, 261}
+    tokens[-1] = "<|other|>"
+    tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260}
 
 
 def test_a_user_defined_end_of_turn_is_special(tmp_path: Path) -> None:
     kinds = [*[1] * 259, *[USER_DEFINED] * 3]
     tokenizer = tokenizer_of(tmp_path, small_byte_level(token_type=kinds, eos_token_id=259))
     assert tokenizer.special_tokens == {259: "<|im_start|>", 260: "<|im_end|>"}
-    assert eos_token_ids(tmp_path, tokenizer) == {259, 260}
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260}
 
 
 def test_chat_templates_are_found_by_their_names(tmp_path: Path) -> None:
     template = "tokenizer.chat_template"
     metadata = small_byte_level() | {template: "plain"}
     tokenizer = tokenizer_of(tmp_path, metadata)
-    found = load_chat_template(tmp_path, tokenizer)
+    found = load_chat_template(FolderFiles(tmp_path), tokenizer)
     assert found is not None
     assert found.source == "plain"
     metadata |= {f"{template}.tool_use": "tools", "tokenizer.chat_templates": ["tool_use"]}
     write_files(tmp_path, metadata)
-    found = load_chat_template(tmp_path, tokenizer)
+    found = load_chat_template(FolderFiles(tmp_path), tokenizer)
     assert found is not None
     assert found.source == "plain\ntools"
     write_files(tmp_path, small_byte_level())
-    assert load_chat_template(tmp_path, tokenizer) is None
+    assert load_chat_template(FolderFiles(tmp_path), tokenizer) is None
 
 
 def changed(name: str, place: int, value: object) -> dict[str, object]:
@@ -385,6 +397,26 @@ def test_a_damaged_sentence_piece_vocabulary_is_refused(
 ) -> None:
     with pytest.raises(TokenizerError, match=rf"^tokenizer\.ggml\.{message}.*; (download|take) "):
         tokenizer_files(small_sentence_piece(**wrong))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        (["a" * 200 + str(i) for i in range(20_000)], "pieces of up to 205 characters, 4,0"),
+        (
+            [chr(0x4E00 + i) * n for i in range(32) for n in range(1, 257)],
+            "pieces that can be made of two in more than 1,000,000 ways",
+        ),
+    ],
+    ids=["long", "nested"],
+)
+def test_pieces_that_would_take_too_long_are_refused(pieces: list[str], message: str) -> None:
+    metadata = small_sentence_piece()
+    metadata[KEYS + "tokens"] += pieces
+    metadata[KEYS + "scores"] += [0.0] * len(pieces)
+    metadata[KEYS + "token_type"] += [1] * len(pieces)
+    with pytest.raises(TokenizerError, match=rf"^tokenizer\.ggml\.tokens: found {message}"):
+        tokenizer_files(metadata)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The rules by which byte-level vocabularies of GGUF files cut a text into words, by their names.
 
-A GGUF file says only a name, `tokenizer.ggml.pre`; what it means stands in llama.cpp. The regular
-expressions are those of the models' own tokenizer.json files, where llama.cpp rewrites some for
-its own engine. `ignore_merges` and `adds_bos` are llama.cpp's defaults for the name.
+A GGUF file says only a name, `tokenizer.ggml.pre`; what it means stands in llama.cpp. Where
+llama.cpp rewrites a regular expression for its own engine and says what it was in the model's
+tokenizer.json, that one stands here. `ignore_merges` and `adds_bos` are llama.cpp's for the name.
 """
 
 from __future__ import annotations

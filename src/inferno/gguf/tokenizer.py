@@ -23,9 +23,10 @@ from inferno.gguf.vocabulary import (
 )
 from inferno.json_file import MAX_TEMPLATE_BYTES
 
-# Each piece is looked up as two, cut at every character.
+# Each piece is looked up as two, cut at every character, which takes a second for two millions.
 MAX_PIECE_LENGTH = 256
 MAX_PIECE_CHARACTERS = 4_000_000
+MAX_MERGES = 1_000_000
 
 _SPACE = "\u2581"  # SentencePiece's sign for a space
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
@@ -123,28 +124,32 @@ def _merges_by_score(
     first, which no list of merges can say. No control token is ever made of a text.
     """
     num_listed = len(read_list(metadata, "tokens", str))
-    all_scores = read_list(metadata, "scores", float, length=num_listed)
-    if not all(map(isfinite, all_scores)):
+    scores = read_list(metadata, "scores", float, length=num_listed)
+    if not all(map(isfinite, scores)):
         raise refusal(KEYS + "scores", "a score that is no finite number", "finite ones alone")
-    scores = {
-        token: score
-        for token, kind, score in zip(vocabulary.tokens, vocabulary.types, all_scores, strict=False)
-        if kind in (NORMAL, USER_DEFINED)
+    tokens, types = vocabulary.tokens, vocabulary.types
+    pieces = {
+        token: token_id
+        for token, token_id in vocabulary.ids.items()
+        if types[token_id] in (NORMAL, USER_DEFINED)
     }
-    longest, num_characters = max(map(len, scores), default=0), sum(map(len, scores))
+    longest, num_characters = max(map(len, pieces), default=0), sum(map(len, pieces))
     if longest > MAX_PIECE_LENGTH or num_characters > MAX_PIECE_CHARACTERS:
         found = f"pieces of up to {longest} characters, {num_characters:,} in all"
         expected = f"at most {MAX_PIECE_LENGTH}, and {MAX_PIECE_CHARACTERS:,} in all"
         raise refusal(KEYS + "tokens", found, expected)
-    ids = vocabulary.ids
     merges: list[tuple[str, str]] = []
-    for piece in sorted(scores, key=lambda piece: -scores[piece]):
+    for piece in sorted(pieces, key=lambda piece: -scores[pieces[piece]]):
         halves = [
-            (piece[:cut], piece[cut:])
+            (left, right)
             for cut in range(1, len(piece))
-            if piece[:cut] in scores and piece[cut:] in scores
+            if (left := pieces.get(piece[:cut])) is not None
+            and (right := pieces.get(piece[cut:])) is not None
         ]
-        merges += sorted(halves, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += [(tokens[left], tokens[right]) for left, right in sorted(halves)]
+        if len(merges) > MAX_MERGES:
+            found = f"pieces that can be made of two in more than {MAX_MERGES:,} ways"
+            raise refusal(KEYS + "tokens", found, "fewer")
     return merges
 
 
