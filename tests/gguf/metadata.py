@@ -29,10 +29,11 @@ def read_metadata(*parts: str) -> Metadata:
     """Return the tokenizer's keys of a real file, as another reader of the format sees them."""
     gguf = pytest.importorskip("gguf", reason="the gguf package reads these files")
     fields = gguf.GGUFReader(data_path(*parts)).fields
-    return {key: _value(fields[key]) for key in fields if key.startswith("tokenizer.")}
+    return {key: field_value(fields[key]) for key in fields if key.startswith("tokenizer.")}
 
 
-def _value(field: Any) -> Any:
+def field_value(field: Any) -> Any:
+    """Return the value of a field, as the format's own library reads it."""
     if [kind.name for kind in field.types] == ["ARRAY", "STRING"]:  # contents() is slow for these
         return [bytes(field.parts[at]).decode("utf-8", "surrogateescape") for at in field.data]
     return field.contents()

@@ -35,6 +35,7 @@ from tests.gguf.files import (
     text,
     uint32,
 )
+from tests.gguf.metadata import field_value
 
 REAL = (
     ("stories260K-gguf", "stories260K-f32-v3.gguf"),
@@ -54,7 +55,7 @@ def test_real_files_say_what_the_formats_own_library_reads(parts: tuple[str, str
     header = parse(path.read_bytes())
     theirs = gguf.GGUFReader(path)
     fields = {name: one for name, one in theirs.fields.items() if not name.startswith("GGUF.")}
-    assert dict(header.metadata) == {name: one.contents() for name, one in fields.items()}
+    assert dict(header.metadata) == {name: field_value(one) for name, one in fields.items()}
     found = {
         each.name: (each.type.name, each.shape, each.start, each.stop) for each in header.tensors
     }

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from inferno.errors import TokenizerError
-from inferno.text.tokenizer_limits import MAX_TOKEN_LENGTH
 
 KEYS = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -93,10 +92,6 @@ def _check_texts(tokens: list[str]) -> None:
     if not _is_utf_8("".join(tokens)):
         wrong = next(i for i, token in enumerate(tokens) if not _is_utf_8(token))
         raise refusal(KEYS + "tokens", f"token {wrong}, which is not UTF-8", "texts in UTF-8")
-    longest = max(map(len, tokens), default=0)
-    if longest > MAX_TOKEN_LENGTH:
-        expected = f"at most {MAX_TOKEN_LENGTH}"
-        raise refusal(KEYS + "tokens", f"a token of {longest:,} characters", expected)
 
 
 def _is_utf_8(text: str) -> bool:
