@@ -1,4 +1,4 @@
-"""A hub over HTTP: what files a repository has, and their bodies, with a token for the hub alone."""
+"""A hub over HTTP: the files of a repository, and their bodies, with a token for the hub alone."""
 
 from __future__ import annotations
 
@@ -110,8 +110,11 @@ class HubClient:
             sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
             request = self._http.build_request("GET", at, headers=sent)
             self._http.cookies.clear()  # what one host sets is no other's business
-            with _as_interruptions():
-                answer = self._http.send(request, stream=True)
+            try:
+                with _as_interruptions():
+                    answer = self._http.send(request, stream=True)
+            except (httpx.InvalidURL, ValueError):  # it reads a redirect, though it follows none
+                raise _no_redirect(at, "no address") from None
             try:
                 if answer.status_code not in _REDIRECTS:
                     yield answer
@@ -249,11 +252,15 @@ def _next_url(at: httpx.URL, location: str) -> httpx.URL:
         url = httpx.URL("")
     is_worse = at.scheme == "https" and url.scheme != "https"
     if not location or url.scheme not in ("http", "https") or url.userinfo or is_worse:
-        raise DownloadError(
-            f"{_shown(at)} redirects to {quoted(location, 80)}, which is not followed: only an "
-            "address as safe as the first is; check HF_ENDPOINT"
-        )
+        raise _no_redirect(at, quoted(location, 80))
     return url
+
+
+def _no_redirect(at: httpx.URL, location: str) -> DownloadError:
+    return DownloadError(
+        f"{_shown(at)} redirects to {location}, which is not followed: only an address as safe as "
+        "the first is; check HF_ENDPOINT"
+    )
 
 
 def _shown(url: httpx.URL) -> str:

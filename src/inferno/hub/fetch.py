@@ -1,4 +1,4 @@
-"""Fetch a model from a hub into the store: planned, verified file by file, then all at once there."""
+"""Fetch a model from a hub into the store: planned, then verified file by file, then all there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -27,7 +28,7 @@ Tell = Callable[[RemoteFile, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model that is to be fetched: a repository as of one commit, and the branch or tag asked for.
+    """A model that is to be fetched: a repository as of one commit, asked for by a branch or tag.
 
     is_whole    whether these are all files that a model has, and not some that were chosen.
     """
@@ -54,7 +55,8 @@ def fetch_model(name: str, revision: str | None) -> Path:
     if entry is None:
         with hub_client(name) as client:
             entry = download(client, store, plan_download(client, store, name, revision))
-    store.use(entry)
+    if not store.use(entry):
+        raise ModelError(f"{name} is just being removed or fetched anew; try again")
     return entry.folder
 
 
@@ -98,8 +100,8 @@ def plan_download(
         raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
     listing = client.listing(name, revision or "main", include)
     refuse_listing(name, listing, include)
-    partial = store.partial_folder(name, listing.commit)
-    missing = sum(_missing(partial, file) for file in listing.files)
+    folder = store.partial_folder(name, listing.commit)
+    missing = sum(_missing(folder, file) for file in listing.files)
     return Plan(name, revision or "main", listing, include is None, missing)
 
 
@@ -188,12 +190,10 @@ def _fetched(
         if file.is_weights and not has_configs:
             has_configs = True
             _refuse_kinds(plan.name, folder, refuse)
-        sha256 = _here_already(store, plan.name, file, folder / file.name)
-        if sha256 is None:
-            path = folder / file.name
-            sha256 = fetch_file(
-                client, plan.name, plan.revision, file, path, lambda done, one=file: tell(one, done)
-            )
+        path = folder / file.name
+        sha256 = _here_already(store, plan.name, file, path) or fetch_file(
+            client, plan.name, plan.revision, file, path, partial(tell, file)
+        )
         tell(file, file.size)
         found.append(stored_file(folder, file.name, sha256))
     entry = Entry(
@@ -258,9 +258,7 @@ def _joined(
     names = {file.name for file in files}
     others = before.files if before is not None else ()
     place = folder or (before.folder if before is not None else Path())
-    kept = [
-        one for one in others if one.name not in names and one.is_as_verified(place)
-    ]
+    kept = [one for one in others if one.name not in names and one.is_as_verified(place)]
     return (*files, *kept)
 
 
@@ -298,7 +296,7 @@ def _is_unchanged(store: Store, entry: Entry) -> bool:
 def _adopted(
     store: Store, name: str, asked: str | None, snapshot: Snapshot, licence: str | None = None
 ) -> Entry | None:
-    """Return the entry of a model that stays in Hugging Face's cache; None if it is damaged there."""
+    """Return the entry of a model that stays in Hugging Face's cache; None where it is damaged."""
     files = snapshot.verified()
     if files is None:
         return None

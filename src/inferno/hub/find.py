@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from inferno import hub
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
-
-_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+from inferno.hub.names import is_repository
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:
     """Return a model's folder: an embedded one, a path, or an id, which is fetched when needed.
 
-    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B.
+    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B. Until this
+    process ends, `inferno rm` leaves a model of the store alone.
 
     Raises ModelNotFound, which says what was tried.
     """
-    if revision is not None and not _HUB_ID.fullmatch(name):
+    if revision is not None and not is_repository(name):
         raise InvalidRequest(
             f"revision {revision!r} goes with a Hugging Face id, not with {name!r}",
             param="revision",
@@ -35,7 +34,7 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
         )
     if path.exists():
         raise ModelNotFound(f"{name} is a file; give the folder that holds the model")
-    if not _HUB_ID.fullmatch(name):
+    if not is_repository(name):
         raise ModelNotFound(
             f"there is no folder {name!r}; give a model's folder, an id such as "
             f"Qwen/Qwen3-0.6B, or demo"

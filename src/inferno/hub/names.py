@@ -103,8 +103,11 @@ def is_file_name(name: object) -> bool:
 
 
 def is_wanted(name: str, include: str | None = None) -> bool:
-    """Return whether a file of this name is fetched; `include` chooses among weights."""
-    if not name.endswith(_SUFFIXES):
+    """Return whether a file of this name is fetched; `include` chooses among weights.
+
+    Files with odd names, hidden ones among them, are not: no model needs them.
+    """
+    if not name.endswith(_SUFFIXES) or not is_file_name(name):
         return False
     if name.endswith(WEIGHTS) and include is not None:
         return fnmatchcase(name, include)
@@ -135,8 +138,6 @@ def read_listing(answer: dict[str, Any], repository: str, include: str | None = 
 
 
 def _read_file(sibling: dict[str, Any], name: str, repository: str) -> RemoteFile:
-    if not is_file_name(name):
-        raise _refused(repository, f"a file named {_shown(name)}, which is no plain name")
     lfs = sibling.get("lfs")
     size = lfs.get("size") if isinstance(lfs, dict) else sibling.get("size")
     most = MAX_FILE_BYTES if name.endswith(WEIGHTS) else MAX_SMALL_BYTES
@@ -167,7 +168,7 @@ def _check_together(files: Iterable[RemoteFile], repository: str) -> None:
 def _could_lie_outside(name: str) -> bool:
     parts = re.split(r"[/\\]", name)
     is_odd = not name.isprintable() or len(name) > 1024
-    return is_odd or ".." in parts or not all(parts) or "\\" in name or ":" in name
+    return is_odd or not all(part.strip(".") for part in parts) or "\\" in name or ":" in name
 
 
 def _licence(answer: dict[str, Any]) -> str | None:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError, ModelNotFound
-from inferno.hub.names import RemoteFile, is_commit, is_file_name, is_repository, is_sha256
 from inferno.home import home_folder
+from inferno.hub.names import RemoteFile, is_commit, is_file_name, is_repository, is_sha256
 from inferno.json_file import read_json
 
 _VERSION = 1
@@ -264,7 +264,7 @@ class Store:
         return self.root / name.replace("/", "--") / f"{revision}{end}"
 
     def _lock(self, name: str, revision: str, kind: int, *, may_wait: bool) -> int | None:
-        """Return a lock, held until it is closed; None where others hold it and may not be waited for.
+        """Return a lock, held until it is closed; None where others hold it and nobody may wait.
 
         The file may be removed by who held it before: then it is another's, and made anew.
         """

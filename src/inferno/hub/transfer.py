@@ -1,10 +1,11 @@
-"""The transfer of one file: it goes on where it stopped, and gets its name once its hash is right."""
+"""The transfer of one file, which goes on where it stopped, and is named once its hash is right."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
@@ -110,7 +111,7 @@ class _Part:
     def __init__(self, path: Path, file: RemoteFile) -> None:
         self.file = file
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._opened = open(os.open(path, flags, 0o644), "r+b", buffering=0)
+        self._opened = io.FileIO(os.open(path, flags, 0o644), "r+")
         self._hashes = _Hashes(file)
         self.size = 0
         if os.fstat(self._opened.fileno()).st_size > file.size:
