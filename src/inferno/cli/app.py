@@ -9,7 +9,9 @@ import typer
 from inferno import __version__
 from inferno.cli import bench
 from inferno.cli.doctor import doctor
+from inferno.cli.download import download
 from inferno.cli.generate import generate
+from inferno.cli.models import list_models, prune, rm, show
 from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand
 from inferno.cli.play import play
@@ -27,6 +29,14 @@ app = typer.Typer(
 )
 for _command in (generate, play, serve, worker, doctor, verify):
     app.command(cls=GroupedCommand)(reads_numbers(_command))
+for _name, _command in {
+    "download": download,
+    "list": list_models,
+    "show": show,
+    "rm": rm,
+    "prune": prune,
+}.items():
+    app.command(_name, cls=GroupedCommand)(reads_numbers(_command))
 app.add_typer(bench.app)
 
 

@@ -56,7 +56,7 @@ def fetch_model(name: str, revision: str | None) -> Path:
         with hub_client(name) as client:
             entry = download(client, store, plan_download(client, store, name, revision))
     if not store.use(entry):
-        raise ModelError(f"{name} is just being removed or fetched anew; try again")
+        raise ModelError(f"{name} was removed while it was looked for; try again")
     return entry.folder
 
 

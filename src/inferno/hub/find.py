@@ -8,6 +8,7 @@ from inferno import hub
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.hub.names import is_repository
+from inferno.hub.store import Store
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:
@@ -27,6 +28,7 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
         return MODEL_FOLDERS[name]
     path = _as_path(name)
     if (path / "config.json").exists():
+        _hold(path)
         return path
     if path.is_dir():
         raise ModelNotFound(
@@ -40,6 +42,22 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
             f"Qwen/Qwen3-0.6B, or demo"
         )
     return hub.fetch_model(name, revision)
+
+
+def _hold(path: Path) -> None:
+    """Keep a folder of the store, where it is one, from being removed until this process ends."""
+    folder = path.resolve()
+    store = Store.of_user()
+    for entry in store.entries():
+        if entry.is_owned and entry.folder.resolve() == folder:
+            store.use(entry)
+
+
+def is_absent(name: str, revision: str | None = None) -> bool:
+    """Return whether it is a Hugging Face id of a model that would have to be downloaded."""
+    if not is_repository(name) or _as_path(name).exists():
+        return False
+    return hub.find_here(name, revision) is None
 
 
 def _as_path(name: str) -> Path:

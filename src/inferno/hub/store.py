@@ -145,14 +145,14 @@ class Store:
     def use(self, entry: Entry) -> bool:
         """Keep others from removing a model until this process ends, and note that it was used.
 
-        False where it is just being removed or changed. A store that can't be written has no locks.
+        Waits for who is just verifying it. False where it has been removed meanwhile. A store that
+        can't be written has no locks.
         """
         try:
-            lock = self._lock(entry.name, entry.revision, fcntl.LOCK_SH, may_wait=False)
+            lock = self._lock(entry.name, entry.revision, fcntl.LOCK_SH, may_wait=True)
         except OSError:
             return True
-        if lock is None:
-            return False
+        assert lock is not None
         if not self._path(entry.name, entry.revision, _MANIFEST).exists():
             os.close(lock)
             return False
