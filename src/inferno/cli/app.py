@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,15 +28,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (generate, play, serve, worker, doctor, verify):
-    app.command(cls=GroupedCommand)(reads_numbers(_command))
-for _name, _command in {
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "generate": generate,
+    "play": play,
+    "serve": serve,
+    "worker": worker,
+    "doctor": doctor,
+    "verify": verify,
     "download": download,
     "list": list_models,
     "show": show,
     "rm": rm,
     "prune": prune,
-}.items():
+}
+for _name, _command in _COMMANDS.items():
     app.command(_name, cls=GroupedCommand)(reads_numbers(_command))
 app.add_typer(bench.app)
 

@@ -29,7 +29,7 @@ def download(
     model: Annotated[
         str,
         typer.Argument(
-            help="A Hugging Face id, or its URL; or a folder or a .gguf file, to be known by a name."
+            help="A Hugging Face id or its URL; or a folder or .gguf file, to be known by a name."
         ),
     ],
     revision: Revision = None,

@@ -119,9 +119,8 @@ def rm(
         for entry in entries:
             freed = store.remove(entry)
             stays = "" if entry.is_owned else f"; its files stay in {entry.folder}"
-            say(
-                f"removed {entry.name} at {entry.revision[:12]}: {readable_size(freed)} freed{stays}"
-            )
+            what = f"{entry.name} at {entry.revision[:12]}"
+            say(f"removed {what}: {readable_size(freed)} freed{stays}")
 
 
 def prune(

@@ -1,4 +1,4 @@
-"""The facts of a model by its files: architecture, parameters, dtype, context, tensors, template."""
+"""The facts of a model by its files: architecture, parameters, dtype, context and tensors."""
 
 from __future__ import annotations
 

@@ -34,10 +34,11 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
         raise InvalidRequest(
             f"a model to download is OWNER/NAME, a URL, or a folder that exists, not {quoted(text)}"
         )
+    named: str | None = None
     file: list[str] = []
     match _path_of(text):
         case [owner, name]:
-            named = None
+            pass
         case [owner, name, "tree", named]:
             pass
         case [owner, name, "blob" | "resolve", named, *file] if is_file_name("/".join(file)):

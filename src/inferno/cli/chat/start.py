@@ -65,8 +65,9 @@ def _banner(llm: inferno.LLM, name: str) -> str:
     footprint = llm.footprint
     return (
         f"{name} · {footprint.device}, {footprint.dtype} · "
-        f"weights {readable_size(footprint.weights_bytes)} · KV cache {readable_size(footprint.kv_cache_bytes)} "
-        f"in {footprint.kv_dtype} · context {llm.max_model_len} tokens"
+        f"weights {readable_size(footprint.weights_bytes)} · "
+        f"KV cache {readable_size(footprint.kv_cache_bytes)} in {footprint.kv_dtype} · "
+        f"context {llm.max_model_len} tokens"
     )
 
 
