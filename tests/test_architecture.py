@@ -42,6 +42,7 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
+    "home",
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
@@ -66,6 +67,7 @@ ONLY_IN = {
 LAZY = {
     "__init__.py",
     "cli/__init__.py",
+    "cli/download.py",
     "cli/play.py",
     "cli/serve.py",
     "cli/worker.py",
@@ -163,7 +165,8 @@ SHORT_FILES = {
     "engine/sampling/bad_words.py": "an algorithm of its own",
     "engine/scheduling/limits.py": "what could never run",
     "engine/scheduling/proposals.py": "the Protocol that every proposer keeps",
-    "hub/local.py": "needs the hub's slow library, which its importer imports late",
+    "hub/add.py": "imported late, so that other commands start fast",
+    "hub/url.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cpu/sampling.py": "a file per family of kernels",

@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 REQUIRED = (
     *("torch", "numpy", "tokenizers", "huggingface_hub", "jinja2", "typer", "rich"),
-    *("prompt_toolkit", "markdown-it-py"),
+    *("httpx", "prompt_toolkit", "markdown-it-py"),
 )
 _OPTIONAL = ("transformers",)
 _X86_FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx")

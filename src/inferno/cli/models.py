@@ -19,7 +19,7 @@ from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
 from inferno.cli.terminal import is_terminal, print_text, readable_size, terminal_size
 from inferno.demo import MODEL_FOLDERS
-from inferno.errors import ModelError, ModelNotFound
+from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.local import local_models
@@ -89,7 +89,7 @@ def show(
             print_text(json.dumps(found, indent=2) + "\n")
         elif template:
             if text is None:
-                raise ModelError(f"{model} has no chat template, so it can't chat")
+                raise TemplateError(f"{model} has no chat template, so it can't chat")
             print_text(text + "\n")
         elif tensors:
             print_text("".join(f"{line}\n" for line in lines))

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a hub is waited for, and how often it is asked again.
+    """The time that a hub is waited for, and how often it is asked again.
 
     stall       seconds in which a whole `pace` of bytes, or the answer's head, must come.
     attempts    how often in a row nothing may come of a request.
