@@ -118,7 +118,7 @@ def test_list_says_what_a_model_is(entry: Entry) -> None:
 def test_the_number_of_parameters_is_that_of_the_tensors(entry: Entry) -> None:
     total = 0
     with safe_open(entry.folder / "model.safetensors", framework="pt") as file:
-        for name in file:
+        for name in sorted(file.keys()):
             total += file.get_tensor(name).numel()
     assert listed()[0]["parameters"] == total
 
@@ -396,3 +396,23 @@ def test_a_token_file_is_read_and_its_token_sent(hub: Hub, tiny: Path, tmp_path:
         path.write_text(content)
         code, _, err = run("download", NAME, "--token-file", str(path))
         assert (code, "holds no token" in err) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["../../evil.json", "a\0b.json", "C:\\evil.json"])
+def test_a_hostile_hub_ends_in_one_line(name: str, hub: Hub, tmp_path: Path) -> None:
+    hub.files[name] = b"{}"
+    for command in (["download", NAME], ["generate", "-p", "x", "-m", NAME, "--yes"]):
+        code, out, err = run(*command)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: a/model is not downloaded, as its hub lists a file named")
+        assert "internal" not in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_model_that_is_loaded_twice_is_locked_once(entry: Entry) -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for _ in range(5):
+        find_model_folder(NAME)
+    after = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    assert after - before <= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import time
@@ -19,8 +20,10 @@ from inferno.hub.client import HubClient, Patience, find_token
 from inferno.hub.kinds import refuse_config, refuse_listing
 from inferno.hub.names import Listing, RemoteFile, is_repository
 from inferno.hub.store import Entry, Store, StoredFile, asked_also, stored_file
-from inferno.hub.transfer import disk_full, fetch_file, has_content
+from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content
 from inferno.untrusted_json import quoted
+
+_logger = logging.getLogger("inferno")
 
 # Hears of which file how many bytes are there.
 Tell = Callable[[RemoteFile, int], None]
@@ -54,7 +57,9 @@ def fetch_model(name: str, revision: str | None) -> Path:
     entry = local_entry(store, name, revision)
     if entry is None:
         with hub_client(name) as client:
-            entry = download(client, store, plan_download(client, store, name, revision))
+            plan = plan_download(client, store, name, revision)
+            _logger.info("downloading %s, %d bytes", name, plan.num_missing)
+            entry = download(client, store, plan)
     if not store.use(entry):
         raise ModelError(f"{name} was removed while it was looked for; try again")
     return entry.folder
@@ -128,7 +133,9 @@ def download(
         with _alone(store, plan, wait):
             # Who was waited for has fetched it, most likely.
             return _verified(store, plan, tell) or _fetched(client, store, plan, tell, refuse)
-    except PermissionError as problem:
+    except OSError as problem:
+        if problem.errno in FULL:
+            raise disk_full(plan.name, store.root) from None
         raise ModelError(
             f"{problem.filename or store.root} can't be written: {problem.strerror}; set "
             "INFERNO_HOME to a folder of yours"

@@ -33,6 +33,9 @@ _MANIFEST = ".json"
 _PARTIAL = ".partial"
 _LOCK = ".lock"
 
+# The locks of the models that this process has used, open file descriptors.
+_HELD: list[int] = []
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
@@ -96,7 +99,6 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._held: list[int] = []
 
     @classmethod
     def of_user(cls) -> Store:
@@ -156,7 +158,7 @@ class Store:
         if not self._path(entry.name, entry.revision, _MANIFEST).exists():
             os.close(lock)
             return False
-        self._held.append(lock)
+        _hold(lock)
         with contextlib.suppress(OSError):
             os.utime(self._path(entry.name, entry.revision, _LOCK))
         return True
@@ -331,6 +333,14 @@ def asked_also(entry: Entry, revision: str | None) -> Entry:
     """Return the entry as one that was asked for under this name too, now."""
     names = {*entry.asked, *([revision] if revision is not None else [])}
     return replace(entry, asked=tuple(sorted(names - {entry.revision})), added_at=time.time())
+
+
+def _hold(lock: int) -> None:
+    """Keep a lock until this process ends, and of several on one file only the first."""
+    if any(os.path.samestat(os.fstat(one), os.fstat(lock)) for one in _HELD):
+        os.close(lock)
+    else:
+        _HELD.append(lock)
 
 
 def _bytes_freed(folder: Path) -> int:

@@ -20,7 +20,7 @@ from inferno.hub.names import RemoteFile
 _WORTH_A_CONNECTION = 1 << 20
 _ROUNDS = 2
 _READ = 1 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15}|\*)")
 
 Heard = Callable[[int], None]
@@ -38,19 +38,14 @@ def fetch_file(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part_path = target.with_name(target.name + ".part")
-    try:
-        for _ in range(_ROUNDS):
-            with contextlib.closing(_Part(part_path, file)) as part:
-                _receive(client, repository, commit, part, heard)
-                if part.is_right():
-                    part.sync()
-                    os.replace(part_path, target)
-                    return part.sha256
-            part_path.unlink()
-    except OSError as problem:
-        if problem.errno in _FULL:
-            raise disk_full(repository, target.parent) from None
-        raise
+    for _ in range(_ROUNDS):
+        with contextlib.closing(_Part(part_path, file)) as part:
+            _receive(client, repository, commit, part, heard)
+            if part.is_right():
+                part.sync()
+                os.replace(part_path, target)
+                return part.sha256
+        part_path.unlink()
     raise DownloadError(
         f"{file.name} of {repository} does not match its hash, though it was fetched anew: nothing "
         "of it is used; try again later, or check HF_ENDPOINT"
