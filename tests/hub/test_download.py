@@ -33,6 +33,7 @@ from tests.hub.loopback import (
     Asked,
     Handler,
     Hub,
+    git_oid,
     redirect,
     running,
     sibling,
@@ -294,6 +295,25 @@ def test_a_hub_that_always_breaks_off_ends_in_an_error(
     with pytest.raises(DownloadError, match="broke off 5 times"):
         fetch(client, store)
     assert nothing_is_a_model(store)
+
+
+def test_a_hub_that_always_begins_again_ends_in_an_error(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files["model.safetensors"] = WEIGHTS * 3
+    num_asked = 0
+
+    def half(handler: Handler, content: bytes) -> bool:
+        nonlocal num_asked
+        num_asked += is_weights(handler)
+        if not is_weights(handler) or num_asked > 20:
+            return False
+        handler.reply(200, content[: 2 << 20], length=len(content))
+        return True
+
+    hub.fault = half
+    with pytest.raises(DownloadError, match="broke off 5 times"):
+        fetch(client, store)
 
 
 @pytest.mark.parametrize("length", [len(WEIGHTS) + 1, len(WEIGHTS) * 3])
@@ -828,12 +848,14 @@ def test_a_file_that_the_cache_has_is_not_fetched(
     assert (entry.folder / "model.safetensors").samefile(snapshot / "model.safetensors")
 
 
-@pytest.mark.parametrize("target", ["/etc/hostname", "../../../../own/secret", "blobs"])
+@pytest.mark.parametrize(
+    "target", ["/etc/hostname", f"../../../../own/{git_oid(b'{}')}", "blobs", "config.json"]
+)
 def test_a_link_out_of_the_cache_is_not_followed(
     target: str, hub: Hub, cache: Cache, tmp_path: Path
 ) -> None:
     (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "secret").write_text("{}")
+    (tmp_path / "own" / git_oid(b"{}")).write_bytes(b"{}")  # named as a blob would be
     snapshot = cache.add(FILES)
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to(target)
