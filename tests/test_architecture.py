@@ -166,7 +166,6 @@ SHORT_FILES = {
     "engine/scheduling/limits.py": "what could never run",
     "engine/scheduling/proposals.py": "the Protocol that every proposer keeps",
     "hub/add.py": "imported late, so that other commands start fast",
-    "hub/url.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cpu/sampling.py": "a file per family of kernels",

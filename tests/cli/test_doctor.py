@@ -32,7 +32,8 @@ INFERNO = [sys.executable, "-m", "inferno"]
 HEALTHY = """{
     "versions": {
         "inferno": "1.0", "python": "3.12.0", "torch": "2.9", "numpy": "2", "tokenizers": "0.22",
-        "huggingface_hub": "1", "httpx": "0", "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
+        "huggingface_hub": "1", "httpx": "0",
+        "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
         "markdown-it-py": "4",
         "transformers": null
     },

@@ -181,6 +181,23 @@ def test_an_answer_that_says_nothing_is_refused(
         fetch(client, store)
 
 
+def test_another_commit_than_was_asked_for_is_refused(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    with pytest.raises(DownloadError, match="another commit than dddd"):
+        fetch(client, store, revision="d" * 40)
+    assert hub.asked_files() == []
+
+
+def test_a_listed_file_that_is_not_there_is_an_error(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.answer = {"sha": COMMIT, "siblings": [*hub.siblings(), sibling("gone.json", b"{}")]}
+    with pytest.raises(DownloadError, match="lacks a file of a/model"):
+        fetch(client, store)
+    assert nothing_is_a_model(store)
+
+
 def test_an_endless_answer_is_cut(hub: Hub, client: HubClient, store: Store) -> None:
     hub.answer = b" " * (9 << 20)
     with pytest.raises(DownloadError, match="sends more than the"):

@@ -15,6 +15,7 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
+from inferno.cli.terminal import readable_size
 from inferno.errors import InvalidRequest, ModelError
 from inferno.hub.add import add_local
 from inferno.hub.client import HubClient
@@ -350,6 +351,32 @@ def test_without_a_terminal_an_absent_model_is_not_downloaded(hub: Hub, tiny: Pa
         assert code == 1
         assert f"`inferno download {NAME}` fetches it" in err
     assert hub.asked_files() == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_fetched"), [("y", True), ("YES", True), ("n", False), ("", False)]
+)
+def test_on_a_terminal_the_person_is_asked(
+    typed: str,
+    is_fetched: bool,
+    hub: Hub,
+    tiny: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    monkeypatch.setattr("inferno.cli.download._may_ask", lambda: True)
+    asked = ["generate", "-p", "x", "--max-tokens", "2", "-m", NAME]
+    done = CliRunner().invoke(app, asked, input=f"{typed}\n")
+    assert (
+        f"files, {readable_size(sum(map(len, hub.files.values())))}, to {store.root}" in done.stderr
+    )
+    assert "Download it? [y/N]" in done.stderr
+    assert (done.exit_code == 0) is is_fetched
+    assert (store.find(NAME) is not None) is is_fetched
+    if not is_fetched:
+        assert "was not downloaded" in done.stderr
+        assert hub.asked_files() == []
 
 
 def test_with_yes_an_absent_model_is_downloaded_and_run(hub: Hub, tiny: Path, store: Store) -> None:

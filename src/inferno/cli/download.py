@@ -14,7 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
-from inferno.cli.terminal import can_redraw, print_text, readable_size
+from inferno.cli.terminal import can_redraw, print_text, readable_size, telling
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.hub.find import is_absent
 from inferno.hub.store import Entry, Store
@@ -29,7 +29,7 @@ def download(
     model: Annotated[
         str,
         typer.Argument(
-            help="A Hugging Face id or its URL; or a folder or .gguf file, to be known by a name."
+            help="A Hugging Face id, a URL of a model's files, or a folder or .gguf file here."
         ),
     ],
     revision: Revision = None,
@@ -56,8 +56,9 @@ def download(
     with one_line_errors(debug=debug, loads_model=False):
         # Imported now: with the HTTP client it takes longer than `inferno --help` may.
         from inferno.hub.add import add_local, is_local  # noqa: PLC0415
-        from inferno.hub.fetch import hub_client, plan_download  # noqa: PLC0415
-        from inferno.hub.url import parse_model  # noqa: PLC0415
+        from inferno.hub.fetch import hub_client, plan_download, web_client  # noqa: PLC0415
+        from inferno.hub.url import is_elsewhere, parse_model  # noqa: PLC0415
+        from inferno.hub.web import parse_address, plan_address  # noqa: PLC0415
 
         store = Store.of_user()
         if is_local(model):
@@ -65,6 +66,14 @@ def download(
                 raise InvalidRequest(f"{model} is on this machine: give no other option with it")
             entry = add_local(store, Path(model).expanduser())
             say(f"{entry.name} is in {entry.folder}")
+        elif is_elsewhere(model):
+            if revision or include or token_file:
+                raise InvalidRequest(f"{model} is no hub: give no other option with it")
+            address = parse_address(model)
+            with web_client(address.folder) as client:
+                plan = plan_address(client, store, address)
+                say(_described(plan, store))
+                entry = _fetch(client, store, plan)
         else:
             wanted = parse_model(model, revision, include)
             with hub_client(wanted.name, token_file=token_file) as client:
@@ -79,8 +88,10 @@ def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
 
     yes     whether it was said already. Without a terminal to ask on, ModelNotFound.
     """
-    if not is_absent(model, revision):
-        return
+    with telling() as tell:
+        tell(f"looking for {model}")  # what others have put into a cache is hashed, once
+        if not is_absent(model, revision):
+            return
     from inferno.hub.fetch import hub_client, plan_download  # noqa: PLC0415
 
     store = Store.of_user()

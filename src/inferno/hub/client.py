@@ -16,7 +16,7 @@ import httpx
 from huggingface_hub import constants
 
 from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
-from inferno.hub.names import Listing, is_revision, read_listing
+from inferno.hub.names import Listing, is_commit, is_revision, read_listing
 from inferno.json_file import read_file
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
@@ -56,15 +56,23 @@ class Interrupted(Exception):
 
 
 class HubClient:
-    """A connection to one hub.
+    """A connection to one hub, or to a folder of a model's files on the web.
 
     The token is sent to the hub's own scheme, host and port, and never to where it redirects.
     """
 
-    def __init__(self, endpoint: str, token: str | None, patience: Patience) -> None:
+    def __init__(
+        self, endpoint: str, token: str | None, patience: Patience, *, is_hub: bool = True
+    ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self.patience = patience
-        self._origin = _origin(_url(self.endpoint, "HF_ENDPOINT"))
+        self._is_hub = is_hub
+        self._origin = _origin(_url(self.endpoint, "HF_ENDPOINT" if is_hub else "a model"))
+        if not is_hub and not _is_private(self._origin):
+            raise InvalidRequest(
+                f"{endpoint} is not encrypted, and nothing else says what the files must be: give "
+                "an https:// address"
+            )
         self._token = token if _is_private(self._origin) else None
         self.has_token = token is not None
         self._http = httpx.Client(
@@ -86,15 +94,23 @@ class HubClient:
         url = f"{self.endpoint}/api/models/{repository}/revision/{quote(revision, safe='')}"
         body = self._answer(f"{url}?blobs=true", repository, revision)
         try:
-            return read_listing(parse_object(body, may_repeat=True), repository, include)
+            listing = read_listing(parse_object(body, may_repeat=True), repository, include)
         except Malformed as problem:
             raise DownloadError(
                 f"{repository} is not downloaded, as its hub's answer can't be read: {problem}; "
                 "check HF_ENDPOINT"
             ) from None
+        if is_commit(revision) and listing.commit != revision:
+            raise DownloadError(
+                f"{repository} is not downloaded, as its hub answers with another commit than "
+                f"{revision}: check HF_ENDPOINT"
+            )
+        return listing
 
     def file_url(self, repository: str, commit: str, name: str) -> str:
         """Return where a file of a commit is."""
+        if not self._is_hub:
+            return f"{self.endpoint}/{quote(name)}"
         return f"{self.endpoint}/{repository}/resolve/{commit}/{quote(name)}"
 
     @contextmanager
@@ -150,6 +166,10 @@ class HubClient:
             return
         if status in _FLEETING:
             raise Interrupted(f"status {status}", pause=_seconds(answer.headers.get("retry-after")))
+        if not self._is_hub:
+            raise DownloadError(
+                f"{_shown(answer.url)} answers with status {status}: check the address"
+            )
         if code == "GatedRepo" or status == 403:
             raise ModelNotFound(
                 f"{repository} is for those who accepted its licence: do so at {page}, and "
@@ -158,6 +178,11 @@ class HubClient:
         if code == "RevisionNotFound":
             raise ModelNotFound(
                 f"{repository} has no revision {revision or 'main'!r}: give a branch, tag or commit"
+            )
+        if code == "EntryNotFound":
+            raise DownloadError(
+                f"the hub at {self.endpoint} lacks a file of {repository} that it lists: try again "
+                "later, or check HF_ENDPOINT"
             )
         if status in (401, 404):
             raise ModelNotFound(

@@ -70,15 +70,28 @@ def hub_client(
     name: str, *, token_file: Path | None = None, patience: Patience | None = None
 ) -> Iterator[HubClient]:
     """Yield a connection to the user's hub; ModelNotFound where HF_HUB_OFFLINE forbids it."""
+    _check_online(name)
+    patience = patience or Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    client = HubClient(constants.ENDPOINT, find_token(token_file), patience)
+    with contextlib.closing(client):
+        yield client
+
+
+@contextlib.contextmanager
+def web_client(folder: str) -> Iterator[HubClient]:
+    """Yield a connection to a folder on the web, which gets no token."""
+    _check_online(folder)
+    patience = Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    with contextlib.closing(HubClient(folder, None, patience, is_hub=False)) as client:
+        yield client
+
+
+def _check_online(name: str) -> None:
     if constants.HF_HUB_OFFLINE:
         raise ModelNotFound(
             f"{name} is not completely on this machine, and HF_HUB_OFFLINE forbids to download it; "
             "unset HF_HUB_OFFLINE, or give a folder"
         )
-    patience = patience or Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
-    client = HubClient(constants.ENDPOINT, find_token(token_file), patience)
-    with contextlib.closing(client):
-        yield client
 
 
 def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:

@@ -42,12 +42,19 @@ class RemoteFile:
 
     sha256      of large files, which Git LFS keeps.
     git_oid     of others: sha1 of "blob SIZE", a NUL and the content, as git makes it.
+
+    Only on the web, without a hub, there is neither.
     """
 
     name: str
     size: int
     sha256: str | None = None
     git_oid: str | None = None
+
+    @property
+    def has_hash(self) -> bool:
+        """Return whether its content can be verified."""
+        return self.sha256 is not None or self.git_oid is not None
 
     @property
     def is_weights(self) -> bool:

@@ -21,6 +21,7 @@ _WORTH_A_CONNECTION = 1 << 20
 _ROUNDS = 2
 _READ = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT)
+_STRONG_ETAG = re.compile(r'"[!#-~]{1,200}"')
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15}|\*)")
 
 Heard = Callable[[int], None]
@@ -38,6 +39,8 @@ def fetch_file(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part_path = target.with_name(target.name + ".part")
+    if not file.has_hash:
+        part_path.unlink(missing_ok=True)  # who knows of which version it is
     for _ in range(_ROUNDS):
         with contextlib.closing(_Part(part_path, file)) as part:
             _receive(client, repository, commit, part, heard)
@@ -62,6 +65,8 @@ def disk_full(name: str, folder: Path) -> ModelError:
 
 def has_content(path: Path, file: RemoteFile) -> str | None:
     """Return the sha256 of a file that has the content which is listed; None of any other."""
+    if not file.has_hash:
+        return None
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(fd, "rb") as opened:
@@ -97,7 +102,7 @@ class _Hashes:
     def are_right(self) -> bool:
         if self._file.sha256 is not None:
             return self.sha256 == self._file.sha256
-        return self._git is not None and self._git.hexdigest() == self._file.git_oid
+        return self._git is None or self._git.hexdigest() == self._file.git_oid
 
 
 class _Part:
@@ -109,6 +114,7 @@ class _Part:
         self._opened = io.FileIO(os.open(path, flags, 0o644), "r+")
         self._hashes = _Hashes(file)
         self.size = 0
+        self.version: str | None = None  # the etag of what is there, of a file without a hash
         if os.fstat(self._opened.fileno()).st_size > file.size:
             self.restart()
         while piece := self._opened.read(_READ):
@@ -166,7 +172,12 @@ def _receive(client: HubClient, repository: str, commit: str, part: _Part, heard
 
 def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard) -> None:
     # A range of a commit's file can't be of another version: if it is, the hash tells.
-    with client.open(url, {"Range": f"bytes={part.size}-"} if part.size else {}) as answer:
+    if part.size and not part.file.has_hash and part.version is None:
+        part.restart()
+    asked = {"Range": f"bytes={part.size}-"} if part.size else {}
+    if asked and part.version is not None:
+        asked["If-Range"] = part.version
+    with client.open(url, asked) as answer:
         if answer.status_code == 416:  # the hub has less than it said: the part can't be its file's
             part.restart()
             raise Interrupted("the hub has no such part of it")
@@ -176,6 +187,8 @@ def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard
         elif not _goes_on(answer.headers.get("content-range", ""), part):
             part.restart()
             raise Interrupted("the hub sent another part than it was asked for")
+        etag = answer.headers.get("etag", "")
+        part.version = etag if _STRONG_ETAG.fullmatch(etag) and not part.file.has_hash else None
         for piece in pieces(answer, part.file.size - part.size, client.patience):
             part.write(piece)
             heard(part.size)

@@ -53,14 +53,26 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
     return found
 
 
+def is_elsewhere(text: str) -> bool:
+    """Return whether it is an address on a host that is not the user's hub."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("https", "http") and url.netloc not in _hosts()
+    except ValueError:
+        return False
+
+
+def _hosts() -> tuple[str, str]:
+    return _HUB, urlsplit(constants.ENDPOINT).netloc
+
+
 def _path_of(text: str) -> list[str]:
     try:
         url = urlsplit(text)
-        hosts = {_HUB, urlsplit(constants.ENDPOINT).netloc}
         path = unquote(url.path, errors="strict").strip("/")
     except ValueError:
         raise _no_model(text) from None
-    if url.scheme not in ("https", "http") or url.netloc not in hosts:
+    if url.scheme not in ("https", "http") or url.netloc not in _hosts():
         raise _no_model(text)
     return path.split("/")
 
