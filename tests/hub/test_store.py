@@ -228,6 +228,21 @@ def test_a_model_that_is_used_can_be_downloaded_again(
     assert again.folder == entry.folder
 
 
+def test_rm_never_removes_a_model_that_is_being_verified(
+    entry: Entry, client: HubClient, store: Store
+) -> None:
+    tried = []
+
+    def remove(*_: object) -> None:
+        with pytest.raises(ModelError, match="is in use"):
+            store.remove(entry)
+        tried.append(True)
+
+    download(client, store, plan_download(client, store, NAME), remove)
+    assert tried
+    assert entry.folder.exists()
+
+
 # --- prune -----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -140,11 +141,12 @@ def download(
             are fetched.
     """
     try:
-        found = _verified(store, plan, tell)
+        with _locked(store.together, plan, wait):
+            found = _verified(store, plan, tell)
         if found is not None:
             return found
-        with _alone(store, plan, wait):
-            # Who was waited for has fetched it, most likely.
+        with _locked(store.alone, plan, wait):
+            # Another process may have been faster.
             return _verified(store, plan, tell) or _fetched(client, store, plan, tell, refuse)
     except OSError as problem:
         if problem.errno in FULL:
@@ -156,13 +158,16 @@ def download(
 
 
 @contextlib.contextmanager
-def _alone(store: Store, plan: Plan, wait: Callable[[], None]) -> Iterator[None]:
+def _locked(
+    lock: Callable[..., AbstractContextManager[None]], plan: Plan, wait: Callable[[], None]
+) -> Iterator[None]:
+    """Hold a lock of a model until the block ends, and say so before waiting for it."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(store.alone(plan.name, plan.revision, may_wait=False))
+            stack.enter_context(lock(plan.name, plan.revision, may_wait=False))
         except ModelError:
             wait()
-            stack.enter_context(store.alone(plan.name, plan.revision, may_wait=True))
+            stack.enter_context(lock(plan.name, plan.revision, may_wait=True))
         yield
 
 
@@ -297,19 +302,22 @@ def _has_weights(entry: Entry) -> bool:
 
 def _is_unchanged(store: Store, entry: Entry) -> bool:
     """Return whether all files are as they were verified; those that were touched are read anew."""
-    touched = {file.name for file in entry.changed()}
-    if not touched:
+    if not entry.changed():
         return True
-    files = []
-    for file in entry.files:
-        if file.name in touched:
-            listed = RemoteFile(file.name, file.size, sha256=file.sha256)
-            if has_content(entry.folder / file.name, listed) is None:
-                return False
-            file = stored_file(entry.folder, file.name, file.sha256)
-        files.append(file)
-    with contextlib.suppress(OSError):
-        store.write(replace(entry, files=tuple(files)))
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a store that can't be written has no locks
+            stack.enter_context(store.together(entry.name, entry.revision, may_wait=True))
+        touched = {file.name for file in entry.changed()}
+        files = []
+        for file in entry.files:
+            if file.name in touched:
+                listed = RemoteFile(file.name, file.size, sha256=file.sha256)
+                if has_content(entry.folder / file.name, listed) is None:
+                    return False
+                file = stored_file(entry.folder, file.name, file.sha256)
+            files.append(file)
+        with contextlib.suppress(OSError):
+            store.write(replace(entry, files=tuple(files)))
     return True
 
 

@@ -134,15 +134,14 @@ class Store:
     @contextlib.contextmanager
     def alone(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
         """Be the only one who touches a model until the block ends; ModelError if others use it."""
-        lock = self._lock(name, revision, fcntl.LOCK_EX, may_wait=may_wait)
-        if lock is None:
-            raise ModelError(
-                f"{name} is in use: end what runs it, or wait for its download, then try again"
-            )
-        try:
+        with self._locked(name, revision, fcntl.LOCK_EX, may_wait=may_wait):
             yield
-        finally:
-            os.close(lock)
+
+    @contextlib.contextmanager
+    def together(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
+        """Keep others from changing a model until the block ends; ModelError if one just does."""
+        with self._locked(name, revision, fcntl.LOCK_SH, may_wait=may_wait):
+            yield
 
     def use(self, entry: Entry) -> bool:
         """Keep others from removing a model until this process ends, and note that it was used.
@@ -264,6 +263,18 @@ class Store:
         assert is_repository(name), name
         assert is_commit(revision), revision
         return self.root / name.replace("/", "--") / f"{revision}{end}"
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, revision: str, kind: int, *, may_wait: bool) -> Iterator[None]:
+        lock = self._lock(name, revision, kind, may_wait=may_wait)
+        if lock is None:
+            raise ModelError(
+                f"{name} is in use: end what runs it, or wait for its download, then try again"
+            )
+        try:
+            yield
+        finally:
+            os.close(lock)
 
     def _lock(self, name: str, revision: str, kind: int, *, may_wait: bool) -> int | None:
         """Return a lock, held until it is closed; None where others hold it and nobody may wait.
