@@ -686,7 +686,8 @@ def test_files_of_another_revision_are_not_fetched_again(
 def test_a_model_that_was_changed_on_disk_is_fetched_anew(
     hub: Hub, client: HubClient, store: Store
 ) -> None:
-    path = fetch(client, store).folder / "model.safetensors"
+    fetch(client, store)
+    path = fetch_model(NAME, None) / "model.safetensors"  # from now on this process uses it
     content = bytearray(WEIGHTS)
     content[9] ^= 1
     path.write_bytes(content)

@@ -145,6 +145,7 @@ def download(
             found = _verified(store, plan, tell)
         if found is not None:
             return found
+        store.let_go(plan.name, plan.revision)  # or this process would wait for itself
         with _locked(store.alone, plan, wait):
             # Another process may have been faster.
             return _verified(store, plan, tell) or _fetched(client, store, plan, tell, refuse)

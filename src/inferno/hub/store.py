@@ -162,6 +162,14 @@ class Store:
             os.utime(self._path(entry.name, entry.revision, _LOCK))
         return True
 
+    def let_go(self, name: str, revision: str) -> None:
+        """Give back the lock of a model that this process has used, to replace damaged files."""
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(self._path(name, revision, _LOCK))
+            for lock in [one for one in _HELD if os.path.samestat(os.fstat(one), status)]:
+                _HELD.remove(lock)
+                os.close(lock)
+
     def used_at(self, entry: Entry) -> float | None:
         """Return when a model was last loaded, in seconds since 1970; None if never."""
         try:
