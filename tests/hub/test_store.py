@@ -415,6 +415,9 @@ def test_download_prints_the_folder_and_says_what_is_fetched(
     assert out == f"{store.folder(NAME, COMMIT)}\n"
     assert f"{NAME} at c0ffee000000: {len(hub.files)} files" in err
     assert fetch_model(NAME, None) == store.folder(NAME, COMMIT)
+    hub.asked.clear()
+    assert f"{NAME} at c0ffee000000 is here" in run("download", NAME)[2]
+    assert hub.asked_files() == []
 
 
 def test_a_model_that_inferno_does_not_have_is_refused_before_its_weights(

@@ -111,6 +111,8 @@ def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
 def _described(plan: Plan, store: Store) -> str:
     files, missing = plan.listing.files, readable_size(plan.num_missing)
     total = readable_size(plan.listing.num_bytes)
+    if plan.num_missing == 0:
+        return f"{plan.name} at {plan.revision[:12]} is here: {total} to verify"
     what = total if missing == total else f"{missing} of {total}"
     return f"{plan.name} at {plan.revision[:12]}: {len(files)} files, {what}, to {store.root}"
 

@@ -119,8 +119,10 @@ def plan_download(
         raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
     listing = client.listing(name, revision or "main", include)
     refuse_listing(name, listing, include)
-    folder = store.partial_folder(name, listing.commit)
-    missing = sum(_missing(folder, file) for file in listing.files)
+    places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
+    if (snapshot := cached_snapshot(name, listing.commit)) is not None:
+        places.append(snapshot.folder)
+    missing = sum(min(_missing(place, file) for place in places) for file in listing.files)
     return Plan(name, revision or "main", listing, include is None, missing)
 
 
