@@ -905,6 +905,18 @@ def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store
         fetch(client, store, include="nothing*")
 
 
+def test_some_shards_are_no_model(hub: Hub, client: HubClient, store: Store) -> None:
+    del hub.files["model.safetensors"]
+    index = {"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}
+    hub.files["model.safetensors.index.json"] = json.dumps(index).encode()
+    hub.files |= {"model-1.safetensors": b"one", "model-2.safetensors": b"two"}
+    fetch(client, store, include="model-1*")
+    assert local_entry(store, NAME, None) is None
+    folder = fetch_model(NAME, None)
+    assert (folder / "model-2.safetensors").read_bytes() == b"two"
+    assert len([one for one in hub.asked_files() if one.path.endswith("model-1.safetensors")]) == 1
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

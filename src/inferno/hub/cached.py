@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,10 @@ from inferno.hub.names import (
 from inferno.hub.store import StoredFile, stored_file
 from inferno.hub.transfer import has_content
 from inferno.json_file import read_json
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_MAX_INDEX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,29 @@ def cached_snapshot(name: str, revision: str | None) -> Snapshot | None:
         return None
     folder = repository / "snapshots" / commit
     files = tuple(_files(repository, folder))
-    return Snapshot(commit, folder, files) if _is_complete(folder, files) else None
+    names = {file.name for file in files}
+    is_complete = {"config.json", "tokenizer.json"} <= names and has_all_weights(folder, names)
+    return Snapshot(commit, folder, files) if is_complete else None
 
 
 def cached_blob(name: str, file: RemoteFile) -> Path | None:
     """Return where the cache would have a content of this hash."""
     digest = file.sha256 or file.git_oid
     return _repository_folder(name) / "blobs" / digest if digest is not None else None
+
+
+def has_all_weights(folder: Path, names: Collection[str]) -> bool:
+    """Return whether there is one file of weights, or every shard that an index lists."""
+    if SINGLE_FILE in names:
+        return True
+    if INDEX_FILE not in names:
+        return False
+    try:
+        index = read_json(folder / INDEX_FILE, error=ModelError, max_bytes=_MAX_INDEX_BYTES)
+    except ModelError:
+        return False
+    shards = index.get("weight_map")
+    return isinstance(shards, dict) and bool(shards) and {*map(str, shards.values())} <= {*names}
 
 
 def _repository_folder(name: str) -> Path:
@@ -97,21 +117,3 @@ def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
             yield RemoteFile(name, size, sha256=blob.name)
         elif is_commit(blob.name):
             yield RemoteFile(name, size, git_oid=blob.name)
-
-
-def _is_complete(folder: Path, files: tuple[RemoteFile, ...]) -> bool:
-    names = {file.name for file in files}
-    if not {"config.json", "tokenizer.json"} <= names:
-        return False
-    if "model.safetensors" in names:
-        return True
-    if "model.safetensors.index.json" not in names:
-        return False
-    try:
-        index = read_json(
-            folder / "model.safetensors.index.json", error=ModelError, max_bytes=16 << 20
-        )
-    except ModelError:
-        return False
-    shards = index.get("weight_map")
-    return isinstance(shards, dict) and bool(shards) and set(map(str, shards.values())) <= names

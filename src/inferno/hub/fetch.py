@@ -16,7 +16,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
-from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot
+from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
 from inferno.hub.kinds import refuse_config, refuse_listing
 from inferno.hub.names import Listing, RemoteFile, is_repository
@@ -101,7 +101,7 @@ def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:
     A complete one in Hugging Face's cache is verified, once, and used where it lies.
     """
     entry = store.find(name, revision)
-    if entry is not None and _has_weights(entry) and _is_unchanged(store, entry):
+    if entry is not None and _is_model(entry) and _is_unchanged(store, entry):
         return entry
     snapshot = cached_snapshot(name, revision)
     return _adopted(store, name, revision, snapshot) if snapshot is not None else None
@@ -298,9 +298,12 @@ def _remove_others(folder: Path, entry: Entry) -> None:
             path.unlink()
 
 
-def _has_weights(entry: Entry) -> bool:
+def _is_model(entry: Entry) -> bool:
+    """Return whether all of a model is there, and not some weights that were chosen."""
     names = {file.name for file in entry.files}
-    return "config.json" in names or any(name.endswith(".gguf") for name in names)
+    if any(name.endswith(".gguf") for name in names):
+        return True
+    return "config.json" in names and has_all_weights(entry.folder, names)
 
 
 def _is_unchanged(store: Store, entry: Entry) -> bool:

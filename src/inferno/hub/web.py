@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from inferno.errors import DownloadError, InvalidRequest
+from inferno.hub.cached import INDEX_FILE, SINGLE_FILE
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.fetch import Plan
 from inferno.hub.kinds import refuse_listing
@@ -24,8 +25,6 @@ from inferno.hub.names import (
 from inferno.hub.store import Store
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
 _SMALL = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
@@ -85,20 +84,20 @@ def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
 
 
 def _sizes(client: HubClient, address: WebAddress) -> Iterator[tuple[str, int]]:
-    names = [address.file] if address.file is not None else [*_SMALL, _SINGLE]
+    names = [address.file] if address.file is not None else [*_SMALL, SINGLE_FILE]
     found = False
     for name in names:
         size = _size(client, address, name)
         if size is not None:
             found = found or name.endswith(WEIGHTS)
             yield name, size
-    index_size = None if found or address.file else _size(client, address, _INDEX)
+    index_size = None if found or address.file else _size(client, address, INDEX_FILE)
     if index_size is not None:
-        yield _INDEX, index_size
+        yield INDEX_FILE, index_size
         for shard in _shards(client, address):
             size = _size(client, address, shard)
             if size is None:
-                raise DownloadError(f"{address.folder} lacks {shard}, which its {_INDEX} names")
+                raise DownloadError(f"{address.folder} lacks {shard}, which its {INDEX_FILE} names")
             yield shard, size
 
 
@@ -120,7 +119,7 @@ def _size(client: HubClient, address: WebAddress, name: str) -> int | None:
 
 
 def _shards(client: HubClient, address: WebAddress) -> list[str]:
-    url = client.file_url(address.name, address.revision, _INDEX)
+    url = client.file_url(address.name, address.revision, INDEX_FILE)
     try:
         with client.open(url) as answer:
             client.check(answer, address.name, None)
