@@ -68,6 +68,7 @@ LAZY = {
     "__init__.py",
     "cli/__init__.py",
     "cli/download.py",
+    "cli/models.py",
     "cli/play.py",
     "cli/serve.py",
     "cli/worker.py",

@@ -22,7 +22,6 @@ from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
-from inferno.hub.local import local_models
 from inferno.hub.store import Entry, Store
 from inferno.json_file import read_json
 
@@ -37,6 +36,9 @@ def list_models(as_json: _Json = False, debug: Debug = False) -> None:
     """List the models on this machine, and the disk that downloads and packed weights take."""
     with one_line_errors(debug=debug, loads_model=False):
         store = Store.of_user()
+        # Imported now, as in `show`: the hub's library takes longer than `inferno --help` may.
+        from inferno.hub.local import local_models  # noqa: PLC0415
+
         rows = [_row_of(store, entry) for entry in store.entries()]
         known = {row["folder"] for row in rows}
         for model in local_models():
@@ -156,6 +158,8 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     entry = Store.of_user().find(model, revision)
     if entry is not None:
         return entry, entry.folder
+    from inferno.hub.local import local_models  # noqa: PLC0415
+
     for local in local_models():
         if local.name == model and revision is None:
             return None, local.folder
