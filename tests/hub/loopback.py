@@ -175,7 +175,8 @@ def redirect(to: str) -> Fault:
     def answer(handler: Handler, content: bytes) -> bool:
         if "/resolve/" not in handler.path:
             return False
-        handler.reply(302, b"", {"location": f"{to}/cdn/{handler.path.rsplit('/', 1)[1]}"})
+        location = f"{to}/cdn/{handler.path.rsplit('/', 1)[1]}"
+        handler.reply(302, b"", {"location": location, "set-cookie": "session=secret"})
         return True
 
     return answer

@@ -124,8 +124,8 @@ class HubClient:
             if _origin(at) != self._origin:
                 token = None
             sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-            request = self._http.build_request("GET", at, headers=sent)
             self._http.cookies.clear()  # what one host sets is no other's business
+            request = self._http.build_request("GET", at, headers=sent)
             try:
                 with _as_interruptions():
                     answer = self._http.send(request, stream=True)
