@@ -176,7 +176,7 @@ def redirect(to: str) -> Fault:
         if "/resolve/" not in handler.path:
             return False
         location = f"{to}/cdn/{handler.path.rsplit('/', 1)[1]}"
-        handler.reply(302, b"", {"location": location, "set-cookie": "session=secret"})
+        handler.reply(302, b"", {"location": location, "set-cookie": "session=secret; Path=/"})
         return True
 
     return answer
