@@ -5,6 +5,7 @@
     │   └── NeverFits           the request is larger than the context or the whole block pool
     ├── ModelError              the model can't be used
     │   ├── ModelNotFound       no such folder, or no model in it
+    │   ├── DownloadError       a download broke off, or what came is not what it must be
     │   ├── UnknownArchitecture config.json asks for a model that we don't have
     │   ├── ConfigError         config.json is damaged, contradictory, or has keys we don't know
     │   ├── CheckpointError     a weights file is damaged, hostile or missing; names the file
@@ -46,6 +47,10 @@ class ModelError(InfernoError):
 
 class ModelNotFound(ModelError):
     """Raised when there is no such folder, or no model in it."""
+
+
+class DownloadError(ModelError):
+    """Raised when a download broke off, or when what came is not what it must be."""
 
 
 class UnknownArchitecture(ModelError):

@@ -75,7 +75,7 @@ _ONE_DEVICE = "a model runs on one `device`; leave it out"
 _NO_CODE = "inferno never runs a model's own code; leave it out"
 _NO_ADAPTERS = "inferno loads no adapters; merge them into the weights before"
 _IN_ENCODE_CHAT = "`encode_chat` has it; give its token ids to `generate`"
-_IN_ENVIRONMENT = "set HF_TOKEN or HF_HOME in the environment"
+_IN_ENVIRONMENT = "set HF_TOKEN or INFERNO_HOME in the environment"
 _NOT_NEEDED = "it is not needed here; leave it out"
 _USE_STREAM = "call `stream`, or `stream_chat`, for an output piece by piece"
 

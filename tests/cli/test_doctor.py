@@ -32,7 +32,8 @@ INFERNO = [sys.executable, "-m", "inferno"]
 HEALTHY = """{
     "versions": {
         "inferno": "1.0", "python": "3.12.0", "torch": "2.9", "numpy": "2", "tokenizers": "0.22",
-        "huggingface_hub": "1", "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
+        "huggingface_hub": "1", "httpx": "0",
+        "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
         "markdown-it-py": "4",
         "transformers": null
     },
@@ -190,9 +191,9 @@ def test_a_cache_that_no_file_can_be_made_in_is_not_writable(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(doctor_facts, "probe_torch", lambda _: {})
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache.format(tmp_path))
+    monkeypatch.setenv("INFERNO_HOME", cache.format(tmp_path))
     assert not gather_facts()["models"]["cache_is_writable"]
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "new" / "hub"))
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "new" / "home"))
     assert gather_facts()["models"]["cache_is_writable"]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -309,7 +310,7 @@ def test_no_home_and_a_broken_pytorch_end_in_a_report(tmp_path: Path) -> None:
     result = run(
         PYTHONPATH=str(tmp_path),
         HOME="/no/such/home",
-        HF_HUB_CACHE=str(tmp_path / "file" / "hub"),
+        INFERNO_HOME=str(tmp_path / "file" / "home"),
         PYTHONIOENCODING="latin-1",
     )
     assert result.returncode == 1

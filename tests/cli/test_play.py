@@ -206,7 +206,7 @@ def test_a_hundred_answers_leave_memory_as_it_was() -> None:
         (["play", "demo"], "2 + 3 = 5."),
         (["generate", "--chat"], "2 + 3 = 5."),
         (["verify", "demo", "--layers", "0"], "PASS"),
-        (["doctor"], "/proc/.cache/huggingface/hub is not writable"),
+        (["doctor"], "/proc/.cache/inferno/models is not writable"),
     ],
     ids=["play", "play demo", "generate", "verify", "doctor"],
 )

@@ -36,6 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     scan = scan_cache_dir
     monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(folder))
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from inferno import __version__
 from inferno.cli import bench
 from inferno.cli.doctor import doctor
+from inferno.cli.download import download
 from inferno.cli.generate import generate
+from inferno.cli.models import list_models, prune, rm, show
 from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand
 from inferno.cli.play import play
@@ -25,8 +28,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (generate, play, serve, worker, doctor, verify):
-    app.command(cls=GroupedCommand)(reads_numbers(_command))
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "generate": generate,
+    "play": play,
+    "serve": serve,
+    "worker": worker,
+    "doctor": doctor,
+    "verify": verify,
+    "download": download,
+    "list": list_models,
+    "show": show,
+    "rm": rm,
+    "prune": prune,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name, cls=GroupedCommand)(reads_numbers(_command))
 app.add_typer(bench.app)
 
 

@@ -19,12 +19,13 @@ from huggingface_hub import constants
 import inferno
 from inferno import machine
 from inferno.demo import MODEL_FOLDERS
+from inferno.home import home_folder
 
 Facts = dict[str, Any]
 
 REQUIRED = (
     *("torch", "numpy", "tokenizers", "huggingface_hub", "jinja2", "typer", "rich"),
-    *("prompt_toolkit", "markdown-it-py"),
+    *("httpx", "prompt_toolkit", "markdown-it-py"),
 )
 _OPTIONAL = ("transformers",)
 _X86_FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx")
@@ -57,7 +58,7 @@ def gather_facts(root: Path = machine.ROOT) -> Facts:
         "devices": probed.get("devices", []),
         "kernels": _kernels(probed.get("kernels", {})),
         "ops": probed.get("ops", {}),
-        "models": _models(Path(constants.HF_HUB_CACHE)),
+        "models": _models(_store()),
         "terminal": _terminal(),
     }
 
@@ -141,6 +142,13 @@ def _kernels(found: Facts) -> Facts:
 
 def _thread_variables() -> dict[str, str]:
     return {name: os.environ[name] for name in sorted(os.environ) if _THREAD_VARIABLES.match(name)}
+
+
+def _store() -> Path:
+    try:
+        return home_folder() / "models"
+    except RuntimeError:  # there is no home
+        return Path("models")
 
 
 def _models(cache: Path) -> Facts:

@@ -120,12 +120,12 @@ def _cache(facts: Facts) -> Iterator[Problem]:
     if not models["cache_is_writable"]:
         yield Problem(
             f"downloads can't be stored: {models['cache']} is not writable",
-            "set HF_HOME to a folder that is, or give --model a folder",
+            "set INFERNO_HOME to a folder that is, or give --model a folder",
         )
     elif free is not None and free < _LITTLE_DISK:
         yield Problem(
             f"{models['cache']} has {free / _GB:.1f} GB left for downloads",
-            "delete models you don't need, or set HF_HOME to a folder on a larger disk",
+            "remove models with `inferno rm`, or set INFERNO_HOME to a folder on a larger disk",
         )
 
 

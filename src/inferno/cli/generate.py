@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import inferno
+from inferno.cli.download import fetch_if_absent
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import (
     MODEL_HELP,
@@ -19,6 +20,7 @@ from inferno.cli.model_options import (
     ReasoningEffort,
     Revision,
     Verbose,
+    Yes,
     load_model,
     log_to_stderr,
     set_values,
@@ -61,6 +63,7 @@ def generate(
     reasoning_effort: ReasoningEffort = None,
     priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Revision = None,
+    yes: Yes = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line, as each prompt is done.")
     ] = False,
@@ -78,6 +81,7 @@ def generate(
         prompts = _read_prompts(prompt or [], prompts_file)
         chosen = set_values(**options_of(SamplingParams, given))
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
+        fetch_if_absent(model, revision, yes=yes)
         llm = load_model(model, revision=revision, **options)
         params = replace(llm.default_params, **chosen)
         chat_args = template_args(llm, reasoning_effort)

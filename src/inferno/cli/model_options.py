@@ -30,6 +30,14 @@ Revision = Annotated[
     str | None,
     typer.Option(help="Branch, tag or commit of a Hugging Face id.", rich_help_panel=Group.MODEL),
 ]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="Download a model that is not here without asking.",
+        rich_help_panel=Group.MODEL,
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what the engine chooses.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 

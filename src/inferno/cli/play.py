@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from inferno.cli.download import fetch_if_absent
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     MODEL_HELP,
@@ -13,6 +14,7 @@ from inferno.cli.model_options import (
     ReasoningEffort,
     Revision,
     Verbose,
+    Yes,
     log_to_stderr,
     set_values,
 )
@@ -49,6 +51,7 @@ def play(
     ] = None,
     reasoning_effort: ReasoningEffort = None,
     revision: Revision = None,
+    yes: Yes = False,
     verbose: Verbose = False,
     debug: Debug = False,
     **given: Any,
@@ -68,6 +71,8 @@ def play(
             )
         sampling = set_values(max_tokens=max_tokens, **options_of(SamplingParams, given))
         SamplingParams(**sampling)  # refuses bad values before the model is loaded
+        if model is not None:
+            fetch_if_absent(model, revision, yes=yes)
         # Imported now: together its modules take longer than `inferno --help` may.
         from inferno.cli.chat.start import start  # noqa: PLC0415
 

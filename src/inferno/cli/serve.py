@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from inferno.cli.download import fetch_if_absent
 from inferno.cli.errors import one_line_errors
-from inferno.cli.model_options import MODEL_HELP, Debug, Revision
+from inferno.cli.model_options import MODEL_HELP, Debug, Revision, Yes
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.server_options import ApiKeyFile, ApiKeys, FakeModel, model_name
 from inferno.client.spawned import spawned
@@ -28,6 +29,7 @@ def serve(
     api_key: ApiKeys = None,
     api_key_file: ApiKeyFile = None,
     revision: Revision = None,
+    yes: Yes = False,
     fake_model: FakeModel = None,
     debug: Debug = False,
     **given: Any,
@@ -46,6 +48,7 @@ def serve(
         settings = ServerSettings(
             api_keys=read_keys(api_key or (), api_key_file, os.environ), **asked
         )
+        fetch_if_absent(model, revision, yes=yes)
         options = EngineOptions(
             model=find_model_folder(model, revision), **options_of(EngineOptions, given)
         )

@@ -31,7 +31,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
         TransferSpeedColumn(),
     )
     with Progress(
-        *columns, console=console, transient=True, disable=not _can_redraw(console)
+        *columns, console=console, transient=True, disable=not can_redraw(console)
     ) as bar:
         task = bar.add_task("loading", total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
@@ -41,15 +41,26 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
 def telling() -> Iterator[Callable[[str], None]]:
     """Show on standard error what is being done, until the block ends; nothing when piped."""
     console = Console(stderr=True)
-    if not _can_redraw(console):
+    if not can_redraw(console):
         yield lambda _: None
         return
     with console.status("starting") as status:
         yield status.update
 
 
-def _can_redraw(console: Console) -> bool:
+def can_redraw(console: Console) -> bool:
+    """Return whether it is a terminal that can move its cursor."""
     return console.is_terminal and not console.is_dumb_terminal
+
+
+def readable_size(num_bytes: int) -> str:
+    """Return a number of bytes as people read it."""
+    value, unit = float(num_bytes), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.3g} {unit}"
 
 
 def safe_text(text: str, encoding: str | None) -> str:

@@ -37,6 +37,12 @@ def is_gguf_name(path: Path) -> bool:
     return path.suffix.lower() == ".gguf"
 
 
+def is_later_shard(path: Path) -> bool:
+    """Return whether a file's name says that it goes on with a model that another one begins."""
+    name = _SHARD_NAME.fullmatch(path.name)
+    return name is not None and int(name["number"]) > 1
+
+
 def read_header(path: Path) -> GgufHeader:
     """Read the header of one file. Raises CheckpointError."""
     try:

@@ -1,121 +1,351 @@
-"""Fetch a model from the Hugging Face hub into the cache that other tools share."""
+"""Fetch a model from a hub into the store: planned, then verified file by file, then all there."""
 
 from __future__ import annotations
 
-import errno
-import textwrap
-from collections.abc import Iterator
+import contextlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from huggingface_hub import constants, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import constants
 
-from inferno.errors import ModelError, ModelNotFound
+from inferno.errors import InvalidRequest, ModelError, ModelNotFound
+from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
+from inferno.hub.client import HubClient, Patience, find_token
+from inferno.hub.kinds import refuse_config, refuse_listing
+from inferno.hub.names import Listing, RemoteFile, is_repository
+from inferno.hub.store import Entry, Store, StoredFile, asked_also, stored_file
+from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content
+from inferno.untrusted_json import quoted
 
-# Weights, tokenizer, configs and templates; never code, never pickles.
-_FILES = ["*.safetensors", "*.json", "*.jinja"]
-# The same weights again in their makers' own formats, in folders such as original/ or beside ours.
-_DUPLICATES = ["*/*.safetensors", "*/*.json", "consolidated*.safetensors"]
-_LONGEST_REASON = 200
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_logger = logging.getLogger("inferno")
+
+# Hears of which file how many bytes are there.
+Tell = Callable[[RemoteFile, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A model that is to be fetched: a repository as of one commit, asked for by a branch or tag.
+
+    is_whole    whether these are all files that a model has, and not some that were chosen.
+    """
+
+    name: str
+    asked: str | None
+    listing: Listing
+    is_whole: bool
+    num_missing: int
+
+    @property
+    def revision(self) -> str:
+        """Return the commit."""
+        return self.listing.commit
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
-    """Return the folder of a model, downloaded where the cache lacks it.
+    """Return the folder of a model, downloaded where the store and the cache lack it.
 
-    ModelNotFound and ModelError say why not.
+    ModelNotFound, DownloadError and ModelError say why not.
     """
-    try:
-        folder = snapshot_download(
-            name, revision=revision, allow_patterns=_FILES, ignore_patterns=_DUPLICATES
-        )
-    except Exception as problem:  # the library passes on what its HTTP clients raise, of any kind
-        raise _explained(problem, name, revision) from problem
-    return Path(folder)
+    store = Store.of_user()
+    entry = local_entry(store, name, revision)
+    if entry is None:
+        with hub_client(name) as client:
+            plan = plan_download(client, store, name, revision)
+            _logger.info("downloading %s, %d bytes", name, plan.num_missing)
+            entry = download(client, store, plan)
+    if not store.use(entry):
+        raise ModelError(f"{name} was removed while it was looked for; try again")
+    return entry.folder
 
 
-def _explained(problem: Exception, name: str, revision: str | None) -> ModelError:
-    causes = list(_causes(problem))
-    if any(_is_disk_full(cause) for cause in causes):
-        return ModelError(
-            f"the disk is full: {constants.HF_HUB_CACHE} has no room for {name}; delete models you "
-            "don't need, or set HF_HOME to a folder on a larger disk"
-        )
-    if constants.HF_HUB_OFFLINE or any(isinstance(one, OfflineModeIsEnabled) for one in causes):
-        return ModelNotFound(
+@contextlib.contextmanager
+def hub_client(
+    name: str, *, token_file: Path | None = None, patience: Patience | None = None
+) -> Iterator[HubClient]:
+    """Yield a connection to the user's hub; ModelNotFound where HF_HUB_OFFLINE forbids it."""
+    _check_online(name)
+    patience = patience or Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    client = HubClient(constants.ENDPOINT, find_token(token_file), patience)
+    with contextlib.closing(client):
+        yield client
+
+
+@contextlib.contextmanager
+def web_client(folder: str) -> Iterator[HubClient]:
+    """Yield a connection to a folder on the web, which gets no token."""
+    _check_online(folder)
+    patience = Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    with contextlib.closing(HubClient(folder, None, patience, is_hub=False)) as client:
+        yield client
+
+
+def _check_online(name: str) -> None:
+    if constants.HF_HUB_OFFLINE:
+        raise ModelNotFound(
             f"{name} is not completely on this machine, and HF_HUB_OFFLINE forbids to download it; "
             "unset HF_HUB_OFFLINE, or give a folder"
         )
-    for cause in causes:
-        match cause:
-            case GatedRepoError():
-                return ModelNotFound(
-                    f"{name} is for those who accepted its licence: do so at "
-                    f"{constants.ENDPOINT}/{name}, and set HF_TOKEN to a token of yours"
-                )
-            case RevisionNotFoundError():
-                return ModelNotFound(
-                    f"{name} has no revision {revision or 'main'!r}: give a branch, tag or commit"
-                )
-            case RepositoryNotFoundError():
-                return ModelNotFound(
-                    f"there is no folder {name!r}, and the Hugging Face hub has no such model, or "
-                    "shows it to its owners only; check the name, or set HF_TOKEN"
-                )
-    if any(_is_timeout(cause) for cause in causes) and not isinstance(
-        problem, LocalEntryNotFoundError
-    ):
-        return ModelError(
-            f"the download of {name} stalled: the hub sent nothing for "
-            f"{constants.HF_HUB_DOWNLOAD_TIMEOUT} seconds, again and again; try again, and it goes "
-            "on where it stopped, or set HF_HUB_DOWNLOAD_TIMEOUT"
+
+
+def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:
+    """Return a model that is here and unchanged since it was verified, without asking a hub.
+
+    A complete one in Hugging Face's cache is verified, once, and used where it lies.
+    """
+    entry = store.find(name, revision)
+    if entry is not None and _is_model(entry) and _is_unchanged(store, entry):
+        return entry
+    snapshot = cached_snapshot(name, revision)
+    return _adopted(store, name, revision, snapshot) if snapshot is not None else None
+
+
+def plan_download(
+    client: HubClient,
+    store: Store,
+    name: str,
+    revision: str | None = None,
+    include: str | None = None,
+) -> Plan:
+    """Return what is to be fetched of a repository; ModelError for kinds that we don't run."""
+    if not is_repository(name):
+        raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
+    listing = client.listing(name, revision or "main", include)
+    refuse_listing(name, listing, include)
+    places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
+    if (snapshot := cached_snapshot(name, listing.commit)) is not None:
+        places.append(snapshot.folder)
+    missing = sum(min(_missing(place, file) for place in places) for file in listing.files)
+    return Plan(name, revision or "main", listing, include is None, missing)
+
+
+def download(
+    client: HubClient,
+    store: Store,
+    plan: Plan,
+    tell: Tell = lambda file, done: None,
+    *,
+    wait: Callable[[], None] = lambda: None,
+    refuse: Callable[[Path], str | None] = lambda folder: None,
+) -> Entry:
+    """Have a model completely in the store, verified, and return its entry.
+
+    tell    hears how far it is.
+    wait    is called before waiting for another process that fetches or uses the same model.
+    refuse  returns why a folder of configs is of no model that can be run; asked before weights
+            are fetched.
+    """
+    try:
+        with _locked(store.together, plan, wait):
+            found = _verified(store, plan, tell)
+        if found is not None:
+            return found
+        store.let_go(plan.name, plan.revision)  # or this process would wait for itself
+        with _locked(store.alone, plan, wait):
+            # Another process may have been faster.
+            return _verified(store, plan, tell) or _fetched(client, store, plan, tell, refuse)
+    except OSError as problem:
+        if problem.errno in FULL:
+            raise disk_full(plan.name, store.root) from None
+        raise ModelError(
+            f"{problem.filename or store.root} can't be written: {problem.strerror}; set "
+            "INFERNO_HOME to a folder of yours"
+        ) from None
+
+
+@contextlib.contextmanager
+def _locked(
+    lock: Callable[..., AbstractContextManager[None]], plan: Plan, wait: Callable[[], None]
+) -> Iterator[None]:
+    """Hold a lock of a model until the block ends, and say so before waiting for it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(plan.name, plan.revision, may_wait=False))
+        except ModelError:
+            wait()
+            stack.enter_context(lock(plan.name, plan.revision, may_wait=True))
+        yield
+
+
+def _verified(store: Store, plan: Plan, tell: Tell) -> Entry | None:
+    """Return the model if all its files are here and have the hashes that the hub lists."""
+    entry = store.find(plan.name, plan.revision)
+    if entry is not None:
+        files = _verify(entry.folder, plan.listing, tell)
+        if files is not None:
+            entry = asked_also(replace(entry, files=_joined(files, entry)), plan.asked)
+            store.write(entry)
+            return entry
+    snapshot = cached_snapshot(plan.name, plan.revision) if plan.is_whole else None
+    if snapshot is None or not set(plan.listing.files) <= set(snapshot.files):
+        return None
+    return _adopted(store, plan.name, plan.asked, snapshot, plan.listing.licence)
+
+
+def _verify(folder: Path, listing: Listing, tell: Tell) -> tuple[StoredFile, ...] | None:
+    found = []
+    for file in listing.files:
+        sha256 = has_content(folder / file.name, file)
+        if sha256 is None:
+            return None
+        tell(file, file.size)
+        found.append(stored_file(folder, file.name, sha256))
+    return tuple(found)
+
+
+def _fetched(
+    client: HubClient,
+    store: Store,
+    plan: Plan,
+    tell: Tell,
+    refuse: Callable[[Path], str | None],
+) -> Entry:
+    before = store.find(plan.name, plan.revision)
+    store.reopen(plan.name, plan.revision)
+    folder = store.partial_folder(plan.name, plan.revision)
+    folder.mkdir(parents=True, exist_ok=True)
+    _check_room(folder, plan)
+    found: list[StoredFile] = []
+    has_configs = False
+    for file in plan.listing.files:
+        if file.is_weights and not has_configs:
+            has_configs = True
+            _refuse_kinds(plan.name, folder, refuse)
+        path = folder / file.name
+        sha256 = _here_already(store, plan.name, file, path) or fetch_file(
+            client, plan.name, plan.revision, file, path, partial(tell, file)
         )
-    if isinstance(problem, LocalEntryNotFoundError) or _is_unreachable(causes):
-        return ModelNotFound(
-            f"{name} is not completely on this machine, and the Hugging Face hub can't be reached "
-            f"({_reason(causes)}); check the connection, or give a folder"
-        )
-    return ModelNotFound(
-        f"there is no folder {name!r}, and the Hugging Face hub did not give the model "
-        f"({_reason(causes)}); check the name and the connection, or give a folder"
+        tell(file, file.size)
+        found.append(stored_file(folder, file.name, sha256))
+    entry = Entry(
+        name=plan.name,
+        revision=plan.revision,
+        asked=before.asked if before is not None else (),
+        source=client.endpoint,
+        licence=plan.listing.licence,
+        folder=store.folder(plan.name, plan.revision),
+        is_owned=True,
+        files=_joined(tuple(found), before, folder),
+        added_at=time.time(),
     )
+    _remove_others(folder, entry)
+    entry = asked_also(entry, plan.asked)
+    store.finish(entry)
+    return entry
 
 
-def _causes(problem: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, and those that led to it."""
-    seen: set[int] = set()
-    while problem is not None and id(problem) not in seen:
-        seen.add(id(problem))
-        yield problem
-        problem = problem.__cause__ or problem.__context__
+def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None]) -> None:
+    refuse_config(name, folder)
+    if (folder / "config.json").exists() and (problem := refuse(folder)) is not None:
+        raise ModelError(f"{name} is not downloaded, as inferno doesn't run it: {problem}")
 
 
-def _is_disk_full(problem: BaseException) -> bool:
-    is_system = isinstance(problem, OSError) and problem.errno in _FULL
-    return is_system or "no space left on device" in str(problem).lower()
+def _here_already(store: Store, name: str, file: RemoteFile, path: Path) -> str | None:
+    """Return the sha256 of a file that is in its place now, linked from where its content was."""
+    if (sha256 := has_content(path, file)) is not None:
+        return sha256
+    path.unlink(missing_ok=True)
+    if not file.is_weights:
+        return None  # faster fetched than looked for
+    for other in [*store.same_content(file), cached_blob(name, file)]:
+        if other is None or (sha256 := has_content(other, file)) is None:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # another file system: then it is fetched
+            os.link(other.resolve(), path)
+            return sha256
+    return None
 
 
-def _is_timeout(problem: BaseException) -> bool:
-    return isinstance(problem, TimeoutError) or type(problem).__name__.endswith("Timeout")
+def _check_room(folder: Path, plan: Plan) -> None:
+    missing = sum(_missing(folder, file) for file in plan.listing.files)
+    if missing > shutil.disk_usage(folder).free:
+        raise disk_full(plan.name, folder)
 
 
-def _is_unreachable(causes: list[BaseException]) -> bool:
-    """Return whether no answer came at all; an answer that refuses is an HfHubHTTPError."""
-    names = {type(cause).__name__ for cause in causes}
-    has_answer = any(isinstance(cause, HfHubHTTPError) for cause in causes)
-    return not has_answer and bool(names & {"ConnectError", "ConnectionError", "ReadError"})
+def _missing(folder: Path, file: RemoteFile) -> int:
+    """Return how many bytes of a file are still to be fetched into a folder."""
+    here = 0
+    for path in (folder / file.name, folder / f"{file.name}.part"):
+        with contextlib.suppress(OSError):
+            here = max(here, path.stat().st_size)
+    return max(0, file.size - here)
 
 
-def _reason(causes: list[BaseException]) -> str:
-    """Return the first line of what was said at the root, whole words of it."""
-    said = [str(cause).strip().splitlines() for cause in causes]
-    lines = [lines[0] for lines in said if lines] or [type(causes[0]).__name__]
-    line = lines[-1] if len(lines[-1]) > 3 else lines[0]
-    return textwrap.shorten(line, _LONGEST_REASON, placeholder=" …")
+def _joined(
+    files: tuple[StoredFile, ...], before: Entry | None, folder: Path | None = None
+) -> tuple[StoredFile, ...]:
+    """Return the files and those that were there before, chosen otherwise, and still are."""
+    names = {file.name for file in files}
+    others = before.files if before is not None else ()
+    place = folder or (before.folder if before is not None else Path())
+    kept = [one for one in others if one.name not in names and one.is_as_verified(place)]
+    return (*files, *kept)
+
+
+def _remove_others(folder: Path, entry: Entry) -> None:
+    """Remove what other tries have left in a folder."""
+    names = {file.name for file in entry.files}
+    for path in folder.rglob("*"):
+        if not path.is_dir() and path.relative_to(folder).as_posix() not in names:
+            path.unlink()
+
+
+def _is_model(entry: Entry) -> bool:
+    """Return whether all of a model is there, and not some weights that were chosen."""
+    names = {file.name for file in entry.files}
+    if any(name.endswith(".gguf") for name in names):
+        return True
+    return "config.json" in names and has_all_weights(entry.folder, names)
+
+
+def _is_unchanged(store: Store, entry: Entry) -> bool:
+    """Return whether all files are as they were verified; those that were touched are read anew."""
+    if not entry.changed():
+        return True
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a store that can't be written has no locks
+            stack.enter_context(store.together(entry.name, entry.revision, may_wait=True))
+        touched = {file.name for file in entry.changed()}
+        files = []
+        for file in entry.files:
+            if file.name in touched:
+                listed = RemoteFile(file.name, file.size, sha256=file.sha256)
+                if has_content(entry.folder / file.name, listed) is None:
+                    return False
+                file = stored_file(entry.folder, file.name, file.sha256)
+            files.append(file)
+        with contextlib.suppress(OSError):
+            store.write(replace(entry, files=tuple(files)))
+    return True
+
+
+def _adopted(
+    store: Store, name: str, asked: str | None, snapshot: Snapshot, licence: str | None = None
+) -> Entry | None:
+    """Return the entry of a model that stays in Hugging Face's cache; None where it is damaged."""
+    files = snapshot.verified()
+    if files is None:
+        return None
+    entry = Entry(
+        name=name,
+        revision=snapshot.commit,
+        asked=(),
+        source=constants.HF_HUB_CACHE,
+        licence=licence,
+        folder=snapshot.folder,
+        is_owned=False,
+        files=files,
+        added_at=time.time(),
+    )
+    entry = asked_also(entry, asked or "main")
+    with contextlib.suppress(OSError):  # a store that can't be written: verified again next time
+        store.write(entry)
+    return entry

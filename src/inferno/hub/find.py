@@ -1,26 +1,28 @@
-"""A model's name becomes a folder: a path, an embedded model, or a Hugging Face id."""
+"""A model's name becomes a folder or a GGUF file: a path, an embedded model, a Hugging Face id."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from inferno import hub
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
-from inferno.gguf.file import is_gguf_name
-
-_HUB_ID = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+from inferno.gguf.file import is_gguf_name, is_later_shard
+from inferno.hub.names import is_repository
+from inferno.hub.store import Store
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:
-    """Return a model's folder: an embedded one, a path, or an id, which is fetched when needed.
+    """Return a model's folder or GGUF file: an embedded one, a path, or an id.
 
-    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B.
+    What an id names is fetched when needed. A folder of one GGUF model alone stands for its file.
+
+    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B. Until this
+    process ends, `inferno rm` leaves a model of the store alone.
 
     Raises ModelNotFound, which says what was tried.
     """
-    if revision is not None and not _HUB_ID.fullmatch(name):
+    if revision is not None and not is_repository(name):
         raise InvalidRequest(
             f"revision {revision!r} goes with a Hugging Face id, not with {name!r}",
             param="revision",
@@ -28,24 +30,56 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
     if name in MODEL_FOLDERS:
         return MODEL_FOLDERS[name]
     path = _as_path(name)
-    if (path / "config.json").exists():
-        return path
     if path.is_dir():
-        raise ModelNotFound(
-            f"{name} holds no config.json, so it is not a Hugging Face model; give a model's folder"
-        )
+        found = _model_in(path)
+        _hold(path)
+        return found
     if is_gguf_name(path) and path.exists():
+        _hold(path.parent)
         return path
     if path.exists():
         raise ModelNotFound(
             f"{name} is a file, and no GGUF file by its name; give the folder that holds the model"
         )
-    if not _HUB_ID.fullmatch(name):
+    if not is_repository(name):
         raise ModelNotFound(
-            f"there is no folder {name!r}; give a model's folder, an id such as "
+            f"there is no folder {name!r}; give a model's folder, a GGUF file, an id such as "
             f"Qwen/Qwen3-0.6B, or demo"
         )
-    return hub.fetch_model(name, revision)
+    return _model_in(hub.fetch_model(name, revision))
+
+
+def _model_in(folder: Path) -> Path:
+    """Return the folder, or the GGUF file in it where it holds no other weights."""
+    files = [path for path in sorted(folder.glob("*.gguf")) if not is_later_shard(path)]
+    is_whole = not files or any(folder.glob("*.safetensors"))
+    if is_whole and (folder / "config.json").exists():
+        return folder
+    if len(files) == 1:
+        return files[0]
+    if files:
+        raise ModelNotFound(
+            f"{folder} holds {len(files)} GGUF models; give the path of one, such as {files[0]}"
+        )
+    raise ModelNotFound(
+        f"{folder} holds no config.json, so it is not a Hugging Face model; give a model's folder"
+    )
+
+
+def _hold(path: Path) -> None:
+    """Keep a folder of the store, where it is one, from being removed until this process ends."""
+    folder = path.resolve()
+    store = Store.of_user()
+    for entry in store.entries():
+        if entry.is_owned and entry.folder.resolve() == folder:
+            store.use(entry)
+
+
+def is_absent(name: str, revision: str | None = None) -> bool:
+    """Return whether it is a Hugging Face id of a model that would have to be downloaded."""
+    if not is_repository(name) or _as_path(name).exists():
+        return False
+    return hub.find_here(name, revision) is None
 
 
 def _as_path(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""The models that are on this machine: the embedded ones and those in the Hugging Face cache."""
+"""The models on this machine: embedded ones, the store's, and those in Hugging Face's cache."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from huggingface_hub.errors import CacheNotFound
 
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError
+from inferno.hub.store import Store
 from inferno.json_file import read_json
 
 
@@ -26,7 +27,9 @@ class LocalModel:
 
 def local_models() -> list[LocalModel]:
     """Return all complete models, the embedded ones first, though some may not run here."""
-    folders = [*MODEL_FOLDERS.items(), *sorted(_cached())]
+    stored = dict(reversed([(one.name, one.folder) for one in Store.of_user().entries()]))
+    cached = sorted((name, folder) for name, folder in _cached() if name not in stored)
+    folders = [*MODEL_FOLDERS.items(), *sorted(stored.items()), *cached]
     models = [_read(name, folder) for name, folder in folders]
     return [model for model in models if model is not None]
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from inferno import ops
+from inferno.home import home_folder
 from inferno.ops import PackedWeight, Serializable, SerializedWeight
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
@@ -49,14 +50,8 @@ Progress = Callable[[int, int], None]
 
 
 def folder() -> Path:
-    """Return where the files are: INFERNO_HOME/packed, or inferno/packed in the user's cache.
-
-    Raises RuntimeError where the user has no home.
-    """
-    if home := os.environ.get("INFERNO_HOME"):
-        return Path(home) / "packed"
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "inferno" / "packed"
+    """Return where the files are; RuntimeError where the user has no home."""
+    return home_folder() / "packed"
 
 
 class PackedCache:

@@ -13,10 +13,9 @@ import typer
 import inferno
 from inferno.cli.chat import interactive, plain
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.stats import size
 from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
-from inferno.cli.terminal import safe_text
+from inferno.cli.terminal import readable_size, safe_text
 from inferno.engine.build import problem_with
 from inferno.errors import TemplateError
 from inferno.hub.local import LocalModel, local_models
@@ -66,8 +65,9 @@ def _banner(llm: inferno.LLM, name: str) -> str:
     footprint = llm.footprint
     return (
         f"{name} · {footprint.device}, {footprint.dtype} · "
-        f"weights {size(footprint.weights_bytes)} · KV cache {size(footprint.kv_cache_bytes)} "
-        f"in {footprint.kv_dtype} · context {llm.max_model_len} tokens"
+        f"weights {readable_size(footprint.weights_bytes)} · "
+        f"KV cache {readable_size(footprint.kv_cache_bytes)} in {footprint.kv_dtype} · "
+        f"context {llm.max_model_len} tokens"
     )
 
 
@@ -91,7 +91,7 @@ def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
     width = max(len(model.name) for model in models)
     for number, model in enumerate(models, start=1):
         what = _EMBEDDED.get(model.name, model.architecture)
-        _print(f"{number:>3}  {model.name:<{width}}  {size(model.num_bytes):>7}  {what}")
+        _print(f"{number:>3}  {model.name:<{width}}  {readable_size(model.num_bytes):>7}  {what}")
     if num_unusable:
         _print(f"     ({num_unusable} more in the Hugging Face cache: not supported)")
 

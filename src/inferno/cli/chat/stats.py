@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inferno.cli.chat.session import Session, Totals, Turn
+from inferno.cli.terminal import readable_size
 from inferno.requests import FinishReason
 
 
@@ -51,22 +52,12 @@ def describe_stats(session: Session) -> str:
         },
         "since the start": _all(session.totals),
         "model": {
-            "memory": f"weights {size(footprint.weights_bytes)}, "
-            f"KV cache {size(footprint.kv_cache_bytes)} in {footprint.kv_dtype}",
+            "memory": f"weights {readable_size(footprint.weights_bytes)}, "
+            f"KV cache {readable_size(footprint.kv_cache_bytes)} in {footprint.kv_dtype}",
             "device": f"{footprint.device}, {footprint.dtype}",
         },
     }
     return "\n".join(line for name, rows in groups.items() if rows for line in _group(name, rows))
-
-
-def size(num_bytes: int) -> str:
-    """Return a number of bytes as people read it."""
-    value, unit = float(num_bytes), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"
 
 
 def _group(name: str, rows: dict[str, str]) -> list[str]:

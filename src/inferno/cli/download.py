@@ -1,0 +1,176 @@
+"""`inferno download`: have a model on this machine; and what other commands do where it isn't."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from inferno.cli.errors import one_line_errors, say
+from inferno.cli.model_options import Debug, Revision
+from inferno.cli.terminal import can_redraw, print_text, readable_size, telling
+from inferno.errors import InvalidRequest, ModelNotFound
+from inferno.hub.find import is_absent
+from inferno.hub.store import Entry, Store
+
+if TYPE_CHECKING:
+    from inferno.hub.client import HubClient
+    from inferno.hub.fetch import Plan
+    from inferno.hub.names import RemoteFile
+
+
+def download(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A Hugging Face id, a URL of a model's files, or a folder or .gguf file here."
+        ),
+    ],
+    revision: Revision = None,
+    include: Annotated[
+        str | None,
+        typer.Option(
+            help="Which weights, such as '*Q4_K_M.gguf', where there are several to choose from.",
+            show_default="all in safetensors",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with a token of yours, for models that ask who you are.",
+            show_default="HF_TOKEN, or what `hf auth login` wrote",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Download a model, or what is missing of it, verify it, and print its folder.
+
+    What is here already, in Hugging Face's cache too, is not fetched again.
+    """
+    with one_line_errors(debug=debug, loads_model=False):
+        # Imported now: with the HTTP client it takes longer than `inferno --help` may.
+        from inferno.hub.add import add_local, is_local  # noqa: PLC0415
+        from inferno.hub.fetch import hub_client, plan_download, web_client  # noqa: PLC0415
+        from inferno.hub.url import is_elsewhere, parse_model  # noqa: PLC0415
+        from inferno.hub.web import parse_address, plan_address  # noqa: PLC0415
+
+        store = Store.of_user()
+        if is_local(model):
+            if revision or include or token_file:
+                raise InvalidRequest(f"{model} is on this machine: give no other option with it")
+            entry = add_local(store, Path(model).expanduser())
+            say(f"{entry.name} is in {entry.folder}")
+        elif is_elsewhere(model):
+            if revision or include or token_file:
+                raise InvalidRequest(f"{model} is no hub: give no other option with it")
+            address = parse_address(model)
+            with web_client(address.folder) as client:
+                plan = plan_address(client, store, address)
+                say(_described(plan, store))
+                entry = _fetch(client, store, plan)
+        else:
+            wanted = parse_model(model, revision, include)
+            with hub_client(wanted.name, token_file=token_file) as client:
+                plan = plan_download(client, store, wanted.name, wanted.revision, wanted.include)
+                say(_described(plan, store))
+                entry = _fetch(client, store, plan)
+        print_text(f"{entry.folder}\n")
+
+
+def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
+    """Download a model that isn't on this machine, if the person says so.
+
+    yes     whether it was said already. Without a terminal to ask on, ModelNotFound.
+    """
+    with telling() as tell:
+        tell(f"looking for {model}")  # what others have put into a cache is hashed, once
+        if not is_absent(model, revision):
+            return
+    from inferno.hub.fetch import hub_client, plan_download  # noqa: PLC0415
+
+    store = Store.of_user()
+    with hub_client(model) as client:
+        plan = plan_download(client, store, model, revision)
+        if not yes and not _may_ask():
+            raise ModelNotFound(
+                f"{model} is not on this machine: `inferno download {model}` fetches it "
+                f"({readable_size(plan.num_missing)}), or give --yes"
+            )
+        say(_described(plan, store))
+        if not yes and not _agrees():
+            raise ModelNotFound(f"{model} is not on this machine, and was not downloaded")
+        _fetch(client, store, plan)
+
+
+def _described(plan: Plan, store: Store) -> str:
+    files, missing = plan.listing.files, readable_size(plan.num_missing)
+    total = readable_size(plan.listing.num_bytes)
+    if plan.num_missing == 0:
+        return f"{plan.name} at {plan.revision[:12]} is here: {total} to verify"
+    what = total if missing == total else f"{missing} of {total}"
+    return f"{plan.name} at {plan.revision[:12]}: {len(files)} files, {what}, to {store.root}"
+
+
+def _may_ask() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _agrees() -> bool:
+    sys.stderr.write("Download it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _fetch(client: HubClient, store: Store, plan: Plan) -> Entry:
+    from inferno.engine.build import problem_with  # noqa: PLC0415
+    from inferno.hub.fetch import download  # noqa: PLC0415
+
+    with _bars(plan) as tell:
+        return download(
+            client,
+            store,
+            plan,
+            tell,
+            wait=lambda: say(f"waiting for another process that fetches or runs {plan.name}"),
+            refuse=problem_with,
+        )
+
+
+@contextlib.contextmanager
+def _bars(plan: Plan) -> Iterator[Callable[[RemoteFile, int], None]]:
+    """Show a bar of the file that is fetched and one of all; a line for each file when piped."""
+    console = Console(stderr=True)
+    done_of: dict[str, int] = {}
+    if not can_redraw(console):
+
+        def say_when_done(file: RemoteFile, done: int) -> None:
+            if done == file.size and done_of.get(file.name) != done:
+                say(f"{file.name}: {readable_size(file.size)}")
+            done_of[file.name] = done
+
+        yield say_when_done
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=False),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        one = bars.add_task("", total=None)
+        everything = bars.add_task("all files", total=plan.listing.num_bytes)
+
+        def draw(file: RemoteFile, done: int) -> None:
+            if file.name not in done_of:
+                bars.reset(one, description=file.name[-40:], total=file.size)
+            done_of[file.name] = done
+            bars.update(one, completed=done)
+            bars.update(everything, completed=sum(done_of.values()))
+
+        yield draw

@@ -1,0 +1,274 @@
+"""`inferno list`, `show`, `rm` and `prune`: the models on this machine, and the disk they take."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from inferno.cli.errors import one_line_errors, say
+from inferno.cli.model_options import Debug, Revision
+from inferno.cli.terminal import is_terminal, print_text, readable_size, terminal_size
+from inferno.demo import MODEL_FOLDERS
+from inferno.errors import ModelError, ModelNotFound, TemplateError
+from inferno.home import home_folder
+from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
+from inferno.hub.store import Entry, Store
+from inferno.json_file import read_json
+
+_PIPED_WIDTH = 160
+_DAY = 86_400
+_MOST_TENSORS = 20
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object, every figure.")]
+_Name = Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, as in inferno list.")]
+
+
+def list_models(as_json: _Json = False, debug: Debug = False) -> None:
+    """List the models on this machine, and the disk that downloads and packed weights take."""
+    with one_line_errors(debug=debug, loads_model=False):
+        store = Store.of_user()
+        # Imported now, as in `show`: the hub's library takes longer than `inferno --help` may.
+        from inferno.hub.local import local_models  # noqa: PLC0415
+
+        rows = [_row_of(store, entry) for entry in store.entries()]
+        known = {row["folder"] for row in rows}
+        for model in local_models():
+            if str(model.folder) not in known:
+                place = "embedded" if model.name in MODEL_FOLDERS else "huggingface"
+                rows.append(_row(model.name, model.folder, model.num_bytes, place))
+        partial = sum(one.num_bytes for one in store.partials())
+        packed = sum(_size(path) for path in _packings())
+        if as_json:
+            found = {"models": rows, "partial_bytes": partial, "packed_bytes": packed}
+            print_text(json.dumps(found, indent=2) + "\n")
+            return
+        print_text(_table(rows))
+        print_text(f"partial downloads: {readable_size(partial)}\n")
+        print_text(f"packed weights: {readable_size(packed)}\n")
+
+
+def show(
+    model: _Name,
+    revision: Revision = None,
+    template: Annotated[
+        bool, typer.Option("--template", help="Only the chat template, all of it.")
+    ] = False,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Only the tensors, all of them.")
+    ] = False,
+    as_json: _Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a model is: its config, licence, files, tensors and chat template."""
+    with one_line_errors(debug=debug, loads_model=False):
+        entry, folder = _find(model, revision)
+        listed = list(read_tensors(folder))
+        lines = [f"{one.name}  {one.dtype}  {list(one.shape)}" for one in listed]
+        text = read_template(folder)
+        config = (
+            read_json(folder / "config.json", error=ModelError)
+            if (folder / "config.json").exists()
+            else {}
+        )
+        if as_json:
+            found = {
+                **_row(model, folder, entry.num_bytes if entry else None, "", entry),
+                "config": config,
+                "template": text,
+                "tensors": [
+                    {"name": one.name, "dtype": one.dtype, "shape": one.shape} for one in listed
+                ],
+            }
+            print_text(json.dumps(found, indent=2) + "\n")
+        elif template:
+            if text is None:
+                raise TemplateError(f"{model} has no chat template, so it can't chat")
+            print_text(text + "\n")
+        elif tensors:
+            print_text("".join(f"{line}\n" for line in lines))
+        else:
+            print_text(_described(model, folder, entry, config, lines, text))
+
+
+def rm(
+    model: _Name,
+    revision: Revision = None,
+    debug: Debug = False,
+) -> None:
+    """Remove a model of the store; what lies in other folders stays, and is forgotten."""
+    with one_line_errors(debug=debug, loads_model=False):
+        store = Store.of_user()
+        entries = [
+            one
+            for one in store.entries()
+            if one.name == model and revision in (None, one.revision, *one.asked)
+        ]
+        if not entries:
+            raise ModelNotFound(
+                f"the store has no model {model!r}"
+                + (f" at {revision}" if revision else "")
+                + "; inferno list shows what is there"
+            )
+        for entry in entries:
+            freed = store.remove(entry)
+            stays = "" if entry.is_owned else f"; its files stay in {entry.folder}"
+            what = f"{entry.name} at {entry.revision[:12]}"
+            say(f"removed {what}: {readable_size(freed)} freed{stays}")
+
+
+def prune(
+    days: Annotated[
+        int,
+        typer.Option(
+            help="Packed weights go that were not used for so many days.", min=0, max=10000
+        ),
+    ] = 30,
+    debug: Debug = False,
+) -> None:
+    """Remove downloads that are not done, and packed weights that nothing uses any more.
+
+    Weights are packed anew when a model needs them.
+    """
+    with one_line_errors(debug=debug, loads_model=False):
+        store = Store.of_user()
+        partial = sum(store.remove_partial(one) for one in store.partials())
+        packed = 0
+        for path in _packings():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime <= time.time() - days * _DAY:
+                    size = _size(path)
+                    path.unlink()
+                    packed += size
+        say(
+            f"removed {readable_size(partial)} of partial downloads and {readable_size(packed)} of "
+            "packed weights"
+        )
+
+
+def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
+    entry = Store.of_user().find(model, revision)
+    if entry is not None:
+        return entry, entry.folder
+    from inferno.hub.local import local_models  # noqa: PLC0415
+
+    for local in local_models():
+        if local.name == model and revision is None:
+            return None, local.folder
+    folder = Path(model).expanduser()
+    if folder.is_dir() and revision is None:
+        return None, folder
+    raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
+
+
+def _row_of(store: Store, entry: Entry) -> dict[str, Any]:
+    row = _row(entry.name, entry.folder, entry.num_bytes, "store" if entry.is_owned else "", entry)
+    used = store.used_at(entry)
+    row["used_at"] = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
+    return row
+
+
+def _row(
+    name: str, folder: Path, num_bytes: int | None, place: str, entry: Entry | None = None
+) -> dict[str, Any]:
+    facts: ModelFacts = read_facts(folder)
+    return {
+        "name": name,
+        "revision": entry.revision if entry else None,
+        "asked": list(entry.asked) if entry else [],
+        "size_bytes": num_bytes,
+        "architecture": facts.architecture,
+        "parameters": facts.num_parameters,
+        "dtype": facts.dtype,
+        "context": facts.context,
+        "used_at": None,
+        "licence": entry.licence if entry else None,
+        "place": place or "elsewhere",
+        "folder": str(folder),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("name", "revision", "size", "architecture", "parameters", "dtype", "context"):
+        is_number = heading in ("size", "parameters", "context")
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+    table.add_column("last used")
+    for row in rows:
+        table.add_row(
+            row["name"],
+            (row["revision"] or "-")[:12],
+            readable_size(row["size_bytes"]),
+            row["architecture"] or "-",
+            _count(row["parameters"]),
+            row["dtype"] or "-",
+            str(row["context"] or "-"),
+            (row["used_at"] or "-")[:10],
+        )
+    output = io.StringIO()
+    width = terminal_size().columns if is_terminal() else _PIPED_WIDTH
+    Console(file=output, width=width, force_terminal=is_terminal(), markup=False).print(table)
+    return output.getvalue()
+
+
+def _described(
+    model: str,
+    folder: Path,
+    entry: Entry | None,
+    config: dict[str, Any],
+    tensors: list[str],
+    template: str | None,
+) -> str:
+    facts = read_facts(folder)
+    rows = {
+        "name": model,
+        "folder": str(folder),
+        "revision": entry.revision if entry else "-",
+        "source": entry.source if entry else "-",
+        "licence": (entry.licence if entry else None) or "not stated",
+        "architecture": facts.architecture or "-",
+        "parameters": _count(facts.num_parameters),
+        "dtype": facts.dtype or "-",
+        "context": str(facts.context or "-"),
+        "chat template": "none" if template is None else f"{len(template)} characters (--template)",
+    }
+    text = "".join(f"{label:<14} {value}\n" for label, value in rows.items())
+    for file in entry.files if entry else ():
+        text += f"file           {file.name}  {readable_size(file.size)}  sha256 {file.sha256}\n"
+    text += "\nconfig.json\n" + json.dumps(config, indent=2) + "\n\ntensors\n"
+    text += "".join(f"{line}\n" for line in tensors[:_MOST_TENSORS])
+    if len(tensors) > _MOST_TENSORS:
+        text += f"and {len(tensors) - _MOST_TENSORS} more (--tensors)\n"
+    return text
+
+
+def _count(number: int | None) -> str:
+    """Return a number of parameters as people say it."""
+    if number is None:
+        return "-"
+    value = float(number)
+    for unit in ("", "K", "M", "B"):
+        if value < 1000:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{value:.3g}T"
+
+
+def _packings() -> list[Path]:
+    """Return the files of packed weights, and what was left of those that were not finished."""
+    folder = home_folder() / "packed"
+    return [*folder.glob("*.packed"), *folder.glob(".packed-*")]
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0

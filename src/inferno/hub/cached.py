@@ -1,0 +1,119 @@
+"""Models in Hugging Face's cache, which other tools fill: used where they lie, once verified."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from inferno.errors import ModelError
+from inferno.hub.names import (
+    RemoteFile,
+    is_commit,
+    is_file_name,
+    is_repository,
+    is_revision,
+    is_sha256,
+    is_wanted,
+)
+from inferno.hub.store import StoredFile, stored_file
+from inferno.hub.transfer import has_content
+from inferno.json_file import read_json
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_MAX_INDEX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A commit of a repository as the cache has it; its blobs are named by their hashes."""
+
+    commit: str
+    folder: Path
+    files: tuple[RemoteFile, ...]
+
+    def verified(self) -> tuple[StoredFile, ...] | None:
+        """Return all files with their hashes, read anew; None where one is not what it must be."""
+        found = []
+        for file in self.files:
+            sha256 = has_content(self.folder / file.name, file)
+            if sha256 is None:
+                return None
+            found.append(stored_file(self.folder, file.name, sha256))
+        return tuple(found)
+
+
+def cached_snapshot(name: str, revision: str | None) -> Snapshot | None:
+    """Return a commit that seems to be complete in the cache; nothing is verified yet."""
+    repository = _repository_folder(name)
+    commit = _commit(repository, revision or "main")
+    if commit is None:
+        return None
+    folder = repository / "snapshots" / commit
+    files = tuple(_files(repository, folder))
+    names = {file.name for file in files}
+    is_complete = {"config.json", "tokenizer.json"} <= names and has_all_weights(folder, names)
+    return Snapshot(commit, folder, files) if is_complete else None
+
+
+def cached_blob(name: str, file: RemoteFile) -> Path | None:
+    """Return where the cache would have a content of this hash."""
+    digest = file.sha256 or file.git_oid
+    return _repository_folder(name) / "blobs" / digest if digest is not None else None
+
+
+def has_all_weights(folder: Path, names: Collection[str]) -> bool:
+    """Return whether there is one file of weights, or every shard that an index lists."""
+    if SINGLE_FILE in names:
+        return True
+    if INDEX_FILE not in names:
+        return False
+    try:
+        index = read_json(folder / INDEX_FILE, error=ModelError, max_bytes=_MAX_INDEX_BYTES)
+    except ModelError:
+        return False
+    shards = index.get("weight_map")
+    return isinstance(shards, dict) and bool(shards) and {*map(str, shards.values())} <= {*names}
+
+
+def _repository_folder(name: str) -> Path:
+    assert is_repository(name), name
+    return Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+
+
+def _commit(repository: Path, revision: str) -> str | None:
+    if is_commit(revision):
+        return revision
+    if not is_revision(revision):
+        return None
+    try:
+        with open(repository / "refs" / revision, encoding="ascii") as file:
+            commit = file.read(100).strip()
+    except (OSError, ValueError):
+        return None
+    return commit if is_commit(commit) else None
+
+
+def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
+    """Yield the files of a snapshot that are links to blobs of the same repository."""
+    blobs = repository / "blobs"
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if not is_file_name(name) or not is_wanted(name) or not path.is_symlink():
+            continue
+        try:
+            # What links elsewhere is none of this repository's, whoever made the link.
+            blob = Path(os.path.normpath(path.parent / os.readlink(path)))
+            if blob.parent != Path(os.path.normpath(blobs)) or blob.is_symlink():
+                continue
+            size = blob.stat().st_size
+        except OSError:
+            continue
+        if is_sha256(blob.name):
+            yield RemoteFile(name, size, sha256=blob.name)
+        elif is_commit(blob.name):
+            yield RemoteFile(name, size, git_oid=blob.name)

@@ -1,0 +1,312 @@
+"""A hub over HTTP: the files of a repository, and their bodies, with a token for the hub alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+from huggingface_hub import constants
+
+from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
+from inferno.hub.names import Listing, is_commit, is_revision, read_listing
+from inferno.json_file import read_file
+from inferno.untrusted_json import Malformed, parse_object, quoted
+
+_MAX_ANSWER_BYTES = 8 << 20
+_MAX_REDIRECTS = 8
+_TOKEN = re.compile(r"[!-~]{1,4096}")
+_REDIRECTS = (301, 302, 303, 307, 308)
+_FLEETING = (408, 425, 429, 500, 502, 503, 504)
+_LONGEST_PAUSE = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """The time that a hub is waited for, and how often it is asked again.
+
+    stall       seconds in which a whole `pace` of bytes, or the answer's head, must come.
+    attempts    how often in a row nothing may come of a request.
+    """
+
+    stall: float = 10.0
+    slowest: float = 60.0
+    pace: int = 1 << 16
+    attempts: int = 5
+    sleep: Callable[[float], None] = field(default=time.sleep)
+
+    def pause(self, failures: int, asked: float | None) -> None:
+        """Wait before the next request, the longer the more of them failed."""
+        self.sleep(min(_LONGEST_PAUSE, max(0.5 * 2**failures, asked or 0.0)))
+
+
+class Interrupted(Exception):
+    """Raised when a request failed in a way that another one may not; `pause` is what it asks."""
+
+    def __init__(self, reason: str, *, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+class HubClient:
+    """A connection to one hub, or to a folder of a model's files on the web.
+
+    The token is sent to the hub's own scheme, host and port, and never to where it redirects.
+    """
+
+    def __init__(
+        self, endpoint: str, token: str | None, patience: Patience, *, is_hub: bool = True
+    ) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.patience = patience
+        self._is_hub = is_hub
+        self._origin = _origin(_url(self.endpoint, "HF_ENDPOINT" if is_hub else "a model"))
+        if not is_hub and not _is_private(self._origin):
+            raise InvalidRequest(
+                f"{endpoint} is not encrypted, and nothing else says what the files must be: give "
+                "an https:// address"
+            )
+        self._token = token if _is_private(self._origin) else None
+        self.has_token = token is not None
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(patience.stall),
+            headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def listing(self, repository: str, revision: str, include: str | None = None) -> Listing:
+        """Return what a repository has at a revision, which is resolved to a commit."""
+        if not is_revision(revision):
+            raise InvalidRequest(
+                f"revision must be a branch, tag or commit, not {quoted(revision)}",
+                param="revision",
+            )
+        url = f"{self.endpoint}/api/models/{repository}/revision/{quote(revision, safe='')}"
+        body = self._answer(f"{url}?blobs=true", repository, revision)
+        try:
+            listing = read_listing(parse_object(body, may_repeat=True), repository, include)
+        except Malformed as problem:
+            raise DownloadError(
+                f"{repository} is not downloaded, as its hub's answer can't be read: {problem}; "
+                "check HF_ENDPOINT"
+            ) from None
+        if is_commit(revision) and listing.commit != revision:
+            raise DownloadError(
+                f"{repository} is not downloaded, as its hub answers with another commit than "
+                f"{revision}: check HF_ENDPOINT"
+            )
+        return listing
+
+    def file_url(self, repository: str, commit: str, name: str) -> str:
+        """Return where a file of a commit is."""
+        if not self._is_hub:
+            return f"{self.endpoint}/{quote(name)}"
+        return f"{self.endpoint}/{repository}/resolve/{commit}/{quote(name)}"
+
+    @contextmanager
+    def open(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
+        """Yield the answer to a GET, after redirects; its body is yet to be read.
+
+        Raises Interrupted where none came, DownloadError for a redirect that is not followed.
+        """
+        token, at = self._token, _url(url, "the URL")
+        for _ in range(_MAX_REDIRECTS):
+            if _origin(at) != self._origin:
+                token = None
+            sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+            self._http.cookies.clear()  # what one host sets is no other's business
+            request = self._http.build_request("GET", at, headers=sent)
+            try:
+                with _as_interruptions():
+                    answer = self._http.send(request, stream=True)
+            except (httpx.InvalidURL, ValueError):  # it reads a redirect, though it follows none
+                raise _no_redirect(at, "no address") from None
+            try:
+                if answer.status_code not in _REDIRECTS:
+                    yield answer
+                    return
+                at = _next_url(at, answer.headers.get("location", ""))
+            finally:
+                answer.close()
+        raise DownloadError(
+            f"{self.endpoint} redirects more than {_MAX_REDIRECTS} times: try again, or check "
+            "HF_ENDPOINT"
+        )
+
+    def _answer(self, url: str, repository: str, revision: str) -> bytes:
+        for failures in range(self.patience.attempts):
+            try:
+                with self.open(url) as answer:
+                    self.check(answer, repository, revision)
+                    return b"".join(pieces(answer, _MAX_ANSWER_BYTES, self.patience))
+            except Interrupted as problem:
+                reason = problem
+            if failures + 1 < self.patience.attempts:
+                self.patience.pause(failures, reason.pause)
+        raise ModelNotFound(
+            f"{repository} is not completely on this machine, and the hub at {self.endpoint} "
+            f"can't be reached ({reason}); check the connection, or give a folder"
+        )
+
+    def check(self, answer: httpx.Response, repository: str, revision: str | None) -> None:
+        """Raise what a status means; Interrupted where another request may do better."""
+        status, code = answer.status_code, answer.headers.get("x-error-code", "")
+        page = f"{self.endpoint}/{repository}"
+        if status in (200, 206):
+            return
+        if status in _FLEETING:
+            raise Interrupted(f"status {status}", pause=_seconds(answer.headers.get("retry-after")))
+        if not self._is_hub:
+            raise DownloadError(
+                f"{_shown(answer.url)} answers with status {status}: check the address"
+            )
+        if code == "GatedRepo" or status == 403:
+            raise ModelNotFound(
+                f"{repository} is for those who accepted its licence: do so at {page}, and "
+                f"{self._how_to_log_in()}"
+            )
+        if code == "RevisionNotFound":
+            raise ModelNotFound(
+                f"{repository} has no revision {revision or 'main'!r}: give a branch, tag or commit"
+            )
+        if code == "EntryNotFound":
+            raise DownloadError(
+                f"the hub at {self.endpoint} lacks a file of {repository} that it lists: try again "
+                "later, or check HF_ENDPOINT"
+            )
+        if status in (401, 404):
+            raise ModelNotFound(
+                f"there is no folder {repository!r}, and the hub has no such model, or shows it to "
+                f"its owners only: see {page}, check the name, or {self._how_to_log_in()}"
+            )
+        raise DownloadError(
+            f"the hub at {self.endpoint} answers with status {status} where {repository} is asked "
+            "for: try again later, or check HF_ENDPOINT"
+        )
+
+    def _how_to_log_in(self) -> str:
+        if self.has_token and self._token is None:
+            return "use https:// in HF_ENDPOINT: a token is not sent unencrypted"
+        if self.has_token:
+            return "see that your token's account may read it"
+        return "log in: set HF_TOKEN, run `hf auth login`, or give --token-file"
+
+
+def find_token(token_file: Path | None = None) -> str | None:
+    """Return the token of a file, of HF_TOKEN, or of the file that `hf auth login` writes."""
+    if token_file is not None:
+        text = read_file(token_file.expanduser(), error=ModelError, max_bytes=1 << 16).decode(
+            "utf-8", errors="replace"
+        )
+        source = str(token_file)
+    elif text := os.environ.get("HF_TOKEN", "").strip():
+        source = "HF_TOKEN"
+    elif Path(constants.HF_TOKEN_PATH).is_file():
+        source = constants.HF_TOKEN_PATH
+        text = Path(source).read_text(errors="replace")
+    else:
+        return None
+    if not (text := text.strip()) and token_file is None:
+        return None
+    if not _TOKEN.fullmatch(text):
+        raise InvalidRequest(f"{source} holds no token: it must be one line of visible characters")
+    return text
+
+
+def pieces(answer: httpx.Response, at_most: int, patience: Patience) -> Iterator[bytes]:
+    """Yield a body as it was sent; DownloadError beyond a number of bytes, Interrupted if slow."""
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise DownloadError(
+            f"{_shown(answer.url)} sends its answer compressed, which nobody asked for: check "
+            "HF_ENDPOINT, or a proxy in between"
+        )
+    since, recent, total = time.monotonic(), 0, 0
+    with _as_interruptions():
+        for piece in answer.iter_raw():
+            total += len(piece)
+            recent += len(piece)
+            if total > at_most:
+                raise DownloadError(
+                    f"{_shown(answer.url)} sends more than the {at_most:,} bytes that are due: try "
+                    "again, or check HF_ENDPOINT"
+                )
+            yield piece
+            now = time.monotonic()
+            if now - since > patience.slowest:
+                if recent < patience.pace:
+                    raise Interrupted(f"only {recent} bytes came in {now - since:.0f} seconds")
+                since, recent = now, 0
+
+
+@contextmanager
+def _as_interruptions() -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException:
+        raise Interrupted("it sent nothing for too long") from None
+    except httpx.HTTPError as problem:
+        raise Interrupted(str(problem).strip()[:200] or type(problem).__name__) from None
+
+
+def _url(text: str, what: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+        raise InvalidRequest(
+            f"{what} must be an https:// address without a user name, not {quoted(text, 200)}"
+        )
+    return url
+
+
+def _next_url(at: httpx.URL, location: str) -> httpx.URL:
+    try:
+        url = at.join(location)
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL("")
+    is_worse = at.scheme == "https" and url.scheme != "https"
+    if not location or url.scheme not in ("http", "https") or url.userinfo or is_worse:
+        raise _no_redirect(at, quoted(location, 80))
+    return url
+
+
+def _no_redirect(at: httpx.URL, location: str) -> DownloadError:
+    return DownloadError(
+        f"{_shown(at)} redirects to {location}, which is not followed: only an address as safe as "
+        "the first is; check HF_ENDPOINT"
+    )
+
+
+def _shown(url: httpx.URL) -> str:
+    """Return a URL without its query, which may be a signature that opens the file to anybody."""
+    return str(url.copy_with(query=None))[:200]
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _is_private(origin: tuple[str, str, int | None]) -> bool:
+    """Return whether nobody between here and there reads along."""
+    scheme, host, _ = origin
+    if scheme == "https" or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and re.fullmatch(r"[0-9]{1,6}", text) else None

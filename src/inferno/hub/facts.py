@@ -1,0 +1,106 @@
+"""The facts of a model by its files: architecture, parameters, dtype, context and tensors."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import CheckpointError, ModelError, TokenizerError
+from inferno.json_file import read_file, read_json
+from inferno.untrusted_json import Malformed, parse_object
+
+_MAX_HEADER_BYTES = 4 << 20
+_MAX_TEMPLATE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a safetensors file, as its header has it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model in figures; None where its files don't say, or can't be read."""
+
+    architecture: str | None
+    num_parameters: int | None
+    dtype: str | None
+    context: int | None
+
+
+def read_facts(folder: Path) -> ModelFacts:
+    """Return what a table says of a model."""
+    try:
+        config = read_json(folder / "config.json", error=ModelError)
+    except ModelError:
+        config = {}
+    try:
+        elements: Counter[str] = Counter()
+        for tensor in read_tensors(folder):
+            elements[tensor.dtype] += math.prod(tensor.shape)
+    except ModelError:
+        elements = Counter()
+    context = config.get("max_position_embeddings")
+    return ModelFacts(
+        architecture=_first_text(config.get("architectures")),
+        num_parameters=elements.total() or None,
+        dtype=elements.most_common(1)[0][0] if elements else None,
+        context=context if type(context) is int else None,
+    )
+
+
+def read_tensors(folder: Path) -> Iterator[Tensor]:
+    """Yield the tensors that the safetensors files of a folder list; CheckpointError if damaged."""
+    for path in sorted(folder.glob("*.safetensors")):
+        for name, entry in _header(path).items():
+            if name == "__metadata__":
+                continue
+            try:
+                shape = tuple(int(size) for size in entry["shape"])
+                yield Tensor(name, str(entry["dtype"]), shape, path.name)
+            except (KeyError, TypeError, ValueError):
+                raise CheckpointError(f"{path}: its header can't be read") from None
+
+
+def read_template(folder: Path) -> str | None:
+    """Return the chat template of a model, or None."""
+    if (folder / "chat_template.jinja").exists():
+        content = read_file(
+            folder / "chat_template.jinja", error=ModelError, max_bytes=_MAX_TEMPLATE_BYTES
+        )
+        return content.decode("utf-8", errors="replace")
+    if not (folder / "tokenizer_config.json").exists():
+        return None
+    template = read_json(folder / "tokenizer_config.json", error=TokenizerError).get(
+        "chat_template"
+    )
+    return template if isinstance(template, str) else None
+
+
+def _header(path: Path) -> Mapping[str, Any]:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
+        return parse_object(header)
+    except OSError as problem:
+        raise CheckpointError(f"{path}: can't be opened: {problem.strerror}") from None
+    except Malformed:
+        raise CheckpointError(f"{path}: its header can't be read") from None
+
+
+def _first_text(value: object) -> str | None:
+    match value:
+        case [str(text), *_]:
+            return text[:64]
+    return None

@@ -1,0 +1,373 @@
+"""The models that inferno keeps: a manifest for each, which names its files and their hashes.
+
+    models/OWNER--NAME/COMMIT.json      the manifest, written last: without it there is no model
+                       COMMIT/          the files, under their usual names
+                       COMMIT.partial/  those of a download that is not done
+                       COMMIT.lock      held by who uses the model, or fetches or removes it
+
+The files may also lie in Hugging Face's cache or in a folder of the user's: then the manifest names
+that folder, and nothing is copied or ever removed there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import ModelError, ModelNotFound
+from inferno.home import home_folder
+from inferno.hub.names import RemoteFile, is_commit, is_file_name, is_repository, is_sha256
+from inferno.json_file import read_json
+
+_VERSION = 1
+_MANIFEST = ".json"
+_PARTIAL = ".partial"
+_LOCK = ".lock"
+
+# The locks of the models that this process has used, open file descriptors.
+_HELD: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a model, with its modification time when its hash was last compared."""
+
+    name: str
+    size: int
+    sha256: str
+    mtime_ns: int
+
+    def is_as_verified(self, folder: Path) -> bool:
+        """Return whether size and time are still those of when the hash was compared."""
+        try:
+            status = (folder / self.name).stat()
+        except OSError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A model of the store: all its files are there, and had the right content when it was added.
+
+    revision    the commit; for what no hub gave, a hash of all files.
+    asked       branches and tags under which this commit was asked for.
+    folder      where the files are; `is_owned` says whether that is in the store.
+    """
+
+    name: str
+    revision: str
+    asked: tuple[str, ...]
+    source: str
+    licence: str | None
+    folder: Path
+    is_owned: bool
+    files: tuple[StoredFile, ...]
+    added_at: float
+
+    @property
+    def num_bytes(self) -> int:
+        """Return how many bytes its files have."""
+        return sum(file.size for file in self.files)
+
+    def changed(self) -> list[StoredFile]:
+        """Return the files that are gone, or may have been changed since they were verified."""
+        return [file for file in self.files if not file.is_as_verified(self.folder)]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The files of a download that is not done."""
+
+    name: str
+    revision: str
+    folder: Path
+    num_bytes: int
+
+
+class Store:
+    """The models below one folder, which need not exist yet."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of_user(cls) -> Store:
+        """Return the store in INFERNO_HOME, or in the user's cache."""
+        try:
+            return cls(home_folder() / "models")
+        except RuntimeError as problem:
+            raise ModelError(f"there is no place for models: {problem}; set INFERNO_HOME") from None
+
+    def entries(self) -> list[Entry]:
+        """Return all models by name, the newest revision first; a damaged manifest is none."""
+        found = []
+        for path in self.root.glob(f"*--*/*{_MANIFEST}"):
+            with contextlib.suppress(ModelError):
+                found.append(self._read(path))
+        return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
+
+    def find(self, name: str, revision: str | None = None) -> Entry | None:
+        """Return the model of that name, as of a branch, tag or commit; by default the newest."""
+        for entry in self.entries():
+            if entry.name == name and revision in (None, entry.revision, *entry.asked):
+                return entry
+        return None
+
+    def folder(self, name: str, revision: str) -> Path:
+        """Return where the files of a model lie, or will, if the store has them itself."""
+        return self._path(name, revision, "")
+
+    def partial_folder(self, name: str, revision: str) -> Path:
+        """Return where the files of a download lie until all are there."""
+        return self._path(name, revision, _PARTIAL)
+
+    @contextlib.contextmanager
+    def alone(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
+        """Be the only one who touches a model until the block ends; ModelError if others use it."""
+        with self._locked(name, revision, fcntl.LOCK_EX, may_wait=may_wait):
+            yield
+
+    @contextlib.contextmanager
+    def together(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
+        """Keep others from changing a model until the block ends; ModelError if one just does."""
+        with self._locked(name, revision, fcntl.LOCK_SH, may_wait=may_wait):
+            yield
+
+    def use(self, entry: Entry) -> bool:
+        """Keep others from removing a model until this process ends, and note that it was used.
+
+        Waits for who is just verifying it. False where it has been removed meanwhile. A store that
+        can't be written has no locks.
+        """
+        try:
+            lock = self._lock(entry.name, entry.revision, fcntl.LOCK_SH, may_wait=True)
+        except OSError:
+            return True
+        assert lock is not None
+        if not self._path(entry.name, entry.revision, _MANIFEST).exists():
+            os.close(lock)
+            return False
+        _hold(lock)
+        with contextlib.suppress(OSError):
+            os.utime(self._path(entry.name, entry.revision, _LOCK))
+        return True
+
+    def let_go(self, name: str, revision: str) -> None:
+        """Give back the lock of a model that this process has used, to replace damaged files."""
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(self._path(name, revision, _LOCK))
+            for lock in [one for one in _HELD if os.path.samestat(os.fstat(one), status)]:
+                _HELD.remove(lock)
+                os.close(lock)
+
+    def used_at(self, entry: Entry) -> float | None:
+        """Return when a model was last loaded, in seconds since 1970; None if never."""
+        try:
+            used = self._path(entry.name, entry.revision, _LOCK).stat().st_mtime
+        except OSError:
+            return None
+        return used if used > entry.added_at else None
+
+    def finish(self, entry: Entry) -> None:
+        """Make a model of the files of a download: give the folder its name, write the manifest."""
+        partial = self.partial_folder(entry.name, entry.revision)
+        if entry.is_owned and partial.exists():
+            os.replace(partial, entry.folder)
+        self.write(entry)
+
+    def write(self, entry: Entry) -> None:
+        """Write the manifest of a model, all or nothing."""
+        path = self._path(entry.name, entry.revision, _MANIFEST)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = {
+            "version": _VERSION,
+            **asdict(entry),
+            "folder": None if entry.is_owned else str(entry.folder),
+        }
+        del fields["is_owned"]
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".manifest-")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump(fields, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def reopen(self, name: str, revision: str) -> None:
+        """Make a download of what has no manifest, or is damaged: its good files are kept."""
+        self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
+        folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
+        if folder.exists() and not partial.exists():
+            os.replace(folder, partial)
+        elif folder.exists():
+            shutil.rmtree(folder)
+
+    def remove(self, entry: Entry) -> int:
+        """Remove a model and return how many bytes that frees; ModelError where it is in use.
+
+        Of a model whose files lie elsewhere only the manifest is removed.
+        """
+        with self.alone(entry.name, entry.revision, may_wait=False):
+            # Without its manifest it is no model, should the rest be interrupted.
+            self._path(entry.name, entry.revision, _MANIFEST).unlink(missing_ok=True)
+            freed = 0
+            if entry.is_owned:
+                freed = _bytes_freed(entry.folder)
+                shutil.rmtree(entry.folder, ignore_errors=True)
+            partial = self.partial_folder(entry.name, entry.revision)
+            shutil.rmtree(partial, ignore_errors=True)
+            self._path(entry.name, entry.revision, _LOCK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # other revisions are there
+            self._path(entry.name, entry.revision, _LOCK).parent.rmdir()
+        return freed
+
+    def partials(self) -> list[Partial]:
+        """Return the downloads that are not done, those under way among them."""
+        found = []
+        for folder in sorted(self.root.glob("*--*/*")):
+            name = folder.parent.name.replace("--", "/", 1)
+            revision = folder.name.removesuffix(_PARTIAL)
+            if not folder.is_dir() or not is_repository(name) or not is_commit(revision):
+                continue
+            if not self._path(name, revision, _MANIFEST).exists() or folder.name != revision:
+                found.append(Partial(name, revision, folder, _bytes_freed(folder)))
+        return found
+
+    def remove_partial(self, partial: Partial) -> int:
+        """Remove what a download has left; nothing of one that is under way."""
+        try:
+            with self.alone(partial.name, partial.revision, may_wait=False):
+                shutil.rmtree(partial.folder, ignore_errors=True)
+                if not self._path(partial.name, partial.revision, _MANIFEST).exists():
+                    self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
+        except ModelError:
+            return 0
+        with contextlib.suppress(OSError):
+            partial.folder.parent.rmdir()
+        return partial.num_bytes
+
+    def same_content(self, file: RemoteFile) -> Iterator[Path]:
+        """Yield files of other models here that should have the content of this one."""
+        for entry in self.entries():
+            for stored in entry.files:
+                if file.sha256 == stored.sha256 and stored.size == file.size:
+                    yield entry.folder / stored.name
+
+    def _path(self, name: str, revision: str, end: str) -> Path:
+        assert is_repository(name), name
+        assert is_commit(revision), revision
+        return self.root / name.replace("/", "--") / f"{revision}{end}"
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, revision: str, kind: int, *, may_wait: bool) -> Iterator[None]:
+        lock = self._lock(name, revision, kind, may_wait=may_wait)
+        if lock is None:
+            raise ModelError(
+                f"{name} is in use: end what runs it, or wait for its download, then try again"
+            )
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    def _lock(self, name: str, revision: str, kind: int, *, may_wait: bool) -> int | None:
+        """Return a lock, held until it is closed; None where others hold it and nobody may wait.
+
+        The file may be removed by who held it before: then it is another's, and made anew.
+        """
+        path = self._path(name, revision, _LOCK)
+        while True:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            except FileNotFoundError:  # the folder was removed meanwhile
+                continue
+            try:
+                fcntl.flock(fd, kind | (0 if may_wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            except BaseException:
+                os.close(fd)
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                    return fd
+            os.close(fd)
+
+    def _read(self, path: Path) -> Entry:
+        """Return the entry of a manifest; ModelError where it is not as `write` writes it."""
+        fields = read_json(path, error=ModelNotFound)
+        try:
+            return self._entry(path, fields)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise ModelNotFound(f"{path} is no manifest of a model; remove it") from None
+
+    def _entry(self, path: Path, fields: dict[str, Any]) -> Entry:
+        name, revision, elsewhere = fields["name"], fields["revision"], fields["folder"]
+        files = tuple(StoredFile(**file) for file in fields["files"])
+        is_ours = (
+            fields["version"] == _VERSION
+            and is_repository(name)
+            and is_commit(revision)
+            and self._path(name, revision, _MANIFEST) == path
+            and all(is_file_name(file.name) and is_sha256(file.sha256) for file in files)
+        )
+        if not is_ours:
+            raise ValueError("it is not ours")
+        return Entry(
+            name=name,
+            revision=revision,
+            asked=tuple(str(one) for one in fields["asked"]),
+            source=str(fields["source"]),
+            licence=fields["licence"],
+            folder=self.folder(name, revision) if elsewhere is None else Path(elsewhere),
+            is_owned=elsewhere is None,
+            files=files,
+            added_at=float(fields["added_at"]),
+        )
+
+
+def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
+    """Return a file as it is now, whose hash has just been compared."""
+    status = (folder / name).stat()
+    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns)
+
+
+def asked_also(entry: Entry, revision: str | None) -> Entry:
+    """Return the entry as one that was asked for under this name too, now."""
+    names = {*entry.asked, *([revision] if revision is not None else [])}
+    return replace(entry, asked=tuple(sorted(names - {entry.revision})), added_at=time.time())
+
+
+def _hold(lock: int) -> None:
+    """Keep a lock until this process ends, and of several on one file only the first."""
+    if any(os.path.samestat(os.fstat(one), os.fstat(lock)) for one in _HELD):
+        os.close(lock)
+    else:
+        _HELD.append(lock)
+
+
+def _bytes_freed(folder: Path) -> int:
+    """Return the bytes of the files in a folder that are found nowhere else."""
+    found = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if path.is_file() and not path.is_symlink() and status.st_nlink == 1:
+                found += status.st_size
+    return found

@@ -1,0 +1,209 @@
+"""The transfer of one file, which goes on where it stopped, and is named once its hash is right."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from inferno.errors import DownloadError, ModelError
+from inferno.hub.client import HubClient, Interrupted, pieces
+from inferno.hub.names import RemoteFile
+
+# What a connection must have brought to be no failure: a hub that sends a byte each is one.
+_WORTH_A_CONNECTION = 1 << 20
+_ROUNDS = 2
+_READ = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_STRONG_ETAG = re.compile(r'"[!#-~]{1,200}"')
+_RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15}|\*)")
+
+Heard = Callable[[int], None]
+
+
+def fetch_file(
+    client: HubClient, repository: str, commit: str, file: RemoteFile, target: Path, heard: Heard
+) -> str:
+    """Fetch a file to `target`, and return its sha256.
+
+    heard   is told how many bytes of it are there.
+
+    It is written beside the target, as NAME.part, which a later call goes on with. One whose hash
+    is wrong is removed and fetched once more. Raises DownloadError, or what the hub's status means.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part_path = target.with_name(target.name + ".part")
+    if not file.has_hash:
+        part_path.unlink(missing_ok=True)  # who knows of which version it is
+    for _ in range(_ROUNDS):
+        with contextlib.closing(_Part(part_path, file)) as part:
+            _receive(client, repository, commit, part, heard)
+            if part.is_right():
+                part.sync()
+                os.replace(part_path, target)
+                return part.sha256
+        part_path.unlink()
+    raise DownloadError(
+        f"{file.name} of {repository} does not match its hash, though it was fetched anew: nothing "
+        "of it is used; try again later, or check HF_ENDPOINT"
+    )
+
+
+def disk_full(name: str, folder: Path) -> ModelError:
+    """Return the error of a disk that has no room left."""
+    return ModelError(
+        f"the disk is full: {folder} has no room for {name}; remove models with `inferno rm`, or "
+        "set INFERNO_HOME to a folder on a larger disk"
+    )
+
+
+def has_content(path: Path, file: RemoteFile) -> str | None:
+    """Return the sha256 of a file that has the content which is listed; None of any other."""
+    if not file.has_hash:
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(fd, "rb") as opened:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
+                return None
+            hashes = _Hashes(file)
+            while piece := opened.read(_READ):
+                hashes.update(piece)
+    except OSError:
+        return None
+    return hashes.sha256 if hashes.are_right() else None
+
+
+class _Hashes:
+    """The hashes of a content that comes in pieces, beside those that it must have."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        head = f"blob {file.size}\0".encode()
+        self._git = hashlib.sha1(head, usedforsecurity=False) if file.git_oid else None
+
+    def update(self, piece: bytes) -> None:
+        self._sha256.update(piece)
+        if self._git is not None:
+            self._git.update(piece)
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+    def are_right(self) -> bool:
+        if self._file.sha256 is not None:
+            return self.sha256 == self._file.sha256
+        return self._git is None or self._git.hexdigest() == self._file.git_oid
+
+
+class _Part:
+    """A file that is being written, with the hashes of what is there so far."""
+
+    def __init__(self, path: Path, file: RemoteFile) -> None:
+        self.file = file
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        self._opened = io.FileIO(os.open(path, flags, 0o644), "r+")
+        self._hashes = _Hashes(file)
+        self.size = 0
+        self.version: str | None = None  # the etag of what is there, of a file without a hash
+        if os.fstat(self._opened.fileno()).st_size > file.size:
+            self.restart()
+        while piece := self._opened.read(_READ):
+            self._hashes.update(piece)
+            self.size += len(piece)
+
+    def write(self, piece: bytes) -> None:
+        self._hashes.update(piece)
+        view = memoryview(piece)
+        while view:
+            view = view[self._opened.write(view) :]
+        self.size += len(piece)
+
+    def restart(self) -> None:
+        self._opened.seek(0)
+        self._opened.truncate()
+        self._hashes = _Hashes(self.file)
+        self.size = 0
+
+    def is_right(self) -> bool:
+        return self.size == self.file.size and self._hashes.are_right()
+
+    @property
+    def sha256(self) -> str:
+        return self._hashes.sha256
+
+    def sync(self) -> None:
+        """Have the content on the disk before the name is: a power cut may not swap them."""
+        os.fsync(self._opened.fileno())
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def _receive(client: HubClient, repository: str, commit: str, part: _Part, heard: Heard) -> None:
+    """Ask for what is missing, again and again, until it is there or there is no hope."""
+    url = client.file_url(repository, commit, part.file.name)
+    patience, failures, most = client.patience, 0, part.size
+    heard(part.size)
+    while part.size < part.file.size:
+        try:
+            _ask(client, url, repository, part, heard)
+            continue
+        except Interrupted as problem:
+            reason = problem
+        failures = 1 if part.size - most >= _WORTH_A_CONNECTION else failures + 1
+        most = max(most, part.size)
+        if failures >= patience.attempts:
+            raise DownloadError(
+                f"the download of {repository} stalled: {part.file.name} broke off {failures} "
+                f"times ({reason}); try again, and it goes on where it stopped"
+            )
+        patience.pause(failures, reason.pause)
+
+
+def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard) -> None:
+    # A range of a commit's file can't be of another version: if it is, the hash tells.
+    if part.size and not part.file.has_hash and part.version is None:
+        part.restart()
+    asked = {"Range": f"bytes={part.size}-"} if part.size else {}
+    if asked and part.version is not None:
+        asked["If-Range"] = part.version
+    with client.open(url, asked) as answer:
+        if answer.status_code == 416:  # the hub has less than it said: the part can't be its file's
+            part.restart()
+            raise Interrupted("the hub has no such part of it")
+        client.check(answer, repository, commit_of(url))
+        if answer.status_code == 200:
+            part.restart()
+        elif not _goes_on(answer.headers.get("content-range", ""), part):
+            part.restart()
+            raise Interrupted("the hub sent another part than it was asked for")
+        etag = answer.headers.get("etag", "")
+        part.version = etag if _STRONG_ETAG.fullmatch(etag) and not part.file.has_hash else None
+        for piece in pieces(answer, part.file.size - part.size, client.patience):
+            part.write(piece)
+            heard(part.size)
+    if part.size < part.file.size:
+        raise Interrupted("the connection was closed too early")
+
+
+def commit_of(url: str) -> str | None:
+    """Return the commit that a file's URL names."""
+    found = re.search(r"/resolve/([0-9a-f]{40})/", url)
+    return found[1] if found else None
+
+
+def _goes_on(content_range: str, part: _Part) -> bool:
+    found = _RANGE.fullmatch(content_range)
+    if found is None or int(found[1]) != part.size:
+        return False
+    return found[2] in ("*", str(part.file.size))

@@ -1,0 +1,463 @@
+"""What the store keeps: manifests, locks, removal; and what list, show, rm and prune say of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from inferno.cli.app import app
+from inferno.cli.terminal import readable_size
+from inferno.errors import InvalidRequest, ModelError
+from inferno.hub.add import add_local
+from inferno.hub.client import HubClient
+from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
+from inferno.hub.find import find_model_folder, is_absent
+from inferno.hub.local import local_models
+from inferno.hub.store import Entry, Store
+from inferno.hub.url import WantedModel, parse_model
+from tests.hub.loopback import COMMIT, Hub
+from tests.patience import PATIENCE
+from tests.tiny import save_tiny_model
+
+NAME = "a/model"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    folder = tmp_path / "own" / "tiny"
+    folder.mkdir(parents=True)
+    save_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture
+def entry(hub: Hub, client: HubClient, store: Store, tiny: Path) -> Entry:
+    """A model that runs, downloaded into the store."""
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    return download(client, store, plan_download(client, store, NAME))
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def listed() -> list[dict[str, object]]:
+    code, out, _ = run("list", "--json")
+    assert code == 0
+    models: list[dict[str, object]] = json.loads(out)["models"]
+    return [model for model in models if "/" in str(model["name"])]
+
+
+# --- manifests -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "../../evil"},
+        {"name": "other/model"},
+        {"revision": "../../evil"},
+        {"revision": "d" * 40},
+        {"version": 99},
+        {"files": [{"name": "../x", "size": 1, "sha256": "a" * 64, "mtime_ns": 1}]},
+        {"files": [{"name": "x", "size": 1, "sha256": "evil", "mtime_ns": 1}]},
+        {"files": [{}]},
+        {"files": 7},
+        {"folder": 7},
+        {"added_at": "soon"},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_we_did_not_write_is_no_model(
+    changes: dict[str, object], store: Store, entry: Entry
+) -> None:
+    path = entry.folder.with_name(f"{COMMIT}.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    assert store.entries() == []
+    assert listed() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b'{"version": 1'])
+def test_a_damaged_manifest_is_no_model(content: bytes, store: Store, entry: Entry) -> None:
+    entry.folder.with_name(f"{COMMIT}.json").write_bytes(content)
+    assert store.entries() == []
+    code, out, _ = run("list")
+    assert (code, NAME in out) == (0, False)
+
+
+def test_a_manifest_is_read_as_it_was_written(store: Store, entry: Entry) -> None:
+    assert store.find(NAME) == store.find(NAME, "main") == store.find(NAME, COMMIT) == entry
+    assert store.find(NAME, "v2") is None
+    assert store.find("a/other") is None
+
+
+# --- list and show ---------------------------------------------------------------------------
+
+
+def test_list_says_what_a_model_is(entry: Entry) -> None:
+    [row] = listed()
+    assert (row["name"], row["revision"], row["asked"]) == (NAME, COMMIT, ["main"])
+    assert row["architecture"] == "LlamaForCausalLM"
+    assert row["size_bytes"] == sum(path.stat().st_size for path in entry.folder.iterdir())
+    assert row["dtype"] in ("F32", "BF16")
+    assert row["licence"] == "apache-2.0"
+    assert row["used_at"] is None
+    find_model_folder(NAME)
+    assert listed()[0]["used_at"] is not None
+
+
+def test_the_number_of_parameters_is_that_of_the_tensors(entry: Entry) -> None:
+    total = 0
+    with safe_open(entry.folder / "model.safetensors", framework="pt") as file:
+        for name in sorted(file.keys()):
+            total += file.get_tensor(name).numel()
+    assert listed()[0]["parameters"] == total
+
+
+def test_list_shows_the_disk_that_leftovers_take(store: Store, tmp_path: Path, hub: Hub) -> None:
+    part = store.partial_folder(NAME, COMMIT) / "model.safetensors.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 1000)
+    (tmp_path / "home" / "packed").mkdir()
+    (tmp_path / "home" / "packed" / "a-b.packed").write_bytes(b"x" * 2000)
+    found = json.loads(run("list", "--json")[1])
+    assert (found["partial_bytes"], found["packed_bytes"]) == (1000, 2000)
+    out = run("list")[1]
+    assert "partial downloads: 1 kB" in out
+    assert "packed weights: 2 kB" in out
+
+
+def test_show_tells_config_licence_tensors_and_template(entry: Entry) -> None:
+    code, out, _ = run("show", NAME)
+    assert code == 0
+    for said in ("apache-2.0", "LlamaForCausalLM", "hidden_size", "model.embed_tokens.weight"):
+        assert said in out
+    shown = json.loads(run("show", NAME, "--json")[1])
+    assert shown["config"]["architectures"] == ["LlamaForCausalLM"]
+    assert {"name", "dtype", "shape"} == set(shown["tensors"][0])
+    assert run("show", NAME, "--tensors")[1].count("\n") == len(shown["tensors"])
+
+
+def test_show_knows_embedded_models_and_folders(tiny: Path, hub: Hub) -> None:
+    assert "LlamaForCausalLM" in run("show", "demo")[1]
+    assert "LlamaForCausalLM" in run("show", str(tiny))[1]
+    assert run("show", "demo", "--template")[1].strip()
+    code, _, err = run("show", "no/such")
+    assert (code, "inferno download no/such" in err) == (1, True)
+
+
+def test_the_store_is_among_the_models_on_this_machine(entry: Entry) -> None:
+    assert (NAME, entry.folder) in [(one.name, one.folder) for one in local_models()]
+
+
+# --- rm --------------------------------------------------------------------------------------
+
+
+def test_rm_removes_the_files_of_the_store(store: Store, entry: Entry) -> None:
+    code, _, err = run("rm", NAME)
+    assert code == 0, err
+    assert "removed a/model at c0ffee" in err
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+    assert local_entry(store, NAME, None) is None
+    code, _, err = run("rm", NAME)
+    assert (code, "the store has no model 'a/model'" in err) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["../../own", "..", "/", "a/..", "", "a/model/../.."])
+def test_rm_takes_no_path(name: str, entry: Entry, tiny: Path) -> None:
+    assert run("rm", name)[0] == 1
+    assert entry.folder.exists()
+    assert tiny.exists()
+
+
+def test_rm_leaves_files_of_other_folders(store: Store, tiny: Path, hub: Hub) -> None:
+    add_local(store, tiny)
+    code, _, err = run("rm", "local/tiny")
+    assert code == 0
+    assert f"its files stay in {tiny}" in err
+    assert (tiny / "model.safetensors").exists()
+    assert store.entries() == []
+
+
+USE = (
+    "import sys; from inferno.hub.find import find_model_folder\n"
+    "find_model_folder(sys.argv[1]); print('used', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture(params=["name", "folder"])
+def user(request: pytest.FixtureRequest, entry: Entry) -> Iterator[subprocess.Popen[str]]:
+    """Another process that uses the model, until its standard input ends."""
+    model = NAME if request.param == "name" else str(entry.folder)
+    process = subprocess.Popen(
+        [sys.executable, "-c", USE, model],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "used\n"
+    yield process
+    process.communicate(timeout=PATIENCE)
+
+
+def test_rm_never_removes_a_model_that_is_used(user: subprocess.Popen[str], entry: Entry) -> None:
+    code, _, err = run("rm", NAME)
+    assert code == 1
+    assert "a/model is in use" in err
+    assert entry.folder.exists()
+    user.communicate(timeout=PATIENCE)
+    assert run("rm", NAME)[0] == 0
+
+
+def test_a_model_that_is_used_can_be_downloaded_again(
+    user: subprocess.Popen[str], entry: Entry, client: HubClient, store: Store
+) -> None:
+    again = download(client, store, plan_download(client, store, NAME))  # all of it is here
+    assert again.folder == entry.folder
+
+
+def test_rm_never_removes_a_model_that_is_being_verified(
+    entry: Entry, client: HubClient, store: Store
+) -> None:
+    tried = []
+
+    def remove(*_: object) -> None:
+        with pytest.raises(ModelError, match="is in use"):
+            store.remove(entry)
+        tried.append(True)
+
+    download(client, store, plan_download(client, store, NAME), remove)
+    assert tried
+    assert entry.folder.exists()
+
+
+# --- prune -----------------------------------------------------------------------------------
+
+
+def test_prune_removes_what_downloads_left_and_no_model(
+    store: Store, entry: Entry, tmp_path: Path
+) -> None:
+    part = store.partial_folder(NAME, "d" * 40) / "model.safetensors.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 1000)
+    orphan = store.folder("a/other", "e" * 40) / "model.safetensors"  # it has no manifest
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"x" * 500)
+    code, _, err = run("prune")
+    assert code == 0
+    assert "removed 1.5 kB of partial downloads" in err
+    assert not part.parent.exists()
+    assert not orphan.parent.exists()
+    assert local_entry(store, NAME, None) == entry
+
+
+def test_prune_leaves_a_download_that_is_under_way(store: Store, hub: Hub) -> None:
+    part = store.partial_folder(NAME, COMMIT) / "model.safetensors.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x")
+    with store.alone(NAME, COMMIT, may_wait=False):
+        run("prune")
+        assert part.exists()
+    run("prune")
+    assert not part.exists()
+
+
+def test_prune_removes_packed_weights_that_were_long_unused(hub: Hub, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "packed"
+    folder.mkdir(parents=True)
+    old, new, other = folder / "a.packed", folder / "b.packed", folder / "notes.txt"
+    for path in (old, new, other):
+        path.write_bytes(b"x" * 100)
+    long_ago = time.time() - 31 * 86_400
+    for path in (old, other):
+        os.utime(path, (long_ago, long_ago))
+    assert "100 B of packed weights" in run("prune")[2]
+    assert [path.exists() for path in (old, new, other)] == [False, True, True]
+    run("prune", "--days", "0")
+    assert not new.exists()
+
+
+# --- folders of the user's, and URLs ---------------------------------------------------------
+
+
+def test_a_folder_is_known_by_a_name_and_not_copied(store: Store, tiny: Path, hub: Hub) -> None:
+    code, out, _ = run("download", str(tiny))
+    assert (code, out) == (0, f"{tiny}\n")
+    assert find_model_folder("local/tiny") == tiny
+    assert not is_absent("local/tiny")
+    assert hub.asked == []
+    assert not list(store.root.rglob("*.safetensors"))
+    (tiny / "config.json").write_text("{}")
+    assert local_entry(store, "local/tiny", None) is None  # it is another model now
+
+
+def test_a_gguf_file_is_known_by_a_name(store: Store, tmp_path: Path, hub: Hub) -> None:
+    path = tmp_path / "own" / "small.gguf"
+    path.parent.mkdir()
+    path.write_bytes(b"GGUF")
+    assert [file.name for file in add_local(store, path).files] == ["small.gguf"]
+    assert store.find("local/small") is not None
+
+
+def test_a_folder_without_a_model_is_refused(store: Store, tmp_path: Path, hub: Hub) -> None:
+    (tmp_path / "own").mkdir()
+    with pytest.raises(ModelError, match=r"holds no config\.json"):
+        add_local(store, tmp_path / "own")
+    (tmp_path / "own" / "a b").mkdir()
+    with pytest.raises(InvalidRequest, match="rename it"):
+        add_local(store, tmp_path / "own" / "a b")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a/b", ("a/b", None, None)),
+        ("https://huggingface.co/a/b", ("a/b", None, None)),
+        ("https://huggingface.co/a/b/", ("a/b", None, None)),
+        ("https://huggingface.co/a/b/tree/v1", ("a/b", "v1", None)),
+        ("https://huggingface.co/a/b/blob/main/q4.gguf?x=1", ("a/b", "main", "q4.gguf")),
+        ("https://huggingface.co/a/b/resolve/main/x/q4.gguf", ("a/b", "main", "x/q4.gguf")),
+    ],
+)
+def test_a_url_of_the_hub_names_a_model(
+    text: str, found: tuple[str, str | None, str | None]
+) -> None:
+    assert parse_model(text, None, None) == WantedModel(*found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("https://elsewhere.example/a/b", "https://user@huggingface.co/a/b", "ftp://x/a/b"),
+        *("https://huggingface.co", "https://huggingface.co/a", "https://huggingface.co/../a/b"),
+        *("https://huggingface.co/a/%2e%2e", "https://huggingface.co/a/b/resolve/main/../../c"),
+        *("https://[/a/b", "a", "a/b/c", "", "/a/b", "https://huggingface.co/a/b\0", "~/nope"),
+    ],
+)
+def test_a_text_that_names_no_model_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_model(text, None, None)
+
+
+def test_a_revision_is_given_once() -> None:
+    with pytest.raises(InvalidRequest, match="stands in the URL already"):
+        parse_model("https://huggingface.co/a/b/tree/v1", "v2", None)
+
+
+# --- commands that need a model --------------------------------------------------------------
+
+
+def test_without_a_terminal_an_absent_model_is_not_downloaded(hub: Hub, tiny: Path) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    for command in (["generate", "-p", "x", "-m", NAME], ["serve", NAME], ["play", NAME]):
+        code, _, err = run(*command)
+        assert code == 1
+        assert f"`inferno download {NAME}` fetches it" in err
+    assert hub.asked_files() == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_fetched"), [("y", True), ("YES", True), ("n", False), ("", False)]
+)
+def test_on_a_terminal_the_person_is_asked(
+    typed: str,
+    is_fetched: bool,
+    hub: Hub,
+    tiny: Path,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    monkeypatch.setattr("inferno.cli.download._may_ask", lambda: True)
+    asked = ["generate", "-p", "x", "--max-tokens", "2", "-m", NAME]
+    done = CliRunner().invoke(app, asked, input=f"{typed}\n")
+    assert (
+        f"files, {readable_size(sum(map(len, hub.files.values())))}, to {store.root}" in done.stderr
+    )
+    assert "Download it? [y/N]" in done.stderr
+    assert (done.exit_code == 0) is is_fetched
+    assert (store.find(NAME) is not None) is is_fetched
+    if not is_fetched:
+        assert "was not downloaded" in done.stderr
+        assert hub.asked_files() == []
+
+
+def test_with_yes_an_absent_model_is_downloaded_and_run(hub: Hub, tiny: Path, store: Store) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    code, out, err = run("generate", "-p", "x", "--max-tokens", "2", "-m", NAME, "--yes")
+    assert code == 0, err
+    assert out
+    assert "model.safetensors: " in err
+    assert store.find(NAME) is not None
+    hub.asked.clear()
+    assert run("generate", "-p", "x", "--max-tokens", "2", "-m", NAME)[0] == 0
+    assert hub.asked == []
+
+
+def test_download_prints_the_folder_and_says_what_is_fetched(
+    hub: Hub, tiny: Path, store: Store
+) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    code, out, err = run("download", NAME)
+    assert code == 0, err
+    assert out == f"{store.folder(NAME, COMMIT)}\n"
+    assert f"{NAME} at c0ffee000000: {len(hub.files)} files" in err
+    assert fetch_model(NAME, None) == store.folder(NAME, COMMIT)
+    hub.asked.clear()
+    assert f"{NAME} at c0ffee000000 is here" in run("download", NAME)[2]
+    assert hub.asked_files() == []
+
+
+def test_a_model_that_inferno_does_not_have_is_refused_before_its_weights(
+    hub: Hub, store: Store
+) -> None:
+    hub.files["config.json"] = b'{"architectures": ["NopeForCausalLM"]}'
+    code, _, err = run("download", NAME)
+    assert code == 1
+    assert "NopeForCausalLM" in err
+    assert not [one for one in hub.asked_files() if one.path.endswith(".safetensors")]
+    assert store.entries() == []
+
+
+def test_a_token_file_is_read_and_its_token_sent(hub: Hub, tiny: Path, tmp_path: Path) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    path = tmp_path / "own" / "token"
+    path.write_text("hf_other\n")
+    assert run("download", NAME, "--token-file", str(path))[0] == 0
+    assert {one.headers["authorization"] for one in hub.asked} == {"Bearer hf_other"}
+    for content in ("", "two words", "a\nb", "\x00"):
+        path.write_text(content)
+        code, _, err = run("download", NAME, "--token-file", str(path))
+        assert (code, "holds no token" in err) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["../../evil.json", "a\0b.json", "C:\\evil.json"])
+def test_a_hostile_hub_ends_in_one_line(name: str, hub: Hub, tmp_path: Path) -> None:
+    hub.files[name] = b"{}"
+    for command in (["download", NAME], ["generate", "-p", "x", "-m", NAME, "--yes"]):
+        code, out, err = run(*command)
+        assert (code, out) == (1, "")
+        assert err.startswith("error: a/model is not downloaded, as its hub lists a file named")
+        assert "internal" not in err
+        assert err.count("\n") == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_model_that_is_loaded_twice_is_locked_once(entry: Entry) -> None:
+    before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    for _ in range(5):
+        find_model_folder(NAME)
+    after = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
+    assert after - before <= 1

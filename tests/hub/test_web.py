@@ -1,0 +1,145 @@
+"""Models at addresses that are no hub's: no list, no hashes, and no token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferno.errors import InvalidRequest
+from inferno.hub.client import HubClient, Patience
+from inferno.hub.store import Store
+from inferno.hub.web import WebAddress, parse_address
+from tests.hub.loopback import Handler, Hub, running
+from tests.hub.test_store import run
+from tests.tiny import save_tiny_model
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> dict[str, bytes]:
+    folder = tmp_path / "own" / "tiny"
+    folder.mkdir(parents=True)
+    save_tiny_model(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def address_of(web: Hub, name: str = "cdn") -> str:
+    return f"{web.url}/models/{name}"
+
+
+def test_a_folder_on_the_web_becomes_a_model(
+    hub: Hub, tiny: dict[str, bytes], store: Store
+) -> None:
+    with running(Hub(files=tiny)) as web:
+        code, out, err = run("download", address_of(web))
+        assert code == 0, err
+        [entry] = store.entries()
+        assert entry.name == f"{web.url.removeprefix('http://').replace(':', '_')}/cdn"
+        assert out == f"{entry.folder}\n"
+        assert {file.name for file in entry.files} <= set(tiny)
+        assert (entry.folder / "model.safetensors").read_bytes() == tiny["model.safetensors"]
+        assert all("authorization" not in one.headers for one in web.asked)
+        assert run("generate", "-p", "x", "--max-tokens", "2", "-m", entry.name)[0] == 0
+    assert hub.asked == []
+
+
+def test_shards_are_those_of_the_index(hub: Hub, tiny: dict[str, bytes], store: Store) -> None:
+    tiny["model-1.safetensors"] = tiny.pop("model.safetensors")
+    tiny["model.safetensors.index.json"] = b'{"weight_map": {"x": "model-1.safetensors"}}'
+    with running(Hub(files=tiny)) as web:
+        assert run("download", address_of(web))[0] == 0
+        names = {file.name for file in store.entries()[0].files}
+        assert {"model-1.safetensors", "model.safetensors.index.json"} <= names
+
+
+@pytest.mark.parametrize("shard", ["../../evil.safetensors", "/abs.safetensors", "x.bin", 7, "a\0"])
+def test_an_index_with_paths_is_refused(
+    shard: object, hub: Hub, tiny: dict[str, bytes], store: Store
+) -> None:
+    del tiny["model.safetensors"]
+    tiny["model.safetensors.index.json"] = json.dumps({"weight_map": {"x": shard}}).encode()
+    with running(Hub(files=tiny)) as web:
+        code, _, err = run("download", address_of(web))
+    assert (code, "no shards" in err) == (1, True)
+    assert store.entries() == []
+
+
+def test_a_file_on_the_web_becomes_a_model(hub: Hub, store: Store) -> None:
+    with running(Hub(files={"q4.gguf": b"GGUF" * 100})) as web:
+        code, _, err = run("download", address_of(web, "cdn/q4.gguf"))
+        assert code == 0, err
+        [file] = store.entries()[0].files
+        assert (file.name, file.size) == ("q4.gguf", 400)
+        web.asked.clear()
+        assert run("download", address_of(web, "cdn/q4.gguf"))[0] == 0
+        assert len(web.asked) == 1  # for its size: what is here has the hash that it had
+
+
+@pytest.mark.parametrize("etag", ['"one"', None, 'W/"weak"', "odd\x7f"])
+def test_what_broke_off_goes_on_only_where_it_is_the_same_version(
+    etag: str | None, hub: Hub, store: Store
+) -> None:
+    content = b"0123456789" * 1000
+    num_sent = 0
+
+    def cut(handler: Handler, content: bytes) -> bool:
+        nonlocal num_sent
+        num_sent += 1
+        headers = {"etag": etag} if etag else {}
+        if num_sent == 2:  # the first is asked for its size alone
+            handler.reply(200, content[:4000], headers, length=len(content))
+            return True
+        return False
+
+    with running(Hub(files={"q4.gguf": content}, fault=cut)) as web:
+        assert run("download", address_of(web, "cdn/q4.gguf"))[0] == 0
+        asked = web.asked[-1].headers
+    assert (asked.get("range"), asked.get("if-range")) == (
+        ("bytes=4000-", etag) if etag == '"one"' else (None, None)
+    )
+    [entry] = store.entries()
+    assert (entry.folder / "q4.gguf").read_bytes() == content
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "9" * 40, "1e3"])
+def test_a_size_that_is_none_is_refused(length: str, hub: Hub, store: Store) -> None:
+    def odd(handler: Handler, content: bytes) -> bool:
+        handler.send_response(200)
+        handler.send_header("content-length", length)
+        handler.end_headers()
+        handler.close_connection = True
+        return True
+
+    with running(Hub(files={"q4.gguf": b"GGUF"}, fault=odd)) as web:
+        code, _, err = run("download", address_of(web, "cdn/q4.gguf"))
+    assert (code, "internal" in err) == (1, False)
+    assert store.entries() == []
+
+
+def test_what_is_not_encrypted_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="is not encrypted"):
+        HubClient("http://files.example/model", None, Patience(), is_hub=False)
+
+
+def test_an_address_has_a_name() -> None:
+    found = parse_address("https://files.example/llm/small-model/")
+    assert found == WebAddress(
+        "files.example/small-model", "https://files.example/llm/small-model", None
+    )
+    found = parse_address("https://files.example:81/q4.gguf")
+    assert found == WebAddress("files.example_81/q4", "https://files.example:81", "q4.gguf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("https://files.example", "https://files.example/..", "https://files.example/a/../b.."),
+        *("https://user:pass@files.example/a", "https://files.example/a?b=c", "https://[/a"),
+        *("https://files.example/a b", "https://files.example/%2e%2e/a", "https://x/a\0"),
+        *("https://files.example/a//b", "https://files.example/a#b", "https:///a"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="is no address of a model"):
+        parse_address(text)
