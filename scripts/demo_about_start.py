@@ -248,32 +248,69 @@ START = (
         "Give its folder or its name: inferno generate --model Qwen/Qwen3-0.6B",
         doing="[use|run|load|try|choose|pick] [another|a different|a bigger|my own|a real] model;"
         "[change|switch] the model;[run|use|load] [Llama|Qwen|Mistral|Mixtral|gpt-oss|a Hugging "
-        "Face model];[download|get|fetch] [a|another] model;load a model from [a folder|Hugging "
-        "Face|my disk];use a model that I [have|downloaded]",
+        "Face model];load a model from [a folder|Hugging Face|my disk];use a model that I "
+        "[have|downloaded]",
         naming="other models;a Hugging Face id;the name of a model",
+        asking=("how are models [named|given]",),
+    ),
+    Topic(
+        "To download a model, type: inferno download Qwen/Qwen3-0.6B",
+        doing="[download|get|fetch] [a|another] model;download [Llama|Qwen|a Hugging Face model]",
+        naming="inferno download;downloading models",
         asking=(
             "where do [models|the models|other models] come from",
             "where [do|can] I [get|find|download] [models|other models|more models]",
             "do I have to download [a model|anything]",
-            "how are models [named|given|downloaded]",
+            "how are models downloaded",
         ),
     ),
     Topic(
-        "Models are kept in the Hugging Face cache; HF_HOME moves it.",
-        doing="[move|delete|find|change] the [model cache|downloaded models|cache of models|"
-        "downloads];delete [a|old] model[|s];free disk space",
-        naming="HF_HOME;the [model|Hugging Face] cache;the folder of the [models|downloads]",
+        "To see which models are on this machine, type: inferno list",
+        doing="[list|see|find] [my|the downloaded|all] models[| on this machine]",
+        naming="inferno list;the models on [my disk|this machine]",
+        asking=(
+            "which models [do I have|are here|are on my disk|are on this machine]",
+            "what have I downloaded",
+        ),
+    ),
+    Topic(
+        "To see what a model is, its config and its licence, type: inferno show demo",
+        doing="[see|read|show] a model's [config|licence|tensors|chat template]",
+        naming="inferno show;the licence of a model;the config of a model",
+        asking=("what is [in|inside] a model", "which licence does a model have"),
+    ),
+    Topic(
+        "To remove a model from this machine, type: inferno rm Qwen/Qwen3-0.6B",
+        doing="[delete|remove|uninstall|get rid of] [a|a downloaded] model",
+        naming="inferno rm;removing models",
+        asking=("how do I delete [a model|the models|downloads]",),
+    ),
+    Topic(
+        "To remove broken downloads and old packings, type: inferno prune",
+        doing="free disk space;[remove|delete] [broken|partial|unfinished] downloads",
+        naming="inferno prune;unfinished downloads",
+        asking=("what takes [so much|all the] [room|space] on my disk",),
+    ),
+    Topic(
+        "A GGUF file is run by its path: inferno generate --model model.gguf",
+        doing="[run|use|load|open] [a GGUF file|GGUF|a model of llama.cpp]",
+        naming="GGUF;GGUF files",
+        asking=("[can|does] [inferno|it] [run|read|support|load] GGUF[| files]",),
+    ),
+    Topic(
+        "Models are kept in ~/.cache/inferno/models; INFERNO_HOME moves that.",
+        doing="[move|find|change] the [model cache|downloaded models|cache of models|downloads]",
+        naming="the [model cache|store];the folder of the [models|downloads]",
         asking=(
             "where are [the |]models [kept|stored|saved|put]",
             "where [does|will] it [keep|store|save|put] [models|the models|downloads]",
             "in which folder are the models",
             "[what|where] is the [cache|download folder]",
-            "how do I delete [a model|the models|downloads]",
         ),
     ),
     Topic(
         "Packed weights are kept for the next start, in a cache that INFERNO_HOME moves.",
-        naming="packed weights;INFERNO_HOME;the packed cache",
+        naming="packed weights;the packed cache",
         asking=(
             "where are [the |][packed|quantized] weights [kept|stored|saved]",
             "does it quantize again at each start",

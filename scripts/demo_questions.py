@@ -32,7 +32,7 @@ HAND_WRITTEN = (
         ("http://127.0.0.1:8000/v1|http://localhost:8000/v1",),
     ),
     HandWritten("How do I lock the server so that only some people get in?", ("--api-key",)),
-    HandWritten("Where on my disk do the downloaded models end up?", ("Hugging Face", "cache")),
+    HandWritten("Where on my disk do the downloaded models end up?", ("inferno/models",)),
     HandWritten("Can I use it on a plane, without internet?", ("HF_HUB_OFFLINE|offline",)),
     HandWritten("Under which licence was this software published?", ("Apache",)),
     HandWritten("How many cores will it take, and may I change that?", ("--threads",)),

@@ -78,7 +78,7 @@ _OTHER_QUESTIONS = (
     "what is the opposite of [a |]{nonsense}",
     "what is {nonsense}",
     "what is [a|the] {nonsense} [{thing}|{nonsense}]",
-    "what is [a|an] [transformer|neural network|gradient|tensor|database]",
+    "what is a [transformer|neural network|gradient|tensor|database]",
     "what is a {thing} {thing}",
     "how do you spell [{thing}|{nonsense}|{name}]",
     "spell [{thing}|{nonsense}|{name}|the word {thing}]",

@@ -22,21 +22,16 @@ from inferno.demo import MODEL_FOLDERS
 
 pytestmark = pytest.mark.slow
 
-# The weights are older than the corpus: what these kinds ask they were not taught, or not so. Each
-# is marked strictly, so weights that reach its bar fail here until the kind is taken off the list.
+# Kinds of questions whose bars the weights don't reach yet. Each is marked strictly, so weights that
+# reach its bar fail here until the kind is taken off the list.
 WAITING = {
-    "facts in tables",
-    "other facts",
-    "running sums",
     "about inferno",
     BY_HAND,
     "commands that exist",
-    "other languages",
     "questions in capitals",
     "stories in their hero's world",
-    "stories on a virtue",
 }
-OLDER = pytest.mark.xfail(reason="the weights are older than the corpus")
+BELOW_BAR = pytest.mark.xfail(reason="the weights do not reach this bar yet")
 PROMPTS = (
     "Hello!",
     "hi",
@@ -67,7 +62,7 @@ def load(name: str) -> LlamaForCausalLM:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=OLDER if kind in WAITING else ()) for kind in BARS]
+    "kind", [pytest.param(kind, marks=BELOW_BAR if kind in WAITING else ()) for kind in BARS]
 )
 def test_held_out_questions_are_answered(
     demo: LlamaForCausalLM, tokenizer: Tokenizer, kind: str
@@ -111,7 +106,7 @@ def test_a_story_goes_on_and_ends(demo: LlamaForCausalLM, tokenizer: Tokenizer) 
         assert 50 < len(story.text.split()) < 250
 
 
-@OLDER
+@BELOW_BAR
 @torch.no_grad()
 def test_the_draft_is_accepted(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
     """The expected acceptance at temperature 1 is the sum over the vocabulary of min(p, q)."""
