@@ -22,7 +22,7 @@ from inferno.demo import MODEL_FOLDERS
 
 pytestmark = pytest.mark.slow
 
-# Kinds of questions whose bars the weights don't reach yet. Each is marked strictly, so weights that
+# Kinds of questions whose bars the weights miss so far. Each is marked strictly, so weights that
 # reach its bar fail here until the kind is taken off the list.
 WAITING = {
     "about inferno",
