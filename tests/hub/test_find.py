@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from inferno.errors import ModelNotFound
+from inferno.hub.add import add_local
+from inferno.hub.facts import read_facts, read_template, read_tensors
 from inferno.hub.find import find_model_folder
+from inferno.hub.store import Store
+from tests.data import data_path
 
 
 def test_a_folder_of_one_gguf_model_stands_for_its_file(tmp_path: Path) -> None:
@@ -20,3 +24,17 @@ def test_a_folder_of_one_gguf_model_stands_for_its_file(tmp_path: Path) -> None:
     assert find_model_folder(str(tmp_path / "b.gguf")) == tmp_path / "b.gguf"
     (tmp_path / "model.safetensors").touch()
     assert find_model_folder(str(tmp_path)) == tmp_path
+
+
+def test_a_gguf_file_of_the_users_is_known_by_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
+    file = data_path("stories260K-gguf", "stories260K-q8_0-v3.gguf")
+    entry = add_local(Store.of_user(), file)
+    assert find_model_folder(entry.name) == file.resolve()
+    facts = read_facts(entry.path)
+    assert (facts.architecture, facts.num_parameters, facts.dtype) == ("llama", 260_032, "Q8_0")
+    assert facts.context == 512
+    assert {tensor.name for tensor in read_tensors(entry.path)} >= {"token_embd.weight"}
+    assert read_template(entry.path) is None

@@ -20,10 +20,11 @@ from inferno.cli.model_options import Debug, Revision
 from inferno.cli.terminal import is_terminal, print_text, readable_size, terminal_size
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
+from inferno.gguf.file import is_gguf_name
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.store import Entry, Store
-from inferno.json_file import read_json
+from inferno.model_files import CONFIG, model_files
 
 _PIPED_WIDTH = 160
 _DAY = 86_400
@@ -74,11 +75,8 @@ def show(
         listed = list(read_tensors(folder))
         lines = [f"{one.name}  {one.dtype}  {list(one.shape)}" for one in listed]
         text = read_template(folder)
-        config = (
-            read_json(folder / "config.json", error=ModelError)
-            if (folder / "config.json").exists()
-            else {}
-        )
+        files = model_files(folder)
+        config = files.json(CONFIG, error=ModelError) if files.has(CONFIG) else {}
         if as_json:
             found = {
                 **_row(model, folder, entry.num_bytes if entry else None, "", entry),
@@ -157,20 +155,20 @@ def prune(
 def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     entry = Store.of_user().find(model, revision)
     if entry is not None:
-        return entry, entry.folder
+        return entry, entry.path
     from inferno.hub.local import local_models  # noqa: PLC0415
 
     for local in local_models():
         if local.name == model and revision is None:
             return None, local.folder
     folder = Path(model).expanduser()
-    if folder.is_dir() and revision is None:
+    if (folder.is_dir() or (is_gguf_name(folder) and folder.exists())) and revision is None:
         return None, folder
     raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
 
 
 def _row_of(store: Store, entry: Entry) -> dict[str, Any]:
-    row = _row(entry.name, entry.folder, entry.num_bytes, "store" if entry.is_owned else "", entry)
+    row = _row(entry.name, entry.path, entry.num_bytes, "store" if entry.is_owned else "", entry)
     used = store.used_at(entry)
     row["used_at"] = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
     return row

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import CheckpointError, ModelError, TokenizerError
+from inferno.gguf.file import read_gguf
 from inferno.json_file import read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
@@ -38,8 +39,11 @@ class ModelFacts:
     context: int | None
 
 
-def read_facts(folder: Path) -> ModelFacts:
-    """Return what a table says of a model."""
+def read_facts(path: Path) -> ModelFacts:
+    """Return what a table says of a model, a folder or a GGUF file."""
+    if path.is_file():
+        return _gguf_facts(path)
+    folder = path
     try:
         config = read_json(folder / "config.json", error=ModelError)
     except ModelError:
@@ -60,7 +64,14 @@ def read_facts(folder: Path) -> ModelFacts:
 
 
 def read_tensors(folder: Path) -> Iterator[Tensor]:
-    """Yield the tensors that the safetensors files of a folder list; CheckpointError if damaged."""
+    """Yield the tensors that a GGUF file, or the safetensors files of a folder, list.
+
+    Raises CheckpointError where one is damaged.
+    """
+    if folder.is_file():
+        for file, tensor in read_gguf(folder).tensors.values():
+            yield Tensor(tensor.name, tensor.type.name, tensor.shape, file.name)
+        return
     for path in sorted(folder.glob("*.safetensors")):
         for name, entry in _header(path).items():
             if name == "__metadata__":
@@ -74,6 +85,9 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
 
 def read_template(folder: Path) -> str | None:
     """Return the chat template of a model, or None."""
+    if folder.is_file():
+        found = read_gguf(folder).metadata.get("tokenizer.chat_template")
+        return found if isinstance(found, str) else None
     if (folder / "chat_template.jinja").exists():
         content = read_file(
             folder / "chat_template.jinja", error=ModelError, max_bytes=_MAX_TEMPLATE_BYTES
@@ -85,6 +99,24 @@ def read_template(folder: Path) -> str | None:
         "chat_template"
     )
     return template if isinstance(template, str) else None
+
+
+def _gguf_facts(path: Path) -> ModelFacts:
+    try:
+        model = read_gguf(path)
+    except CheckpointError:
+        return ModelFacts(None, None, None, None)
+    elements: Counter[str] = Counter()
+    for _, tensor in model.tensors.values():
+        elements[tensor.type.name] += math.prod(tensor.shape)
+    architecture = model.metadata.get("general.architecture")
+    context = model.metadata.get(f"{architecture}.context_length")
+    return ModelFacts(
+        architecture=architecture[:64] if isinstance(architecture, str) else None,
+        num_parameters=elements.total() or None,
+        dtype=elements.most_common(1)[0][0] if elements else None,
+        context=context if type(context) is int else None,
+    )
 
 
 def _header(path: Path) -> Mapping[str, Any]:

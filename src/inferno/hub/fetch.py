@@ -50,7 +50,7 @@ class Plan:
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
-    """Return the folder of a model, downloaded where the store and the cache lack it.
+    """Return the path of a model, downloaded where the store and the cache lack it.
 
     ModelNotFound, DownloadError and ModelError say why not.
     """
@@ -63,7 +63,7 @@ def fetch_model(name: str, revision: str | None) -> Path:
             entry = download(client, store, plan)
     if not store.use(entry):
         raise ModelError(f"{name} was removed while it was looked for; try again")
-    return entry.folder
+    return entry.path
 
 
 @contextlib.contextmanager

@@ -46,7 +46,8 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
             f"there is no folder {name!r}; give a model's folder, a GGUF file, an id such as "
             f"Qwen/Qwen3-0.6B, or demo"
         )
-    return _model_in(hub.fetch_model(name, revision))
+    path = hub.fetch_model(name, revision)
+    return _model_in(path) if path.is_dir() else path
 
 
 def _model_in(folder: Path) -> Path:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError, ModelNotFound
+from inferno.gguf.file import is_gguf_name, is_later_shard
 from inferno.home import home_folder
 from inferno.hub.names import RemoteFile, is_commit, is_file_name, is_repository, is_sha256
 from inferno.json_file import read_json
@@ -78,6 +79,15 @@ class Entry:
     def num_bytes(self) -> int:
         """Return how many bytes its files have."""
         return sum(file.size for file in self.files)
+
+    @property
+    def path(self) -> Path:
+        """Return what is opened to run it: its folder, or its GGUF file where it has one alone."""
+        names = sorted(file.name for file in self.files)
+        files = [Path(name) for name in names if is_gguf_name(Path(name))]
+        first = [file for file in files if not is_later_shard(file)]
+        has_others = any(name.endswith(".safetensors") for name in names)
+        return self.folder / first[0] if len(first) == 1 and not has_others else self.folder
 
     def changed(self) -> list[StoredFile]:
         """Return the files that are gone, or may have been changed since they were verified."""
