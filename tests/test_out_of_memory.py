@@ -110,14 +110,17 @@ SERVE = ("serve", "demo", "--port", "0", "--num-blocks", str(2**24), "--block-si
 
 @pytest.mark.parametrize("arguments", [GENERATE, SERVE], ids=["generate", "serve"])
 @pytest.mark.parametrize(
-    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.6, 0.65, 0.8))]
+    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.62, 0.65, 0.8))]
 )
 def test_a_command_with_little_memory_says_so(arguments: tuple[str, ...], gib: float) -> None:
     done = limited(gib, *arguments)
     assert "internal error" not in done.stderr
     if done.returncode:
-        assert "memory" in done.stderr.lower() or "could not be allocated" in done.stderr
+        words = ("memory", "could not be allocated", "bad_alloc")
+        assert any(word in done.stderr.lower() for word in words)
         assert "Traceback" not in done.stderr
+    # Between some limits a library ends the process itself, or the C library does: 127, -6.
+    if done.returncode == 1:
         assert done.stderr.splitlines()[-1].startswith(("error: ", "OpenBLAS error: "))
 
 

@@ -120,7 +120,8 @@ def test_where_the_context_is_full_the_oldest_turns_can_be_left_out(open_page: O
 
 
 def test_an_answer_that_the_context_cuts_off_says_so(open_page: Open) -> None:
-    endless = Answer(token_ids=(40, 41), is_endless=True)
+    digits = (21, 22)  # each a token by itself, whatever stands beside it
+    endless = Answer(token_ids=digits, is_endless=True)
     with serving(_script(endless)) as host:
         talk = open_page(host)
         talk.ask("Go")
