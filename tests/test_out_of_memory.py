@@ -110,7 +110,7 @@ SERVE = ("serve", "demo", "--port", "0", "--num-blocks", str(2**24), "--block-si
 
 @pytest.mark.parametrize("arguments", [GENERATE, SERVE], ids=["generate", "serve"])
 @pytest.mark.parametrize(
-    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.62, 0.65, 0.8))]
+    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.56, 0.65, 0.8))]
 )
 def test_a_command_with_little_memory_says_so(arguments: tuple[str, ...], gib: float) -> None:
     done = limited(gib, *arguments)
