@@ -148,6 +148,7 @@ def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: P
         ("llama.attention.head_count", 0, "head_count must be an integer of at least 1"),
         ("llama.expert_count", 8, "llama.expert_count"),
         ("llama.rope.scaling.type", "longrope", "longrope.*expected none, linear or yarn"),
+        ("llama.rope.scaling.yarn_log_multiplier", 2, "yarn_log_multiplier"),
         ("llama.attention.key_length", 3, "heads have a size of 3"),
         ("llama.block_count", "five", "block_count must be a number, not five"),
         ("llama.context_length", None, "lacks llama.context_length"),
@@ -161,6 +162,14 @@ def test_metadata_that_changes_the_maths_is_refused(
     with pytest.raises(ConfigError, match=words) as problem:
         build_engine(EngineOptions(model=path, device="cpu"))
     assert str(path) in str(problem.value)
+
+
+def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
+    linear = {"rope_type": "linear", "factor": 4.0}
+    model = save_tiny(tmp_path / "hf", "llama", rope_parameters=linear)
+    path = write_gguf(tmp_path / "m.gguf", model)
+    rewrite(path, {"llama.rope.scaling.type": None})
+    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
 
 
 def test_unreadable_types_are_named(tmp_path: Path) -> None:

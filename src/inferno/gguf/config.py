@@ -30,7 +30,7 @@ _MIXTURE_SIZES = {
 _OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
 
 # Keys that change nothing about the forward pass, or that other parts read.
-_INERT = {"vocab_size", "rope.scaling.finetuned", "rope.scaling.yarn_log_multiplier"}
+_INERT = {"vocab_size", "rope.scaling.finetuned"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,9 @@ def _vocab_size(metadata: Mapping[str, Value], keys: _Keys) -> Any:
 def _rope_scaling(
     keys: _Keys, values: Mapping[str, Any], factors: Sequence[float] | None
 ) -> dict[str, Any] | None:
-    kind = keys.text("rope.scaling.type") or "none"
     factor = keys.number("rope.scaling.factor", is_optional=True)
+    # A factor without a type divides positions, as in llama.cpp.
+    kind = keys.text("rope.scaling.type") or ("none" if factor is None else "linear")
     older_factor = keys.number("rope.scale_linear", is_optional=True)
     original = keys.number("rope.scaling.original_context_length", is_optional=True)
     if older_factor is not None and factor is None:

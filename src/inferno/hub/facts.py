@@ -12,11 +12,10 @@ from typing import Any
 
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
-from inferno.json_file import read_file, read_json
+from inferno.json_file import MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
 _MAX_HEADER_BYTES = 4 << 20
-_MAX_TEMPLATE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def read_template(folder: Path) -> str | None:
         return found if isinstance(found, str) else None
     if (folder / "chat_template.jinja").exists():
         content = read_file(
-            folder / "chat_template.jinja", error=ModelError, max_bytes=_MAX_TEMPLATE_BYTES
+            folder / "chat_template.jinja", error=ModelError, max_bytes=MAX_TEMPLATE_BYTES
         )
         return content.decode("utf-8", errors="replace")
     if not (folder / "tokenizer_config.json").exists():
