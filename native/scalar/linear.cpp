@@ -113,14 +113,23 @@ template <class Format>
 float dot_groups(const PackedRow& x, const Weight& weight, Index output) {
     float sum = 0;
     for (Index g = 0; g < num_groups(weight); ++g) {
-        int dot = 0;
-        for (Index i = g * kScaleGroup; i < (g + 1) * kScaleGroup; ++i) {
-            dot += x.codes[i] * whole<Format>(weight, output, i);
+        constexpr Index kParts = Format::kHasHalves ? 2 : 1, kPart = kScaleGroup / kParts;
+        int total = 0;
+        for (Index begin = g * kScaleGroup; begin < (g + 1) * kScaleGroup; begin += kPart) {
+            int dot = 0;
+            for (Index i = begin; i < begin + kPart; ++i) {
+                dot += x.codes[i] * whole<Format>(weight, output, i);
+                total += x.codes[i];
+            }
+            const float factor = scale<Format>(weight, output, begin);
+            sum = Format::kHasRowUnit
+                      ? ::fmaf(raised(dot, x.exponents[g]), factor, sum)
+                      : ::fmaf(static_cast<float>(dot), factor * x.scales[g], sum);
         }
-        const float factor = scale<Format>(weight, output, g);
-        sum = Format::kHasRowUnit
-                  ? ::fmaf(raised(dot, x.exponents[g]), factor, sum)
-                  : ::fmaf(static_cast<float>(dot), factor * x.scales[g], sum);
+        if constexpr (Format::kHasOffset) {
+            const float of_codes = static_cast<float>(total) * x.scales[g];
+            sum = ::fmaf(of_codes, offset<Format>(weight, output, g), sum);
+        }
     }
     return sum * (Format::kUnit * x.unit);
 }

@@ -38,11 +38,13 @@ struct Codes {
             first = load_int_aligned(group + 2 * pair * kVector);
             second = load_int_aligned(group + (2 * pair + 1) * kVector);
         } else {
-            static_assert(Format::kBits == 4);
+            static_assert(Format::kBits >= 4 && Format::kBits <= 6);
             const I both = load_int_aligned(group + pair * kVector);
             first = low_nibbles(both);
             second = low_nibbles(shift_right<4>(both));
         }
+        if constexpr (Format::kBits == 5) add_fifth_bits(group, pair, first, second);
+        if constexpr (Format::kBits == 6) add_upper_bits(group, pair, first, second);
         if constexpr (Format::kHasCodebook) {
             first = look_up_codes<Format>(first);
             second = look_up_codes<Format>(second);
@@ -53,32 +55,132 @@ struct Codes {
         if constexpr (Format::kLargestByte <= 64) return dot4_small(acc, codes, x);
         return dot4(acc, codes, x);
     }
+
+   private:
+    // Loops over pairs are unrolled, so that a shift is by a constant.
+    static void add_fifth_bits(const char* group, int pair, I& first, I& second) {
+        const I bits = load_int_aligned(group + 4 * kVector);
+        const I mask = splat_int(0x10101010);
+        switch (pair) {
+            case 0:
+                first = add_int(first, bit_and(shift_left<4>(bits), mask));
+                second = add_int(second, bit_and(shift_left<3>(bits), mask));
+                break;
+            case 1:
+                first = add_int(first, bit_and(shift_left<2>(bits), mask));
+                second = add_int(second, bit_and(shift_left<1>(bits), mask));
+                break;
+            case 2:
+                first = add_int(first, bit_and(bits, mask));
+                second = add_int(second, bit_and(shift_right<1>(bits), mask));
+                break;
+            default:
+                first = add_int(first, bit_and(shift_right<2>(bits), mask));
+                second = add_int(second, bit_and(shift_right<3>(bits), mask));
+        }
+    }
+
+    static void add_upper_bits(const char* group, int pair, I& first, I& second) {
+        const I bits = load_int_aligned(group + (4 + pair / 2) * kVector);
+        const I mask = splat_int(0x30303030);
+        if (pair % 2 == 0) {
+            first = add_int(first, bit_and(shift_left<4>(bits), mask));
+            second = add_int(second, bit_and(shift_left<2>(bits), mask));
+        } else {
+            first = add_int(first, bit_and(bits, mask));
+            second = add_int(second, bit_and(shift_right<2>(bits), mask));
+        }
+    }
 };
 
-// Sixteen outputs' scales of a scale group.
+// Sixteen outputs' scales of a scale group, its halves' scales, or its offset, given its panel's.
 template <ScaleType type>
 struct ScaleVector;
 
 template <>
 struct ScaleVector<ScaleType::bf16> {
-    static F load(const char* scales) {
-        return load_bf16(reinterpret_cast<const std::uint16_t*>(scales));
+    static F load(const char* scales, Index group) {
+        return load_bf16(reinterpret_cast<const std::uint16_t*>(scales) + group * kPanel);
     }
 };
 
 template <>
 struct ScaleVector<ScaleType::e8m0> {
     // The byte is a float's exponent, but for 0, a denormal, and 255, NaN.
-    static F load(const char* scales) {
-        const I codes = load_u8(reinterpret_cast<const std::uint8_t*>(scales));
+    static F load(const char* scales, Index group) {
+        const I codes = load_u8(reinterpret_cast<const std::uint8_t*>(scales) + group * kPanel);
         const F power = max(as_float(shift_left<23>(codes)), as_float(splat_int(0x00400000)));
         return add(power, sub(power, power));
     }
 };
 
+template <>
+struct ScaleVector<ScaleType::f16> {
+    static F load(const char* scales, Index group) {
+        return load_f16(reinterpret_cast<const std::uint16_t*>(scales) + group * kPanel);
+    }
+};
+
+template <>
+struct ScaleVector<ScaleType::f16_offset> {
+    static F load(const char* scales, Index group) { return at(scales, 2 * group); }
+    static F load_offset(const char* scales, Index group) { return at(scales, 2 * group + 1); }
+
+   private:
+    static F at(const char* scales, Index nth) {
+        return load_f16(reinterpret_cast<const std::uint16_t*>(scales) + nth * kPanel);
+    }
+};
+
+// Both products are exact: of 11 and of 6 bits.
+template <>
+struct ScaleVector<ScaleType::six_bit_offset> {
+    static F load(const char* scales, Index group) {
+        const char* eight = eight_of(scales, group);
+        const I bits = bit_and(bytes_of(eight, group), splat_int(63));
+        return mul(unit(eight, 0), to_float(bits));
+    }
+
+    static F load_offset(const char* scales, Index group) {
+        const char* eight = eight_of(scales, group);
+        const I low = shift_right<6>(bytes_of(eight, group));
+        const I pair = load_u8(reinterpret_cast<const std::uint8_t*>(eight) + 12 * kPanel +
+                               group % 8 / 2 * kPanel);
+        const I high = group % 2 ? shift_right<4>(pair) : bit_and(pair, splat_int(15));
+        const F whole = to_float(add_int(low, shift_left<2>(high)));
+        return mul(unit(eight, 1), sub(zero(), whole));
+    }
+
+   private:
+    static constexpr Index kBytes = kPanel * size_of(ScaleType::six_bit_offset);
+    static const char* eight_of(const char* scales, Index group) {
+        return scales + group / 8 * kBytes;
+    }
+    static F unit(const char* eight, Index nth) {
+        return load_f16(reinterpret_cast<const std::uint16_t*>(eight) + nth * kPanel);
+    }
+    static I bytes_of(const char* eight, Index group) {
+        return load_u8(reinterpret_cast<const std::uint8_t*>(eight) + 4 * kPanel +
+                       group % 8 * kPanel);
+    }
+};
+
+template <>
+struct ScaleVector<ScaleType::halves> {
+    static F load(const char* scales, Index group, Index half) {
+        const char* eight = scales + group / 8 * kPanel * size_of(ScaleType::halves);
+        const F unit = load_f16(reinterpret_cast<const std::uint16_t*>(eight));
+        return mul(unit, load_i8(reinterpret_cast<const std::int8_t*>(eight) + 2 * kPanel +
+                                 (group % 8 * 2 + half) * kPanel));
+    }
+};
+
 template <class Format>
 struct Scales : ScaleVector<Format::kScaleType> {
-    static constexpr Index kBytes = kPanel * size_of(Format::kScaleType);  // of a scale group
+    // Of so many scale groups of a panel, all that have theirs together.
+    static constexpr Index bytes(Index num_groups) {
+        return num_groups / groups_of(Format::kScaleType) * kPanel * size_of(Format::kScaleType);
+    }
 };
 
 // How the dots of a scale group are added to sums, given the weights' scales and a word of the

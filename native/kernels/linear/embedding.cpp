@@ -48,10 +48,20 @@ struct Output {
         for (Index v = 0; v < 8; ++v) {
             __builtin_memcpy(bytes + 4 * v, vectors + v * kVector + lane * 4, 4);
         }
-        const I offset = splat_int(-Format::kZeroPoint);
-        const F scale = splat(scale_of(group));
-        return {mul(to_float(add_int(load_u8(bytes), offset)), scale),
-                mul(to_float(add_int(load_u8(bytes + 16), offset)), scale)};
+        if constexpr (Format::kHasHalves) {
+            const F first = of_lane(Scales<Format>::load(scales, group, 0));
+            const F second = of_lane(Scales<Format>::load(scales, group, 1));
+            return {mul(wholes(bytes), first), mul(wholes(bytes + 16), second)};
+        } else {
+            F of_panel = Scales<Format>::load(scales, group);
+            if constexpr (Format::kUnit != 1.0f) of_panel = mul(of_panel, splat(Format::kUnit));
+            const F scale = of_lane(of_panel);
+            if constexpr (Format::kHasOffset) {
+                const F offset = of_lane(Scales<Format>::load_offset(scales, group));
+                return {fma(wholes(bytes), scale, offset), fma(wholes(bytes + 16), scale, offset)};
+            }
+            return {mul(wholes(bytes), scale), mul(wholes(bytes + 16), scale)};
+        }
     }
 
    private:
@@ -59,12 +69,14 @@ struct Output {
         store(reinterpret_cast<float*>(p), as_float(bytes));
     }
 
-    float scale_of(Index group) const {
-        F of_panel = Scales<Format>::load(scales + group * Scales<Format>::kBytes);
-        if constexpr (Format::kUnit != 1.0f) of_panel = mul(of_panel, splat(Format::kUnit));
+    static F wholes(const std::uint8_t* bytes) {
+        return to_float(add_int(load_u8(bytes), splat_int(-Format::kZeroPoint)));
+    }
+
+    F of_lane(F of_panel) const {
         float all[kPanel];
         store(all, of_panel);
-        return all[lane];
+        return splat(all[lane]);
     }
 };
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "stored.h"
+
 namespace inferno {
 namespace {
 
@@ -63,52 +65,63 @@ void pack_panels(const Rows& source, std::int64_t first, const Weight& target, T
     });
 }
 
-// The codes of a scale group, one a byte, from what a checkpoint has. Each format that checkpoints
-// store has its own.
-void read_codes(Mxfp4Packing, const std::uint8_t* stored, std::uint8_t* codes) {
-    for (std::int64_t j = 0; j < kScaleGroup / 2; ++j) {
-        codes[2 * j] = stored[j] & 15;
-        codes[2 * j + 1] = stored[j] >> 4;
-    }
-}
-
 // One row's codes of a scale group, put into their lane.
 template <int kBits>
 void place_codes(const std::uint8_t* codes, std::uint8_t* group, std::int64_t lane) {
-    static_assert(kBits == 8 || kBits == 4);
-    constexpr std::int64_t kVectorInputs = 32 / kBits;  // in the 4 bytes of a lane
+    static_assert(kBits == 8 || (kBits >= 4 && kBits <= 6));
+    constexpr std::int64_t kVectorInputs = kBits == 8 ? 4 : 8;  // in the 4 bytes of a lane
     for (std::int64_t s = 0; s < kScaleGroup / kVectorInputs; ++s) {
         for (std::int64_t c = 0; c < 4; ++c) {
             const std::uint8_t* some = codes + s * kVectorInputs + c;
             group[(s * kPanel + lane) * 4 + c] =
-                kBits == 8 ? *some : static_cast<std::uint8_t>(some[0] | some[4] << 4);
+                kBits == 8 ? *some : static_cast<std::uint8_t>((some[0] & 15) | some[4] << 4);
+        }
+    }
+    if constexpr (kBits == 5 || kBits == 6) {
+        constexpr std::int64_t kUpper = kBits - 4, kShared = 8 / kUpper;
+        for (std::int64_t t = 0; t < kUpper; ++t) {
+            for (std::int64_t c = 0; c < 4; ++c) {
+                int byte = 0;
+                for (std::int64_t s = 0; s < kShared; ++s) {
+                    byte |= codes[(t * kShared + s) * 4 + c] >> 4 << s * kUpper;
+                }
+                group[((4 + t) * kPanel + lane) * 4 + c] = static_cast<std::uint8_t>(byte);
+            }
         }
     }
 }
 
-// The last panel is filled up with rows of zeros.
+// The last panel is filled up with rows of zeros. Scales stand in blocks where none are given.
 template <class Format>
 void pack_stored_panel(const std::uint8_t* stored, const std::uint8_t* scales,
                        const Weight& target, std::int64_t p) {
+    constexpr std::int64_t kGroupBytes = kPanel * kScaleGroup * Format::kBits / 8;
+    constexpr std::int64_t kBlockGroups = Format::kStoredInputs / kScaleGroup;
     constexpr std::int64_t kScaleBytes = size_of(Format::kScaleType);
-    const std::int64_t num_groups = target.inputs / kScaleGroup;
+    const std::int64_t num_blocks = target.inputs / Format::kStoredInputs;
     auto* panel =
         static_cast<std::uint8_t*>(const_cast<void*>(target.data)) + p * panel_bytes(target);
     auto* panel_scales = static_cast<std::uint8_t*>(const_cast<void*>(target.scales)) +
                          p * panel_scale_bytes(target);
     for (std::int64_t lane = 0; lane < kPanel; ++lane) {
         const std::int64_t row = p * kPanel + lane;
-        for (std::int64_t g = 0; g < num_groups; ++g) {
-            std::uint8_t codes[kScaleGroup] = {};
-            std::uint8_t scale[kScaleBytes] = {};
-            if (row < target.outputs) {
-                const std::int64_t nth = row * num_groups + g;
-                read_codes(Format{}, stored + nth * Format::kStoredBytes, codes);
-                std::memcpy(scale, scales + nth * kScaleBytes, kScaleBytes);
+        for (std::int64_t b = 0; b < num_blocks; ++b) {
+            const std::int64_t nth = row * num_blocks + b;
+            const std::uint8_t zeros[Format::kStoredBytes] = {};
+            const bool is_there = row < target.outputs;
+            const std::uint8_t* block = is_there ? stored + nth * Format::kStoredBytes : zeros;
+            for (std::int64_t g = 0; g < kBlockGroups; ++g) {
+                std::uint8_t codes[kScaleGroup];
+                read_codes(Format{}, block, g, codes);
+                place_codes<Format::kBits>(codes, panel + (b * kBlockGroups + g) * kGroupBytes,
+                                           lane);
             }
-            place_codes<Format::kBits>(codes, panel + g * kPanel * kScaleGroup * Format::kBits / 8,
-                                       lane);
-            std::memcpy(panel_scales + (g * kPanel + lane) * kScaleBytes, scale, kScaleBytes);
+            std::uint8_t* block_scales = panel_scales + b * kPanel * kScaleBytes;
+            if constexpr (Format::kHasScalesApart) {
+                block_scales[lane] = is_there ? scales[nth] : 0;
+            } else {
+                place_scales<Format>(block, block_scales, lane);
+            }
         }
     }
 }
@@ -132,7 +145,7 @@ void pack_stored(const std::uint8_t* codes, const std::uint8_t* scales, const We
                  Team& team) {
     with_packing(target.packing, [&](auto format) {
         using Format = decltype(format);
-        if constexpr (Format::kStoredBytes > 0) {
+        if constexpr (Format::kStoredInputs > 0) {
             team.run(num_panels(target), 1, [&](std::int64_t begin, std::int64_t end, int) {
                 for (std::int64_t p = begin; p < end; ++p) {
                     pack_stored_panel<Format>(codes, scales, target, p);

@@ -11,8 +11,8 @@ namespace inferno {
 // multiple of 16; their number is one too, but at the weight's end.
 void pack(const Rows& source, std::int64_t first, const Weight& target, Team& team);
 
-// Lay a whole weight of codes into `target`, as a checkpoint stores it: the codes of scale groups
-// [O][G], in the format's own bytes, and their scales [O][G].
+// Lay a whole weight of codes into `target`, as a checkpoint stores it (stored.h): blocks [O][B], in
+// the format's own bytes, and scales [O][B] where they stand apart.
 void pack_stored(const std::uint8_t* codes, const std::uint8_t* scales, const Weight& target,
                  Team& team);
 

@@ -1,7 +1,9 @@
 // A row of activations as the tiles read it, quantized where the weight is.
 //
 // It becomes words of 4 bytes, one for each weight vector it meets: a float, two bfloat16, or four
-// int8. A scale group of 32 int8 has two more: what undoes the weights' zero point, and the scale.
+// int8. A scale group of 32 int8 has two more: what undoes the weights' zero point, and the scale;
+// where weights have an offset, the first is what that is multiplied with; where halves of scale
+// groups have scales of their own, what undoes the second half's zero point is a third.
 // Where a row has a unit (contract/packings.h), that is its last word.
 #pragma once
 
@@ -12,9 +14,13 @@
 namespace inferno {
 namespace {
 
-constexpr Index kGroupWords = 10;  // of a scale group: 8 of codes, then:
 constexpr Index kGroupStart = 8;   // -zero point * (sum of codes), where the int32 dots start
+constexpr Index kGroupSum = 8;     // beside offsets: float32, scale * (sum of codes)
 constexpr Index kGroupScale = 9;   // float32; where a row has a unit, what floats' bits grow by
+constexpr Index kSecondStart = 10;  // of the second half
+
+template <class Format>
+constexpr Index kGroupWords = Format::kHasHalves ? 11 : 10;  // of a scale group: first 8 of codes
 // Scale groups whose peak is less count as zeros: 127 / peak stays finite.
 constexpr float kLeastPeak = 1e-30f;
 
@@ -25,7 +31,7 @@ constexpr std::uint32_t kScaleRange = 48;
 
 template <class Format>
 constexpr Index words_of(Index width) {
-    if constexpr (Format::kHasScales) return num_scale_groups(width) * kGroupWords;
+    if constexpr (Format::kHasScales) return num_scale_groups(width) * kGroupWords<Format>;
     return (width + Format::kInputUnit - 1) / Format::kInputUnit;
 }
 
@@ -74,7 +80,7 @@ inline void write_groups(const typename X::Raw* x, Index width, std::uint32_t* w
     const auto at = [&](Index i) {
         return kIsWhole ? X::load(x + i) : i < width ? load_part<X>(x, i, width) : zero();
     };
-    I peaks[16], totals[16];
+    I peaks[16], totals[16], second_totals[16];
 #pragma GCC unroll 16
     for (Index g = 0; g < 16; ++g) {
         // Magnitudes are ordered as their bits are, NaN last.
@@ -93,22 +99,36 @@ inline void write_groups(const typename X::Raw* x, Index width, std::uint32_t* w
         const I high = to_int(mul(at(g * kScaleGroup + 16), inverse));
         store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g), low);
         store_i8(reinterpret_cast<std::int8_t*>(codes + 8 * g + 4), high);
-        totals[g] = add_int(low, high);
+        totals[g] = Format::kHasHalves ? low : add_int(low, high);
+        second_totals[g] = high;
     }
-    const F total = to_float(across(totals, [](I a, I b) { return add_int(a, b); }));
-    const float zero_point = static_cast<float>(Format::kZeroPoint);
-    store(starts, as_float(to_int(mul(total, splat(-zero_point)))));
-    for (Index g = 0; g < num_scale_groups(width); ++g, words += kGroupWords) {
+    const auto start_of = [](const I(&of)[16]) {
+        const F total = to_float(across(of, [](I a, I b) { return add_int(a, b); }));
+        return as_float(to_int(mul(total, splat(-static_cast<float>(Format::kZeroPoint)))));
+    };
+    alignas(64) float second_starts[16];
+    if constexpr (Format::kHasOffset) {
+        const F total = to_float(across(totals, [](I a, I b) { return add_int(a, b); }));
+        store(starts, mul(total, of.scales));
+    } else {
+        store(starts, start_of(totals));
+    }
+    if constexpr (Format::kHasHalves) store(second_starts, start_of(second_totals));
+    for (Index g = 0; g < num_scale_groups(width); ++g, words += kGroupWords<Format>) {
         __builtin_memcpy(words, codes + 8 * g, 32);
         __builtin_memcpy(words + kGroupStart, starts + g, 4);
         __builtin_memcpy(words + kGroupScale, scales + g, 4);
+        if constexpr (Format::kHasHalves) {
+            __builtin_memcpy(words + kSecondStart, second_starts + g, 4);
+        }
     }
 }
 
 // The scales of a row's scale groups, of which the words are `stride` apart, as exponents above the
 // row's unit. That becomes the last word; NaN if a scale is NaN.
+template <class Format>
 inline void share_unit(std::uint32_t* words, Index stride, Index num_groups) {
-    const Index step = kGroupWords * stride;
+    const Index step = kGroupWords<Format> * stride;
     std::uint32_t* const end = words + num_groups * step;
     std::uint32_t most = 0;  // positive floats are ordered as their bits are, NaN last
     for (std::uint32_t* group = words; group < end; group += step) {

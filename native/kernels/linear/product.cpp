@@ -44,7 +44,7 @@ struct Steps<Format, false> {
     static constexpr int kWideRows = kRows / kWide;
     static constexpr Index kWords = 1;
     static constexpr Index kCodeBytes = kVector;
-    static constexpr Index kScaleBytes = 0;
+    static constexpr Index scale_bytes(Index) { return 0; }
     static Index prefetch_bytes(Index rows) {
         return rows <= kWideRows ? kWidePrefetchBytes : kPrefetchBytes;
     }
@@ -62,9 +62,9 @@ struct Steps<Format, true> {
     static constexpr int kRows = kCodeRows;
     static constexpr int kWide = kHasManyRegisters ? 2 : 1;
     static constexpr int kWideRows = kRows;
-    static constexpr Index kWords = kGroupWords;
+    static constexpr Index kWords = kGroupWords<Format>;
     static constexpr Index kCodeBytes = Codes<Format>::kBytes;
-    static constexpr Index kScaleBytes = Scales<Format>::kBytes;
+    static constexpr Index scale_bytes(Index count) { return Scales<Format>::bytes(count); }
     // Where codes are looked up tiles do more than read.
     static Index prefetch_bytes(Index rows) {
         return rows <= kFewRows && !Format::kHasCodebook ? kNearPrefetchBytes : kPrefetchBytes;
@@ -83,7 +83,7 @@ Tile tile_of(const Product& product, Index panel) {
     Tile tile;
     tile.count = product.x.row_words / Steps::kWords;  // a unit is no whole step
     tile.codes_stride = tile.count * Steps::kCodeBytes;
-    tile.scales_stride = tile.count * Steps::kScaleBytes;
+    tile.scales_stride = Steps::scale_bytes(tile.count);
     tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
     tile.scales = static_cast<const char*>(product.weight.scales) +
                   panel * tile.scales_stride;
@@ -277,7 +277,7 @@ void pack_block(const Rows& x, const Index* index, Index num_inputs,
     }
     if constexpr (Format::kHasRowUnit) {
         for (Index r = 0; r < num_rows; ++r) {
-            share_unit(packed.block(block) + r, num_rows, num_scale_groups(num_inputs));
+            share_unit<Format>(packed.block(block) + r, num_rows, num_scale_groups(num_inputs));
         }
     }
 }

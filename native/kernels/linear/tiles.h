@@ -92,37 +92,63 @@ template <class Element, int R, int P>
     store_sums(tile, sums);
 }
 
-// The exact dots of one scale group, in int32.
-template <class Format, int R, int P>
-inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                       I (&dots)[R][P]) {
+// Add the dots of two weight vectors. Which ones is a constant, and so what codes are shifted by.
+template <class Format, int kPair, int R, int P>
+inline void add_pair(const std::uint32_t* x, const char* codes, Index codes_stride,
+                     I (&dots)[R][P]) {
+    I first[P], second[P];
     INFERNO_UNROLL
-    for (int i = 0; i < R * P; ++i) {
-        dots[i / P][i % P] = splat_int(static_cast<std::int32_t>(x[kGroupStart * R + i / P]));
+    for (int p = 0; p < P; ++p) {
+        Codes<Format>::load(codes + p * codes_stride, kPair, first[p], second[p]);
     }
+    const std::uint32_t* words = x + 2 * kPair * R;
     INFERNO_UNROLL
-    for (int pair = 0; pair < 4; ++pair) {
-        I first[P], second[P];
+    for (int r = 0; r < R; ++r) {
+        const I word = splat_int(static_cast<std::int32_t>(words[r]));
         INFERNO_UNROLL
         for (int p = 0; p < P; ++p) {
-            Codes<Format>::load(codes + p * codes_stride, pair, first[p], second[p]);
+            dots[r][p] = Codes<Format>::dot(dots[r][p], first[p], word);
         }
-        const std::uint32_t* words = x + 2 * pair * R;
+    }
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) {
+        const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
         INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(words[r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) {
-                dots[r][p] = Codes<Format>::dot(dots[r][p], first[p], word);
-            }
+        for (int p = 0; p < P; ++p) {
+            dots[r][p] = Codes<Format>::dot(dots[r][p], second[p], word);
         }
+    }
+}
+
+// The exact dots of half a scale group, in int32, from its weight vectors' pair `kPair` on.
+template <class Format, int kPair, int R, int P>
+inline void add_half(const std::uint32_t* x, const char* codes, Index codes_stride,
+                     I (&dots)[R][P]) {
+    add_pair<Format, kPair>(x, codes, codes_stride, dots);
+    add_pair<Format, kPair + 1>(x, codes, codes_stride, dots);
+}
+
+// Begin dots with a word of the rows, or with zero beside offsets.
+template <class Format, int R, int P>
+inline void start_dots(const std::uint32_t* x, Index start, I (&dots)[R][P]) {
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) {
+        const std::uint32_t begin = Format::kHasOffset ? 0 : x[start * R + i / P];
+        dots[i / P][i % P] = splat_int(static_cast<std::int32_t>(begin));
+    }
+}
+
+// Add dots to the sums, given the scales of the panels.
+template <class Format, int R, int P>
+inline void add_dots(const std::uint32_t* x, const I (&dots)[R][P], const F (&scale)[P],
+                     F (&sums)[R][P]) {
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) {
+        const std::uint32_t word = x[kGroupScale * R + r];
+        const ActivationScale<Format::kHasRowUnit> factor(static_cast<std::int32_t>(word));
         INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) {
-                dots[r][p] = Codes<Format>::dot(dots[r][p], second[p], word);
-            }
+        for (int p = 0; p < P; ++p) {
+            sums[r][p] = factor.add_to(sums[r][p], dots[r][p], scale[p]);
         }
     }
 }
@@ -136,29 +162,44 @@ template <class Format, int R, int P>
     for (int i = 0; i < R * P; ++i) sums[i / P][i % P] = zero();
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
-    const char* scales = tile.scales;
     const char* next = tile.prefetch;
     for (Index g = 0; g < tile.count; ++g) {
         if (next) next = prefetch_panels<P>(tile, next, Codes<Format>::kBytes / kVector);
         I dots[R][P];
-        group_dots<Format, R, P>(x, codes, tile.codes_stride, dots);
         F scale[P];
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            scale[p] = Scales<Format>::load(scales + p * tile.scales_stride);
-        }
-        INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const std::uint32_t word = x[kGroupScale * R + r];
-            const ActivationScale<Format::kHasRowUnit> factor(static_cast<std::int32_t>(word));
+        const auto scales = [&](int p) { return tile.scales + p * tile.scales_stride; };
+        if constexpr (Format::kHasHalves) {
+            start_dots<Format>(x, kGroupStart, dots);
+            add_half<Format, 0>(x, codes, tile.codes_stride, dots);
             INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) {
-                sums[r][p] = factor.add_to(sums[r][p], dots[r][p], scale[p]);
+            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g, 0);
+            add_dots<Format>(x, dots, scale, sums);
+            start_dots<Format>(x, kSecondStart, dots);
+            add_half<Format, 2>(x, codes, tile.codes_stride, dots);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g, 1);
+            add_dots<Format>(x, dots, scale, sums);
+        } else {
+            start_dots<Format>(x, kGroupStart, dots);
+            add_half<Format, 0>(x, codes, tile.codes_stride, dots);
+            add_half<Format, 2>(x, codes, tile.codes_stride, dots);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g);
+            add_dots<Format>(x, dots, scale, sums);
+        }
+        if constexpr (Format::kHasOffset) {
+            F offset[P];
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) offset[p] = Scales<Format>::load_offset(scales(p), g);
+            INFERNO_UNROLL
+            for (int i = 0; i < R * P; ++i) {
+                const std::uint32_t sum = x[kGroupSum * R + i / P];
+                const F total = as_float(splat_int(static_cast<std::int32_t>(sum)));
+                sums[i / P][i % P] = fma(total, offset[i % P], sums[i / P][i % P]);
             }
         }
-        x += kGroupWords * R;
+        x += kGroupWords<Format> * R;
         codes += Codes<Format>::kBytes;
-        scales += Scales<Format>::kBytes;
     }
     INFERNO_UNROLL
     for (int i = 0; i < R * P; ++i) {

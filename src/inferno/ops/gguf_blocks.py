@@ -13,8 +13,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from inferno.gguf.tensor_types import TensorType
-
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _E2M1_HALVES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # in halves
 _E8M0_BIAS_OF_HALVES = 128
@@ -28,14 +26,14 @@ class _Blocks(NamedTuple):
     minimums: Tensor | None = None
 
 
-def can_decode(tensor_type: TensorType) -> bool:
-    """Return whether `decode` knows a type."""
-    return tensor_type.name in _DECODERS
+def can_decode(type_name: str) -> bool:
+    """Return whether `decode` knows a type, by its name in GGUF."""
+    return type_name in _DECODERS
 
 
-def decode(tensor_type: TensorType, blocks_NB: Tensor) -> Tensor:
+def decode(type_name: str, blocks_NB: Tensor) -> Tensor:
     """Return the values float32 [N, V] of N blocks, given as uint8 [N, block_bytes]."""
-    blocks = _DECODERS[tensor_type.name](blocks_NB)
+    blocks = _DECODERS[type_name](blocks_NB)
     num_blocks, num_groups = blocks.scales.shape
     values = blocks.codes.float().view(num_blocks, num_groups, -1)
     values *= blocks.scales[:, :, None]

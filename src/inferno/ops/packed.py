@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from inferno.ops.gguf_blocks import decode
 from inferno.quantization import MXFP4, RowRange, ScaleType, WeightFormat
 
 FILL_ROWS = 16  # a weight is filled in whole multiples of so many outputs
@@ -99,7 +100,7 @@ def matrices(packed: PackedWeight | PackedExperts) -> list[PackedWeight]:
 class StoredRows:
     """Rows of a weight [X, O, I] as checkpoints hold them packed; the reference computes with it.
 
-    parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG.
+    parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG; or the blocks of GGUF.
     dtype  of activations that meet it, and of rows taken out of an embedding.
     """
 
@@ -112,12 +113,15 @@ class StoredRows:
         cls, format: WeightFormat, shape: Sequence[int], dtype: torch.dtype = torch.bfloat16
     ) -> StoredRows:
         """Return unfilled rows on the default device."""
-        shapes = [part.shape(tuple(shape), format.group) for part in format.parts]
+        shapes = format.stored_shapes(tuple(shape))
         return cls(format, tuple(torch.empty(one, dtype=torch.uint8) for one in shapes), dtype)
 
     @property
     def shape(self) -> torch.Size:
         """Return the shape that they would have unpacked."""
+        if self.format.block is not None:
+            *leading, num_blocks, _ = self.parts[0].shape
+            return torch.Size((*leading, num_blocks * self.format.block.num_inputs))
         *leading, num_groups = self.parts[-1].shape
         return torch.Size((*leading, num_groups * self.format.group))
 
@@ -235,7 +239,11 @@ def unpacked(weight: Tensor | PackedWeight | StoredRows, dtype: torch.dtype) -> 
 
 def unpack(rows: StoredRows, dtype: torch.dtype) -> Tensor:
     """Return the values: exact in float32 and bfloat16, but infinite beyond their largest."""
-    format, (codes, scales) = rows.format, rows.parts
+    format = rows.format
+    if format.block is not None:
+        blocks_NB = rows.parts[0].reshape(-1, format.block.num_bytes)
+        return decode(format.block.type, blocks_NB).view(rows.shape).to(dtype)
+    codes, scales = rows.parts
     assert format.code_bits == 4, "no checkpoints with other codes are read"
     assert format.scale is ScaleType.E8M0, "nor with other scales"
     exact = dtype if dtype is torch.bfloat16 else torch.float32
@@ -290,7 +298,8 @@ def scales_of(format: WeightFormat, scales: Tensor) -> Tensor:
     """Return a packed weight's scales, uint8 bytes in any order, as float32 in the same order."""
     if format.scale is ScaleType.E8M0:
         return _e8m0(torch.float32, scales.device)[scales.int()]
-    return scales.view(torch.bfloat16).float()
+    plain = torch.float16 if format.scale is ScaleType.FLOAT16 else torch.bfloat16
+    return scales.view(plain).float()
 
 
 def is_plain(ranges: Sequence[RowRange]) -> bool:

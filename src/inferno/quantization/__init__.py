@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from inferno.quantization.floats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from inferno.quantization.format import (
+    Block,
     InputRounding,
     RowRange,
     ScaleType,
@@ -13,12 +14,14 @@ from inferno.quantization.format import (
     StoredPart,
     WeightFormat,
 )
+from inferno.quantization.gguf import GGUF_FORMATS
 from inferno.quantization.int4 import INT4
 from inferno.quantization.int8 import INT8
 from inferno.quantization.mxfp4 import MXFP4
 
 __all__ = [
     "BFLOAT16",
+    "BLOCK_FORMATS",
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",
@@ -27,6 +30,7 @@ __all__ = [
     "INT8",
     "MXFP4",
     "QUANTIZATIONS",
+    "Block",
     "InputRounding",
     "RowRange",
     "ScaleType",
@@ -37,7 +41,13 @@ __all__ = [
 ]
 
 FORMATS: Mapping[str, WeightFormat] = {
-    format.name: format for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4)
+    format.name: format
+    for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4, *GGUF_FORMATS)
+}
+
+# Those in which GGUF files hold blocks, by GGUF's names.
+BLOCK_FORMATS: Mapping[str, WeightFormat] = {
+    format.block.type: format for format in FORMATS.values() if format.block is not None
 }
 
 # What floats may become while they are loaded: the values of the option `quantize`, besides none.

@@ -11,13 +11,36 @@ _NEVER_QUANTIZED = ("router",)
 
 
 class ScaleType(Enum):
-    """The type of the scale that a group of values shares; the value is its number of bytes.
+    """The type of the scale that a group of values shares.
 
-    E8M0 is a power of two by its exponent: 2^(byte - 127), and byte 255 is NaN.
+    E8M0            a power of two by its exponent: 2^(byte - 127), and byte 255 is NaN.
+    FLOAT16_OFFSET  a float16 scale, and a float16 that is added to each scaled value.
+    SIX_BIT_OFFSET  six bits each of a scale and of an offset; eight groups share a float16 unit
+                    of the one and another of the other's negative.
+    HALVES          an int8 for each half of the group; eight groups share a float16 unit.
     """
 
-    BFLOAT16 = 2
-    E8M0 = 1
+    BFLOAT16 = "bfloat16"
+    E8M0 = "e8m0"
+    FLOAT16 = "float16"
+    FLOAT16_OFFSET = "float16, with an offset"
+    SIX_BIT_OFFSET = "six bits, with an offset"
+    HALVES = "eight bits for each half"
+
+    @property
+    def num_bytes(self) -> float:
+        """Return the bytes of a group's scale, with its share of what several groups share."""
+        return _SCALE_BYTES[self]
+
+
+_SCALE_BYTES = {
+    ScaleType.BFLOAT16: 2,
+    ScaleType.E8M0: 1,
+    ScaleType.FLOAT16: 2,
+    ScaleType.FLOAT16_OFFSET: 4,
+    ScaleType.SIX_BIT_OFFSET: 2,
+    ScaleType.HALVES: 2.25,
+}
 
 
 class InputRounding(Enum):
@@ -41,6 +64,18 @@ class Steps:
     last: int
     cut_off: float
     least_peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The block in which a GGUF file holds so many inputs of an output: codes and scales.
+
+    type  GGUF's name of it.
+    """
+
+    type: str
+    num_inputs: int
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +113,7 @@ class WeightFormat:
     steps         the quality that is due; None where floats are never made into it.
     parts         the tensors of a checkpoint that hold it, where it comes packed; the first holds
                   codes, two of four bits in a byte, the lower first; the second holds scales.
+    block         in which GGUF files hold it.
     """
 
     name: str
@@ -91,6 +127,7 @@ class WeightFormat:
     wider: Mapping[str, str] = field(default_factory=dict, hash=False)
     steps: Steps | None = None
     parts: tuple[StoredPart, ...] = ()
+    block: Block | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -103,18 +140,25 @@ class WeightFormat:
     @property
     def is_packed_in_files(self) -> bool:
         """Return whether checkpoints hold it packed."""
-        return bool(self.parts)
+        return bool(self.parts or self.block)
 
     @property
     def bits(self) -> float:
         """Return the bits that a value takes, with its share of the scale."""
-        scale_bits = 0 if self.scale is None else 8 * self.scale.value
+        scale_bits = 0 if self.scale is None else 8 * self.scale.num_bytes
         return self.code_bits + scale_bits / self.group
 
     @property
     def row_unit(self) -> int:
         """Return what the inputs of a row are filled up to a multiple of."""
-        return max(self.group, self.panel_inputs)
+        return max(self.group, self.panel_inputs, self.block.num_inputs if self.block else 1)
+
+    def stored_shapes(self, shape_OI: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return the shapes of the bytes that hold a weight [..., O, I] in files."""
+        if self.block is None:
+            return [part.shape(shape_OI, self.group) for part in self.parts]
+        *leading, num_inputs = shape_OI
+        return [(*leading, num_inputs // self.block.num_inputs, self.block.num_bytes)]
 
     def takes_exactly(self, other: WeightFormat) -> bool:
         """Say whether it holds all values of the other format, so that bytes may just move.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,16 +31,21 @@ def weight_bytes(
     dtype: torch.dtype,
     quantize: str | None = None,
     fused: FusedSpec | None = None,
+    stored: Mapping[str, WeightFormat] | None = None,
 ) -> dict[str, float]:
     """Return the bytes that each parameter takes: what is quantized or packed, floats in `dtype`.
 
     quantize    what weights become, a name of QUANTIZATIONS; None: they stay as they are.
     fused       says which weights checkpoints hold packed.
+    stored      the formats of a checkpoint's blocks that stay what they are, by tensors' names.
     """
+    blocks = stored or {}
     return {
         name: sum(
             piece.part(parameter).numel()
-            * kept_format(name, parameter, piece.format, dtype, quantize).bits
+            * kept_format(
+                name, parameter, blocks.get(piece.name, piece.format), dtype, quantize
+            ).bits
             for piece in find_pieces(name, fused or {})
         )
         / 8
@@ -67,12 +72,16 @@ def kept_format(
 ) -> WeightFormat:
     """Return the format in which a parameter, or some of its rows, are kept.
 
-    stored      in which the checkpoint holds them; what is packed stays so. None: as some floats.
+    stored      in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
+                where something else is asked for. None: as some floats.
     """
-    if stored is not None and not stored.is_float:
+    is_block = stored is not None and stored.block is not None
+    if stored is not None and not stored.is_float and not is_block:
         return stored
     becomes = choose(name.rpartition(".")[0], quantize) if is_matrix(name, parameter) else None
-    return ops.float_format(dtype) if becomes is None else FORMATS[becomes]
+    if becomes is not None:
+        return FORMATS[becomes]
+    return stored if stored and is_block else ops.float_format(dtype)
 
 
 def is_matrix(name: str, parameter: Tensor) -> bool:

@@ -10,7 +10,7 @@ import math
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from inferno.errors import CheckpointError
-from inferno.quantization import FORMATS, WeightFormat
+from inferno.ops.gguf_blocks import decode
+from inferno.quantization import BLOCK_FORMATS, FORMATS, WeightFormat
 from inferno.untrusted_json import quoted
-from inferno.weights.gguf_blocks import decode
 from inferno.weights.known_files import FileIdentity
 from inferno.weights.staging import CHUNK_BYTES, Staging
 from inferno.weights.tensor_info import RowCoding, TensorInfo
@@ -96,9 +96,13 @@ class Checkpoint:
         self._read(info, out, first=0)
 
     def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
-        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on."""
+        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on.
+
+        Of rows in blocks, uint8 [N, B, block_bytes] takes the blocks themselves.
+        """
         info = self.tensors[name]
-        assert tuple(out.shape[1:]) == info.shape[1:]
+        is_of_blocks = out.dtype is torch.uint8 and info.coding is not None
+        assert is_of_blocks or tuple(out.shape[1:]) == info.shape[1:]
         assert first + out.shape[0] <= info.shape[0]
         self._read(info, out, first)
 
@@ -110,6 +114,8 @@ class Checkpoint:
         skipped = first * math.prod(info.shape[1:])
         if info.coding is not None and out.dtype in FLOATS:
             _read_coded(file, info, info.coding, first, out, self._staging, self._listener)
+        elif info.coding is not None and out.dtype is torch.uint8:
+            _read_blocks(file, info, info.coding, first, out, self._staging, self._listener)
         elif out.dtype == info.dtype:
             start = skipped * out.dtype.itemsize
             file.read_into(_bytes_of(out), info.start + start)
@@ -159,11 +165,13 @@ class Checkpoint:
                 start = index * file.size // count
                 yield file.read(start, min(size, file.size - start))
 
-    def coded_bytes(self) -> dict[str, int]:
-        """Return the bytes of tensors in blocks, by the name of their type."""
+    def coded_bytes(self, but: Container[str] = ()) -> dict[str, int]:
+        """Return the bytes of tensors in blocks, by the name of their type, without some types."""
         sizes: Counter[str] = Counter()
         for info in self.tensors.values():
-            if info.coding is not None and info.coding.type.block_values > 1:
+            if info.coding is None or info.coding.type.name in but:
+                continue
+            if info.coding.type.block_values > 1:
                 sizes[info.coding.type.name] += info.stop - info.start
         return dict(sizes.most_common())
 
@@ -202,10 +210,16 @@ def _stored(tensors: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
     floats = {
         info.name: StoredTensor(format, info.shape, (info,))
         for info in tensors.values()
-        if info.dtype in FLOATS and (format := FORMATS.get(str(info.dtype).removeprefix("torch.")))
+        if info.dtype in FLOATS and (format := _format_of(info))
     }
-    packed = [format for format in FORMATS.values() if format.is_packed_in_files]
+    packed = [format for format in FORMATS.values() if format.parts]
     return floats | {name: one for format in packed for name, one in _packed(tensors, format)}
+
+
+def _format_of(info: TensorInfo) -> WeightFormat | None:
+    if info.coding is not None and info.coding.type.name in BLOCK_FORMATS:
+        return BLOCK_FORMATS[info.coding.type.name]
+    return FORMATS.get(str(info.dtype).removeprefix("torch."))
 
 
 def _packed(
@@ -220,7 +234,7 @@ def _packed(
             continue
         *leading, num_groups = infos[-1].shape or (0,)
         shape = (*leading, num_groups * format.group)
-        due = [part.shape(shape, format.group) for part in format.parts]
+        due = format.stored_shapes(shape)
         if all(one.dtype is torch.uint8 for one in infos) and [one.shape for one in infos] == due:
             yield name, StoredTensor(format, shape, tuple(infos))
 
@@ -339,16 +353,43 @@ def _read_coded(
         values[before - first : after - first] = rows[before - start : after - start]
 
 
+def _read_blocks(
+    file: WeightsFile,
+    info: TensorInfo,
+    coding: RowCoding,
+    first: int,
+    out: Tensor,
+    staging: Staging,
+    listener: Listener | None,
+) -> None:
+    """Read the blocks of rows from `first` on; heads whose rows are reordered are read whole."""
+    row_bytes, head_rows = coding.type.num_bytes(math.prod(info.shape[1:])), coding.head_rows
+    blocks = out.view(len(out), row_bytes)
+    start, last = first - first % head_rows, first + len(out)
+    stop = last + -last % head_rows
+    raw = blocks if head_rows == 1 else staging.take((stop - start, row_bytes), torch.uint8)
+    file.read_into(_bytes_of(raw), info.start + start * row_bytes)
+    if listener is not None:
+        listener(info.name, start * row_bytes, _bytes_of(raw))
+    if head_rows > 1:
+        blocks[:] = _reordered(coding, raw)[first - start : last - start]
+
+
 def _decoded(coding: RowCoding, raw: Tensor, row_values: int) -> Tensor:
     """Return the values of whole heads of rows, in the order in which models compute with them."""
     if coding.type.name in PLAIN_TYPES:
         rows = raw.view(PLAIN_TYPES[coding.type.name])
     else:
-        rows = decode(coding.type, raw.view(-1, coding.type.block_bytes)).view(-1, row_values)
+        rows = decode(coding.type.name, raw.view(-1, coding.type.block_bytes)).view(-1, row_values)
+    return _reordered(coding, rows)
+
+
+def _reordered(coding: RowCoding, rows: Tensor) -> Tensor:
+    """Return whole heads of rows in the order in which models compute with them."""
     if coding.head_rows == 1:
         return rows
-    pairs = rows.view(-1, coding.head_rows // 2, 2, row_values)
-    return pairs.transpose(1, 2).reshape(-1, row_values)
+    pairs = rows.view(-1, coding.head_rows // 2, 2, rows.shape[1])
+    return pairs.transpose(1, 2).reshape(-1, rows.shape[1])
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -13,9 +13,9 @@ from inferno.gguf.config import has_permuted_heads, head_dim
 from inferno.gguf.file import GgufModel, read_gguf
 from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
+from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import PLAIN_TYPES, Checkpoint, WeightsFile, open_file
-from inferno.weights.gguf_blocks import can_decode
 from inferno.weights.tensor_info import RowCoding, TensorInfo
 
 
@@ -58,7 +58,7 @@ def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
     name, shape = hf_name(tensor.name), tensor.shape
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
-    if can_decode(tensor.type) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+    if can_decode(tensor.type.name) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
                 f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "

@@ -57,17 +57,19 @@ def load_weights(
     allocated; CheckpointError where reading fails.
     """
     plan = _plan(model, checkpoint, fused, tied or {})
+    kept = _kept_formats(model, checkpoint, plan, format_of) if format_of else {}
+    plan = {
+        name: _as_kept(model.get_parameter(name), sources, kept.get(name))
+        for name, sources in plan.items()
+    }
     total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
     reader = _Reader(checkpoint, Staging(), _Count(progress, total), dtype)
     check_fits(kept_bytes or total, device, dtype)
     for name, unfilled in list(model.named_parameters()):
         sources = plan[name]
         packed = None
-        if format_of and is_matrix(name, unfilled):
-            kept = [
-                format_of(name, unfilled, checkpoint.stored[one.name].format) for one in sources
-            ]
-            ranges = _ranges(unfilled, sources, kept)
+        if name in kept:
+            ranges = _ranges(unfilled, sources, kept[name])
             packed = allocate_packed(model, name, device, dtype, ranges)
         if packed is None:
             parameter = allocate(model, name, device, dtype)
@@ -94,17 +96,48 @@ class _Source:
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors that hold it, by their names."""
+        if self.format is None or self.format.block is not None:
+            return {self.name: self.shape}
+        return self.parts()
+
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes in which the tensors are read, by their names."""
         if self.format is None:
             return {self.name: self.shape}
-        group = self.format.group
-        return {
-            f"{self.name}{one.suffix}": one.shape(self.shape, group) for one in self.format.parts
-        }
+        suffixes = [part.suffix for part in self.format.parts] or [""]
+        shapes = self.format.stored_shapes(self.shape)
+        return {f"{self.name}{one}": shape for one, shape in zip(suffixes, shapes, strict=True)}
 
     def num_bytes(self, dtype: torch.dtype) -> int:
         """Return the bytes that it is read as: packed ones as they are, floats in `dtype`."""
         itemsize = dtype.itemsize if self.format is None else 1
-        return sum(math.prod(shape) for shape in self.tensors().values()) * itemsize
+        return sum(math.prod(shape) for shape in self.parts().values()) * itemsize
+
+
+def _kept_formats(
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    plan: Mapping[str, Sequence[_Source]],
+    format_of: FormatOf,
+) -> dict[str, list[WeightFormat]]:
+    """Return the format in which each source of each matrix is kept."""
+    return {
+        name: [format_of(name, parameter, checkpoint.stored[one.name].format) for one in plan[name]]
+        for name, parameter in model.named_parameters()
+        if is_matrix(name, parameter)
+    }
+
+
+def _as_kept(
+    parameter: Tensor, sources: list[_Source], kept: Sequence[WeightFormat] | None
+) -> list[_Source]:
+    """Return the sources, those in blocks as blocks where they stay what they are."""
+    return [
+        replace(source, format=format)
+        if format.block is not None and _is_rows(parameter, source)
+        else source
+        for source, format in zip(sources, kept, strict=True)
+    ] if kept else sources
 
 
 def _ranges(
@@ -344,7 +377,7 @@ class _Reader:
         first: int = 0,
     ) -> None:
         """Fill a part of such memory from the source's row `first` on."""
-        for (name, shape), target in zip(source.tensors().items(), _parts(scratch), strict=True):
+        for (name, shape), target in zip(source.parts().items(), _parts(scratch), strict=True):
             self._fill(part(target), name, shape[1:], first)
 
     def fill(self, part: Tensor, source: _Source) -> None:
@@ -358,7 +391,7 @@ class _Reader:
         step = max(1, CHUNK_BYTES // max(1, row_bytes * FILL_ROWS)) * FILL_ROWS
         for first in range(0, num_rows, step):
             rows = self._staged(source, min(step, num_rows - first))
-            for name, part in zip(source.tensors(), _parts(rows), strict=True):
+            for name, part in zip(source.parts(), _parts(rows), strict=True):
                 self.checkpoint.read_rows_into(name, first, part)
             weight.fill(row + first, rows)
             self.count.add(sum(part.nbytes for part in _parts(rows)))
@@ -367,7 +400,7 @@ class _Reader:
         """Return memory for some rows, which the next call takes again."""
         if source.format is None:
             return self.staging.take((num_rows, *source.shape[1:]), self.dtype)
-        shapes = [(num_rows, *shape[1:]) for shape in source.tensors().values()]
+        shapes = [(num_rows, *shape[1:]) for shape in source.parts().values()]
         memory = self.staging.take((sum(map(math.prod, shapes)),), torch.uint8)
         parts = torch.split(memory, [math.prod(shape) for shape in shapes])
         views = (part.view(shape) for part, shape in zip(parts, shapes, strict=True))

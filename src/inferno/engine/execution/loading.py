@@ -16,8 +16,8 @@ from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
-from inferno.quantization import WeightFormat
-from inferno.weights.allocate import kept_format, num_bytes
+from inferno.quantization import BLOCK_FORMATS, WeightFormat
+from inferno.weights.allocate import kept_format, num_bytes, weight_bytes
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
@@ -71,6 +71,7 @@ def _read(
 ) -> None:
     """Fill the model from its checkpoint, or from what was packed of it before."""
     with open_checkpoint(options.model) as checkpoint:
+        layout.take_in_blocks(checkpoint)
         _tell_what_is_unpacked(checkpoint, layout)
         # Only what takes long is kept: floats, and rows that come packed, merely change places.
         is_kept = layout.is_quantized and config.mixture is None
@@ -95,7 +96,7 @@ def _read(
 
 def _tell_what_is_unpacked(checkpoint: Checkpoint, layout: _Layout) -> None:
     """Log which blocks of a GGUF file become other values, and what that takes."""
-    sizes = checkpoint.coded_bytes()
+    sizes = checkpoint.coded_bytes(but=BLOCK_FORMATS if layout.keeps_blocks else ())
     if sizes:
         found = ", ".join(f"{size / 2**20:,.0f} MiB of {name}" for name, size in sizes.items())
         _logger.info(
@@ -120,8 +121,22 @@ class _Layout:
         self.device = device
         self.dtype = dtype
         self.fused = fused
+        self._model = model
         self._quantize = quantize
         self.kept_bytes = math.ceil(num_bytes(model, dtype, quantize, fused))
+        # Those are made for the kernels that int8 and int4 have.
+        self.keeps_blocks = quantize is None and dtype != torch.float16 and ops.can_quantize(device)
+
+    def take_in_blocks(self, checkpoint: Checkpoint) -> None:
+        """Count the weights as the checkpoint holds them, where its blocks stay what they are."""
+        if self.keeps_blocks:
+            stored = {
+                name: one.format
+                for name, one in checkpoint.stored.items()
+                if one.format.block is not None
+            }
+            sizes = weight_bytes(self._model, self.dtype, None, self.fused, stored)
+            self.kept_bytes = math.ceil(sum(sizes.values()))
 
     @property
     def is_quantized(self) -> bool:
@@ -139,7 +154,8 @@ class _Layout:
 
     def format_of(self, name: str, parameter: Tensor, stored: WeightFormat) -> WeightFormat:
         """Return the format in which a matrix is kept."""
-        return kept_format(name, parameter, stored, self.dtype, self._quantize)
+        known = None if stored.block is not None and not self.keeps_blocks else stored
+        return kept_format(name, parameter, known, self.dtype, self._quantize)
 
 
 def _quantization(options: EngineOptions, device: torch.device) -> str | None:

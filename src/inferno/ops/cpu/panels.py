@@ -27,11 +27,9 @@ from inferno.ops.packed import (
     scales_of,
 )
 from inferno.ops.reference.stored import aligned_memory
-from inferno.quantization import FORMATS, MXFP4, RowRange, WeightFormat
+from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 PANEL = FILL_ROWS
-# Natively packed from the bytes that checkpoints hold, by format.
-_FROM_STORED = {MXFP4: _native.pack_mxfp4}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +67,8 @@ class PanelWeight:
     def _fill_stored(self, first: int, stored: StoredRows) -> None:
         """Move bytes to where they belong: of whole panels, which are a weight by themselves."""
         num_rows, num_inputs = stored.shape
-        blocks, block_scales = (part.contiguous() for part in stored.parts)
+        stored_parts = [part.contiguous() for part in stored.parts]
+        addresses = [part.data_ptr() for part in stored_parts]
         whole = slice(0, first), slice(first, first + num_rows)
         (skipped, skipped_scales), (size, scales_size) = (
             _sizes(self.format, (part.stop - part.start, num_inputs)) for part in whole
@@ -77,7 +76,7 @@ class PanelWeight:
         codes = self.codes[skipped : skipped + size]
         scales = self.scales[skipped_scales : skipped_scales + scales_size]
         target = _view(self.format, torch.Size((num_rows, num_inputs)), self.dtype, codes, scales)
-        _FROM_STORED[self.format](blocks.data_ptr(), block_scales.data_ptr(), target.native)
+        _native.pack_stored(addresses[0], addresses[1] if addresses[1:] else 0, target.native)
 
     def serialize(self) -> SerializedWeight:
         """Describe it for `deserialize`; its memory is shared."""
@@ -143,8 +142,8 @@ def _sizes(format: WeightFormat, shape: Sequence[int]) -> tuple[int, int]:
     num_outputs, num_inputs = shape
     unit = format.row_unit
     num_values = -(-num_outputs // PANEL) * PANEL * (-(-num_inputs // unit) * unit)
-    scale_bytes = 0 if format.scale is None else format.scale.value
-    return num_values * format.code_bits // 8, num_values // format.group * scale_bytes
+    scale_bytes = 0 if format.scale is None else format.scale.num_bytes
+    return num_values * format.code_bits // 8, round(num_values // format.group * scale_bytes)
 
 
 def _view(

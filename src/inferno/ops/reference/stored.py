@@ -21,7 +21,7 @@ from inferno.ops.packed import (
     scales_of,
     unpacked,
 )
-from inferno.quantization import FORMATS, WeightFormat
+from inferno.quantization import FORMATS, ScaleType, WeightFormat
 
 _ALIGNMENT = 64
 _PANEL = FILL_ROWS
@@ -127,13 +127,13 @@ def _read(serialized: SerializedWeight) -> UnpackedWeight:
         if format.is_float:
             return _checked(UnpackedWeight(_plain(values_PULC.float(), shape), dtype, None))
         elements_PULC = torch.tensor(format.elements)[values_PULC.int()]
-        scales_PULC = _scales(format, scales, *elements_PULC.shape[:2])
+        scales_PUL1, offsets_PUL1 = _scales(format, scales, *elements_PULC.shape[:2])
     except RuntimeError as problem:  # of torch's views
         raise ValueError(f"{meta} has other sizes: {problem}") from None
-    steps_PULC = scales_PULC.expand_as(elements_PULC)
+    steps_PULC = scales_PUL1.expand_as(elements_PULC)
     return _checked(
         UnpackedWeight(
-            _plain(elements_PULC * scales_PULC, shape),
+            _plain(elements_PULC * scales_PUL1 + offsets_PUL1, shape),
             dtype,
             None if format.steps is None else _plain(steps_PULC, shape),
         )
@@ -159,13 +159,51 @@ def _codes(format: WeightFormat, codes: Tensor, num_panels: int, num_inputs: int
         return codes.view(getattr(torch, format.name)).view(num_panels, num_units, _PANEL, unit)
     if format.code_bits == 8:
         return codes.view(num_panels, num_units, _PANEL, unit)
+    groups = codes.view(num_panels, num_units // 8, format.code_bits, _PANEL, unit)
     # The low halves of a unit's bytes, then the high ones, are a unit each.
-    codes_PULC = codes.view(num_panels, num_units // 2, _PANEL, unit)
-    return torch.stack((codes_PULC & 15, codes_PULC >> 4), dim=2).flatten(1, 2)
+    halves = torch.stack((groups[:, :, :4] & 15, groups[:, :, :4] >> 4), dim=3).flatten(2, 3)
+    num_upper = format.code_bits - 4
+    if num_upper:
+        shifts = torch.arange(0, 8, num_upper, dtype=torch.uint8)[:, None, None]
+        upper = groups[:, :, 4:].unsqueeze(3) >> shifts & (1 << num_upper) - 1
+        halves = halves | upper.flatten(2, 3) << 4
+    return halves.flatten(1, 2)
 
 
-def _scales(format: WeightFormat, scales: Tensor, num_panels: int, num_units: int) -> Tensor:
-    """Return a group's scale for each of its units: [P, U, L, 1]."""
+def _scales(
+    format: WeightFormat, scales: Tensor, num_panels: int, num_units: int
+) -> tuple[Tensor, Tensor]:
+    """Return the scale and the offset of each unit of a group: [P, U, L, 1]."""
     units_per_group = format.group // format.panel_inputs
-    scales_PGL = scales_of(format, scales).view(num_panels, num_units // units_per_group, _PANEL)
-    return scales_PGL.repeat_interleave(units_per_group, dim=1).unsqueeze(-1)
+    num_groups = num_units // units_per_group
+    if format.scale is ScaleType.HALVES:
+        blocks = scales.view(num_panels, num_groups // 8, 18, _PANEL)
+        unit = _float16(blocks[:, :, :2])
+        of_halves = unit * blocks[:, :, 2:].view(torch.int8).float()
+        return _of_units(of_halves.flatten(1, 2), units_per_group // 2), torch.zeros(())
+    if format.scale is ScaleType.SIX_BIT_OFFSET:
+        blocks = scales.view(num_panels, num_groups // 8, 16, _PANEL)
+        low, pairs = blocks[:, :, 4:12], blocks[:, :, 12:].repeat_interleave(2, dim=2)
+        high = torch.where(torch.arange(8)[:, None] % 2 == 1, pairs >> 4, pairs & 15)
+        of_groups = _float16(blocks[:, :, :2]) * (low & 63).float()
+        offsets = _float16(blocks[:, :, 2:4]) * -(low >> 6 | high << 2).float()
+        return (
+            _of_units(of_groups.flatten(1, 2), units_per_group),
+            _of_units(offsets.flatten(1, 2), units_per_group),
+        )
+    if format.scale is ScaleType.FLOAT16_OFFSET:
+        both = scales.view(torch.float16).float().view(num_panels, num_groups, 2, _PANEL)
+        return _of_units(both[:, :, 0], units_per_group), _of_units(both[:, :, 1], units_per_group)
+    scales_PGL = scales_of(format, scales).view(num_panels, num_groups, _PANEL)
+    return _of_units(scales_PGL, units_per_group), torch.zeros(())
+
+
+def _float16(vectors_PH2L: Tensor) -> Tensor:
+    """Return the numbers [P, H, 1, L] in two vectors of bytes."""
+    bits = vectors_PH2L.contiguous().view(*vectors_PH2L.shape[:2], 1, -1)
+    return bits.view(torch.float16).float()
+
+
+def _of_units(scales_PGL: Tensor, count: int) -> Tensor:
+    """Return what belongs to each of so many neighbouring units: [P, U, L, 1]."""
+    return scales_PGL.repeat_interleave(count, dim=1).unsqueeze(-1)
