@@ -26,7 +26,7 @@ enum class ScaleType {
     f16,
     f16_offset,  // a float16 scale, and a float16 offset
     // Of eight scale groups together: a float16 unit of scales and one of offsets, and for each
-    // group six bits that multiply the one and six that multiply the other's negative.
+    // group six bits that multiply the one and six that multiply the other.
     six_bit_offset,
     // Likewise: a float16 unit, and for each half of a group an int8 that multiplies it.
     halves,

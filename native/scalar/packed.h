@@ -108,7 +108,7 @@ inline float offset(const Weight& w, Index output, Index group) {
     const int low = at.bytes[(4 + at.nth) * kPanel + at.lane] >> 6;
     const int pair = at.bytes[(12 + at.nth / 2) * kPanel + at.lane];
     const int high = at.nth % 2 ? pair >> 4 : pair & 15;
-    return at.f16(1) * (0.0f - static_cast<float>(high << 2 | low));
+    return at.f16(1) * static_cast<float>(high << 2 | low);
 }
 
 template <class Format>

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
-from gguf.quants import quantize
+import torch
+from gguf.quants import dequantize, quantize
 
 _ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -19,8 +20,19 @@ _ARCHITECTURES = {
 }
 
 
-def write_gguf(path: Path, model: Any, *, type_name: str = "F32", vocab: bool = True) -> Path:
-    """Write the file; matrices become `type_name` where their rows are whole blocks."""
+def write_gguf(
+    path: Path,
+    model: Any,
+    *,
+    type_name: str = "F32",
+    vocab: bool = True,
+    blocks: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the file; matrices become `type_name` where their rows are whole blocks.
+
+    blocks  types by parts of GGUF's names: such matrices get random blocks, where their rows are
+            whole ones of 256, and the model, which is of transformers, their values.
+    """
     config = model.config
     arch = _ARCHITECTURES[config.model_type]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
@@ -36,7 +48,10 @@ def write_gguf(path: Path, model: Any, *, type_name: str = "F32", vocab: bool = 
         stem, _, suffix = hf_name.rpartition(".")
         name = f"{names.get_name(stem)}.{suffix}"
         is_coded = values.ndim > 1 and values.shape[-1] % gguf.GGML_QUANT_SIZES[block_type][0] == 0
-        if is_coded and type_name != "F32" and "ffn_gate_inp" not in name:
+        chosen = next((one for part, one in (blocks or {}).items() if part in name), None)
+        if chosen and values.ndim > 1 and values.shape[-1] % 256 == 0:
+            _add_random(writer, name, chosen, model, hf_name)
+        elif is_coded and type_name != "F32" and "ffn_gate_inp" not in name:
             writer.add_tensor(name, quantize(values, block_type), raw_dtype=block_type)
         else:
             writer.add_tensor(name, values)
@@ -45,6 +60,22 @@ def write_gguf(path: Path, model: Any, *, type_name: str = "F32", vocab: bool = 
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_random(
+    writer: gguf.GGUFWriter, name: str, type_name: str, model: Any, hf_name: str
+) -> None:
+    block_type = gguf.GGMLQuantizationType[type_name]
+    parameter = model.get_parameter(hf_name)
+    num_rows, num_values = parameter.shape
+    raw = random_blocks(type_name, num_rows, num_values, seed=len(hf_name))
+    values = dequantize(raw, block_type)
+    if model.config.model_type == "llama" and (".q_proj." in hf_name or ".k_proj." in hf_name):
+        pairs = values.reshape(-1, _head_dim(model.config) // 2, 2, num_values)
+        values = pairs.swapaxes(1, 2).reshape(values.shape)
+    with torch.no_grad():
+        parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+    writer.add_tensor(name, raw, raw_dtype=block_type)
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
@@ -126,3 +157,34 @@ def _rope_factors(config: Any) -> np.ndarray[Any, Any] | None:
         kept = min(max((turns - low) / (high - low), 0.0), 1.0)
         factors.append(1 / (kept + (1 - kept) / rope["factor"]))
     return np.array(factors, dtype=np.float32)
+
+
+def random_blocks(
+    type_name: str, num_rows: int, num_values: int, seed: int
+) -> np.ndarray[Any, Any]:
+    """Return rows of random blocks, uint8 [rows, bytes], of values of about 0.02."""
+    block_values, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]]
+    generator = np.random.default_rng(seed)
+    shape = (num_rows, num_values // block_values, block_bytes)
+    blocks = generator.integers(0, 256, shape, dtype=np.uint8)
+    unit, minimum = _UNITS[type_name]
+    scales = np.float16([unit, minimum]).view(np.uint8)
+    if type_name == "Q6_K":
+        blocks[..., 208:] = scales[:2]
+    else:
+        end = 4 if minimum else 2
+        blocks[..., :end] = scales[:end]
+    return blocks.reshape(num_rows, -1)
+
+
+# A block's float16 scale, and that of its minimums, with which values are small and around zero.
+_UNITS = {
+    "Q8_0": (2e-4, 0.0),
+    "Q4_0": (4e-3, 0.0),
+    "Q4_1": (4e-3, -3e-2),
+    "Q5_0": (2e-3, 0.0),
+    "Q5_1": (2e-3, -3e-2),
+    "Q4_K": (1e-4, 7e-4),
+    "Q5_K": (5e-5, 7e-4),
+    "Q6_K": (1e-5, 0.0),
+}

@@ -13,12 +13,16 @@ import torch
 from gguf.quants import dequantize
 from torch import Tensor
 
+from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArchitecture
+from inferno.ops import RowRanges
+from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
+from tests.engine.local import executor_of
 from tests.gguf.convert import write_gguf
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
@@ -70,6 +74,48 @@ def test_quantized_weights_have_the_values_that_the_library_gives_them(
             if values.ndim > 1:
                 due = dequantize(gguf.quants.quantize(values, block_type), block_type)
             assert np.array_equal(read(checkpoint, name).numpy(), due), name
+
+
+# As files of "Q4_K_M" have them, and otherwise: what we make one weight of is of several types.
+MIXED = {
+    "several types": {
+        "attn_q": "Q4_K", "attn_k": "Q5_K", "attn_v": "Q6_K",
+        "ffn_gate": "Q4_K", "ffn_up": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K",
+    },
+    "others": {
+        "attn_q": "Q8_0", "attn_k": "Q8_0", "attn_v": "Q5_0",
+        "ffn_gate": "Q4_1", "ffn_up": "Q5_1", "ffn_down": "Q4_0", "output": "Q8_0",
+    },
+}
+
+
+@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("name", MIXED)
+def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", kind, hidden_size=256, intermediate_size=512, head_dim=20)
+    path = write_gguf(tmp_path / "model.gguf", model, blocks=MIXED[name])
+    options = EngineOptions(model=path, device="cpu", dtype="float32", threads=1, num_blocks=32)
+    engine = build_engine(options)
+    ours = {
+        name: weight.unpack(torch.float32)
+        for module_name, module in executor_of(engine)._runner._model.named_modules()
+        for name, weight in ((f"{module_name}.weight", vars(module).get("weight")),)
+        if isinstance(weight, PanelWeight | RowRanges)
+    }
+    theirs = model.state_dict()
+    layer = "model.layers.0."
+    fused = {
+        "self_attn.qkv_proj": [f"self_attn.{one}_proj" for one in "qkv"],
+        "mlp.gate_up_proj": ["mlp.gate_proj", "mlp.up_proj"],
+        "mlp.down_proj": ["mlp.down_proj"],
+    }
+    for weight, parts in fused.items():
+        due = torch.cat([theirs[f"{layer}{part}.weight"] for part in parts])
+        assert torch.equal(ours[f"{layer}{weight}.weight"], due), weight
+    expected = expected_logits(model, IDS)
+    found = engine.logits(IDS)
+    assert (found - expected).norm() <= 0.03 * expected.norm()  # inputs are rounded to 8 bits
 
 
 def test_experts_are_read_one_by_one(tmp_path: Path) -> None:

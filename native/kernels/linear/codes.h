@@ -94,6 +94,7 @@ struct Codes {
 };
 
 // Sixteen outputs' scales of a scale group, its halves' scales, or its offset, given its panel's.
+// Groups are read in their order, each begun with `begin` (Scales).
 template <ScaleType type>
 struct ScaleVector;
 
@@ -132,54 +133,65 @@ struct ScaleVector<ScaleType::f16_offset> {
     }
 };
 
-// Both products are exact: of 11 and of 6 bits.
+// The next two keep the units of the eight groups that they are among. Products with them are exact:
+// of 11 bits and of 6 or 8.
 template <>
 struct ScaleVector<ScaleType::six_bit_offset> {
-    static F load(const char* scales, Index group) {
-        const char* eight = eight_of(scales, group);
-        const I bits = bit_and(bytes_of(eight, group), splat_int(63));
-        return mul(unit(eight, 0), to_float(bits));
+    const std::uint8_t* bytes;
+    F unit, offset_unit;
+
+    void enter(const char* scales, Index group) {
+        const char* eight =
+            scales + group / 8 * (kPanel * size_of(ScaleType::six_bit_offset));
+        const auto* units = reinterpret_cast<const std::uint16_t*>(eight);
+        unit = load_f16(units);
+        offset_unit = load_f16(units + kPanel);
+        bytes = reinterpret_cast<const std::uint8_t*>(units + 2 * kPanel);
     }
 
-    static F load_offset(const char* scales, Index group) {
-        const char* eight = eight_of(scales, group);
-        const I low = shift_right<6>(bytes_of(eight, group));
-        const I pair = load_u8(reinterpret_cast<const std::uint8_t*>(eight) + 12 * kPanel +
-                               group % 8 / 2 * kPanel);
-        const I high = group % 2 ? shift_right<4>(pair) : bit_and(pair, splat_int(15));
-        const F whole = to_float(add_int(low, shift_left<2>(high)));
-        return mul(unit(eight, 1), sub(zero(), whole));
+    F load(const char*, Index group) const {
+        return mul(unit, to_float(bit_and(load_u8(bytes + group % 8 * kPanel), splat_int(63))));
     }
 
-   private:
-    static constexpr Index kBytes = kPanel * size_of(ScaleType::six_bit_offset);
-    static const char* eight_of(const char* scales, Index group) {
-        return scales + group / 8 * kBytes;
-    }
-    static F unit(const char* eight, Index nth) {
-        return load_f16(reinterpret_cast<const std::uint16_t*>(eight) + nth * kPanel);
-    }
-    static I bytes_of(const char* eight, Index group) {
-        return load_u8(reinterpret_cast<const std::uint8_t*>(eight) + 4 * kPanel +
-                       group % 8 * kPanel);
+    F load_offset(const char*, Index group) const {
+        const I low = shift_right<6>(load_u8(bytes + group % 8 * kPanel));
+        const I pair = load_u8(bytes + (8 + group % 8 / 2) * kPanel);
+        const I high = group % 2 ? bit_and(shift_right<2>(pair), splat_int(60))
+                                 : bit_and(shift_left<2>(pair), splat_int(60));
+        return mul(offset_unit, to_float(add_int(low, high)));
     }
 };
 
 template <>
 struct ScaleVector<ScaleType::halves> {
-    static F load(const char* scales, Index group, Index half) {
-        const char* eight = scales + group / 8 * kPanel * size_of(ScaleType::halves);
-        const F unit = load_f16(reinterpret_cast<const std::uint16_t*>(eight));
-        return mul(unit, load_i8(reinterpret_cast<const std::int8_t*>(eight) + 2 * kPanel +
-                                 (group % 8 * 2 + half) * kPanel));
+    const std::int8_t* bytes;
+    F unit;
+
+    void enter(const char* scales, Index group) {
+        const char* eight = scales + group / 8 * (kPanel * size_of(ScaleType::halves));
+        unit = load_f16(reinterpret_cast<const std::uint16_t*>(eight));
+        bytes = reinterpret_cast<const std::int8_t*>(eight) + 2 * kPanel;
+    }
+
+    F load(const char*, Index group, Index half) const {
+        return mul(unit, load_i8(bytes + (group % 8 * 2 + half) * kPanel));
     }
 };
 
 template <class Format>
 struct Scales : ScaleVector<Format::kScaleType> {
+    static constexpr bool kAreEights = groups_of(Format::kScaleType) == 8;
+
     // Of so many scale groups of a panel, all that have theirs together.
-    static constexpr Index bytes(Index num_groups) {
+    static constexpr Index bytes_of(Index num_groups) {
         return num_groups / groups_of(Format::kScaleType) * kPanel * size_of(Format::kScaleType);
+    }
+
+    // To be called before a scale group's are loaded: what it shares with others is read here.
+    void begin(const char* scales, Index group, bool is_first) {
+        if constexpr (kAreEights) {
+            if (is_first || group % 8 == 0) this->enter(scales, group);
+        }
     }
 };
 

@@ -48,16 +48,18 @@ struct Output {
         for (Index v = 0; v < 8; ++v) {
             __builtin_memcpy(bytes + 4 * v, vectors + v * kVector + lane * 4, 4);
         }
+        Scales<Format> of;
+        of.begin(scales, group, true);
         if constexpr (Format::kHasHalves) {
-            const F first = of_lane(Scales<Format>::load(scales, group, 0));
-            const F second = of_lane(Scales<Format>::load(scales, group, 1));
+            const F first = of_lane(of.load(scales, group, 0));
+            const F second = of_lane(of.load(scales, group, 1));
             return {mul(wholes(bytes), first), mul(wholes(bytes + 16), second)};
         } else {
-            F of_panel = Scales<Format>::load(scales, group);
+            F of_panel = of.load(scales, group);
             if constexpr (Format::kUnit != 1.0f) of_panel = mul(of_panel, splat(Format::kUnit));
             const F scale = of_lane(of_panel);
             if constexpr (Format::kHasOffset) {
-                const F offset = of_lane(Scales<Format>::load_offset(scales, group));
+                const F offset = of_lane(of.load_offset(scales, group));
                 return {fma(wholes(bytes), scale, offset), fma(wholes(bytes + 16), scale, offset)};
             }
             return {mul(wholes(bytes), scale), mul(wholes(bytes + 16), scale)};

@@ -64,7 +64,7 @@ struct Steps<Format, true> {
     static constexpr int kWideRows = kRows;
     static constexpr Index kWords = kGroupWords<Format>;
     static constexpr Index kCodeBytes = Codes<Format>::kBytes;
-    static constexpr Index scale_bytes(Index count) { return Scales<Format>::bytes(count); }
+    static constexpr Index scale_bytes(Index count) { return Scales<Format>::bytes_of(count); }
     // Where codes are looked up tiles do more than read.
     static Index prefetch_bytes(Index rows) {
         return rows <= kFewRows && !Format::kHasCodebook ? kNearPrefetchBytes : kPrefetchBytes;

@@ -101,7 +101,8 @@ void place_scales(const Byte* block, Byte* panel, std::int64_t lane) {
         place_f16(block + 2, 1);
     } else if constexpr (Format::kScaleType == ScaleType::six_bit_offset) {
         place_f16(block, 0);
-        place_f16(block + 2, 1);
+        const Byte negative[2] = {block[2], static_cast<Byte>(block[3] ^ 0x80)};
+        place_f16(negative, 1);
         Byte* const low = panel + 4 * kPanel;
         Byte* const high = low + 8 * kPanel;
         for (std::int64_t g = 0; g < 8; ++g) {

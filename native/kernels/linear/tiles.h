@@ -92,49 +92,40 @@ template <class Element, int R, int P>
     store_sums(tile, sums);
 }
 
-// Add the dots of two weight vectors. Which ones is a constant, and so what codes are shifted by.
-template <class Format, int kPair, int R, int P>
-inline void add_pair(const std::uint32_t* x, const char* codes, Index codes_stride,
-                     I (&dots)[R][P]) {
-    I first[P], second[P];
-    INFERNO_UNROLL
-    for (int p = 0; p < P; ++p) {
-        Codes<Format>::load(codes + p * codes_stride, kPair, first[p], second[p]);
-    }
-    const std::uint32_t* words = x + 2 * kPair * R;
-    INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) {
-        const I word = splat_int(static_cast<std::int32_t>(words[r]));
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            dots[r][p] = Codes<Format>::dot(dots[r][p], first[p], word);
-        }
-    }
-    INFERNO_UNROLL
-    for (int r = 0; r < R; ++r) {
-        const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            dots[r][p] = Codes<Format>::dot(dots[r][p], second[p], word);
-        }
-    }
-}
-
-// The exact dots of half a scale group, in int32, from its weight vectors' pair `kPair` on.
-template <class Format, int kPair, int R, int P>
-inline void add_half(const std::uint32_t* x, const char* codes, Index codes_stride,
-                     I (&dots)[R][P]) {
-    add_pair<Format, kPair>(x, codes, codes_stride, dots);
-    add_pair<Format, kPair + 1>(x, codes, codes_stride, dots);
-}
-
-// Begin dots with a word of the rows, or with zero beside offsets.
+// The exact dots of one scale group, or of a half of it, in int32: of pairs of weight vectors from
+// `first_pair` on, begun with word `start`, or with zero beside offsets.
 template <class Format, int R, int P>
-inline void start_dots(const std::uint32_t* x, Index start, I (&dots)[R][P]) {
+inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                       int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
     INFERNO_UNROLL
     for (int i = 0; i < R * P; ++i) {
         const std::uint32_t begin = Format::kHasOffset ? 0 : x[start * R + i / P];
         dots[i / P][i % P] = splat_int(static_cast<std::int32_t>(begin));
+    }
+    INFERNO_UNROLL
+    for (int pair = first_pair; pair < first_pair + num_pairs; ++pair) {
+        I first[P], second[P];
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            Codes<Format>::load(codes + p * codes_stride, pair, first[p], second[p]);
+        }
+        const std::uint32_t* words = x + 2 * pair * R;
+        INFERNO_UNROLL
+        for (int r = 0; r < R; ++r) {
+            const I word = splat_int(static_cast<std::int32_t>(words[r]));
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) {
+                dots[r][p] = Codes<Format>::dot(dots[r][p], first[p], word);
+            }
+        }
+        INFERNO_UNROLL
+        for (int r = 0; r < R; ++r) {
+            const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) {
+                dots[r][p] = Codes<Format>::dot(dots[r][p], second[p], word);
+            }
+        }
     }
 }
 
@@ -163,34 +154,33 @@ template <class Format, int R, int P>
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
     const char* next = tile.prefetch;
+    Scales<Format> scales[P];
     for (Index g = 0; g < tile.count; ++g) {
         if (next) next = prefetch_panels<P>(tile, next, Codes<Format>::kBytes / kVector);
         I dots[R][P];
         F scale[P];
-        const auto scales = [&](int p) { return tile.scales + p * tile.scales_stride; };
+        const auto place = [&](int p) { return tile.scales + p * tile.scales_stride; };
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) scales[p].begin(place(p), g, false);
         if constexpr (Format::kHasHalves) {
-            start_dots<Format>(x, kGroupStart, dots);
-            add_half<Format, 0>(x, codes, tile.codes_stride, dots);
             INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g, 0);
-            add_dots<Format>(x, dots, scale, sums);
-            start_dots<Format>(x, kSecondStart, dots);
-            add_half<Format, 2>(x, codes, tile.codes_stride, dots);
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g, 1);
-            add_dots<Format>(x, dots, scale, sums);
+            for (int half = 0; half < 2; ++half) {
+                group_dots<Format>(x, codes, tile.codes_stride, 2 * half, 2,
+                                   half ? kSecondStart : kGroupStart, dots);
+                INFERNO_UNROLL
+                for (int p = 0; p < P; ++p) scale[p] = scales[p].load(place(p), g, half);
+                add_dots<Format>(x, dots, scale, sums);
+            }
         } else {
-            start_dots<Format>(x, kGroupStart, dots);
-            add_half<Format, 0>(x, codes, tile.codes_stride, dots);
-            add_half<Format, 2>(x, codes, tile.codes_stride, dots);
+            group_dots<Format>(x, codes, tile.codes_stride, 0, 4, kGroupStart, dots);
             INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) scale[p] = Scales<Format>::load(scales(p), g);
+            for (int p = 0; p < P; ++p) scale[p] = scales[p].load(place(p), g);
             add_dots<Format>(x, dots, scale, sums);
         }
         if constexpr (Format::kHasOffset) {
             F offset[P];
             INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) offset[p] = Scales<Format>::load_offset(scales(p), g);
+            for (int p = 0; p < P; ++p) offset[p] = scales[p].load_offset(place(p), g);
             INFERNO_UNROLL
             for (int i = 0; i < R * P; ++i) {
                 const std::uint32_t sum = x[kGroupSum * R + i / P];

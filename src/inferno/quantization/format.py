@@ -16,7 +16,7 @@ class ScaleType(Enum):
     E8M0            a power of two by its exponent: 2^(byte - 127), and byte 255 is NaN.
     FLOAT16_OFFSET  a float16 scale, and a float16 that is added to each scaled value.
     SIX_BIT_OFFSET  six bits each of a scale and of an offset; eight groups share a float16 unit
-                    of the one and another of the other's negative.
+                    of the one and another of the other.
     HALVES          an int8 for each half of the group; eight groups share a float16 unit.
     """
 

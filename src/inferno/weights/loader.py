@@ -132,12 +132,16 @@ def _as_kept(
     parameter: Tensor, sources: list[_Source], kept: Sequence[WeightFormat] | None
 ) -> list[_Source]:
     """Return the sources, those in blocks as blocks where they stay what they are."""
-    return [
-        replace(source, format=format)
-        if format.block is not None and _is_rows(parameter, source)
-        else source
-        for source, format in zip(sources, kept, strict=True)
-    ] if kept else sources
+    return (
+        [
+            replace(source, format=format)
+            if format.block is not None and _is_rows(parameter, source)
+            else source
+            for source, format in zip(sources, kept, strict=True)
+        ]
+        if kept
+        else sources
+    )
 
 
 def _ranges(

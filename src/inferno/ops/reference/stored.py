@@ -186,7 +186,7 @@ def _scales(
         low, pairs = blocks[:, :, 4:12], blocks[:, :, 12:].repeat_interleave(2, dim=2)
         high = torch.where(torch.arange(8)[:, None] % 2 == 1, pairs >> 4, pairs & 15)
         of_groups = _float16(blocks[:, :, :2]) * (low & 63).float()
-        offsets = _float16(blocks[:, :, 2:4]) * -(low >> 6 | high << 2).float()
+        offsets = _float16(blocks[:, :, 2:4]) * (low >> 6 | high << 2).float()
         return (
             _of_units(of_groups.flatten(1, 2), units_per_group),
             _of_units(offsets.flatten(1, 2), units_per_group),
