@@ -104,3 +104,11 @@ def test_a_command_that_is_given_nothing_says_the_defaults(kind: type) -> None:
         if kind is EngineOptions
         else {"served_model_names", "allowed_hosts", "cors_origins", "log_format"}
     )
+
+
+def test_a_path_may_be_a_text_in_python() -> None:
+    given: Any = "mine.jinja"
+    assert EngineOptions(model=Path(), chat_template=given).chat_template == Path("mine.jinja")
+    given = 5
+    with pytest.raises(InvalidRequest, match="chat_template must be of type Path"):
+        EngineOptions(model=Path(), chat_template=given)

@@ -43,7 +43,11 @@ class LoadedModel:
         folder = find_model_folder(name, revision)
         options = replace(options, model=folder)
         self.name = name
-        self.text = ModelText(folder, needs_tokenizer=options.load_format != "dummy")
+        self.text = ModelText(
+            folder,
+            needs_tokenizer=options.load_format != "dummy",
+            chat_template=options.chat_template,
+        )
         self.default_params = SamplingParams(**self.text.defaults)
         self._threads = BorrowedThreads()
         self.client = InlineClient(build_engine(options, progress))

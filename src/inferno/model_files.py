@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from inferno.errors import ConfigError, ModelError
+from inferno.errors import CheckpointError, ConfigError, ModelError
 from inferno.gguf.config import config_of, sampling_defaults
 from inferno.gguf.file import is_gguf_name, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
@@ -147,4 +147,9 @@ class GgufFiles:
             )
         with path.open("rb", buffering=0) as file:
             content = os.pread(file.fileno(), tensor.stop - tensor.start, tensor.start)
+        if len(content) < tensor.stop - tensor.start:
+            raise CheckpointError(
+                f"{path}: changed while it was being read; wait for the download to finish, "
+                "then load again"
+            )
         return struct.unpack(f"<{len(content) // 4}f", content)

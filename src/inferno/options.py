@@ -180,10 +180,12 @@ class EngineOptions:
     )
     load_format: str = option(
         "safetensors",
-        help="dummy: random weights in the shapes of config.json, which is all that the folder "
-        "needs then.",
+        help="dummy: random weights in the shapes of config.json; nothing else is needed.",
         group=Group.MODEL,
         choices=LOAD_FORMATS,
+    )
+    chat_template: Path | None = option(
+        None, help="A Jinja file in place of its chat template.", group=Group.MODEL, absent="none"
     )
     allow_unknown_config: bool = option(
         False, help="Go on when config.json has unknown keys.", group=Group.MODEL
@@ -257,6 +259,8 @@ class EngineOptions:
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.chat_template, str):  # as programs write paths
+            object.__setattr__(self, "chat_template", Path(self.chat_template))  # type: ignore[unreachable]
         check_options(self, by_flag=False)
 
 
@@ -269,6 +273,7 @@ class EngineKeywords(TypedDict, total=False):
     quantize: str
     attention: str
     load_format: str
+    chat_template: Path | None
     allow_unknown_config: bool
     kv_dtype: str
     block_size: int

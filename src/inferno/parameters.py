@@ -84,7 +84,6 @@ ABSENT = {
     "add_generation_prompt": _IN_ENCODE_CHAT,
     "add_special_tokens": "give the prompt as token ids to choose them yourself",
     "cache_dir": _IN_ENVIRONMENT,
-    "chat_template": "the template is the one in the model's folder",
     "continue_final_message": _IN_ENCODE_CHAT,
     "cpu_offload_gb": "a model has to fit into its device's memory; `quantize` makes it smaller",
     "detokenize": _NOT_NEEDED,

@@ -168,7 +168,7 @@ def random_blocks(
     shape = (num_rows, num_values // block_values, block_bytes)
     blocks = generator.integers(0, 256, shape, dtype=np.uint8)
     unit, minimum = _UNITS[type_name]
-    scales = np.float16([unit, minimum]).view(np.uint8)
+    scales = np.array([unit, minimum], dtype=np.float16).view(np.uint8)
     if type_name == "Q6_K":
         blocks[..., 208:] = scales[:2]
     else:

@@ -13,6 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from inferno.errors import InvalidRequest, TemplateError, TokenizerError
+from inferno.json_file import MAX_TEMPLATE_BYTES
 from inferno.model_files import FolderFiles
 from inferno.text.chat import ChatTemplate, load_chat_template
 from inferno.text.renderer import TemplateRenderer
@@ -291,3 +292,32 @@ def test_a_message_that_the_template_drops_can_not_be_continued(renderer: Templa
 def test_a_message_is_either_continued_or_begun(renderer: TemplateRenderer) -> None:
     with pytest.raises(InvalidRequest, match="only one"):
         template_of(renderer, JOINED).render([USER], continue_final_message=True)
+
+
+def test_a_file_takes_the_place_of_the_models_templates(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jinja"
+    path.write_text(JOINED)
+    files = FolderFiles(data_path("hf", "Qwen3-0.6B"))
+    template = load_chat_template(files, real_tokenizer("hf/Qwen3-0.6B"), path)
+    assert template is not None
+    assert template.render([USER]).text == "user: Hello\n"
+    template.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "mine.jinja is missing"),
+        (b"\xff\xfe", "mine.jinja is not UTF-8"),
+        (b"x" * (MAX_TEMPLATE_BYTES + 1), "mine.jinja is larger than"),
+    ],
+)
+def test_a_file_that_is_no_template_is_refused(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jinja"
+    if content is not None:
+        path.write_bytes(content)
+    files = FolderFiles(data_path("hf", "Qwen3-0.6B"))
+    with pytest.raises(TemplateError, match=message):
+        load_chat_template(files, real_tokenizer("hf/Qwen3-0.6B"), path)

@@ -79,12 +79,22 @@ def test_quantized_weights_have_the_values_that_the_library_gives_them(
 # As files of "Q4_K_M" have them, and otherwise: what we make one weight of is of several types.
 MIXED = {
     "several types": {
-        "attn_q": "Q4_K", "attn_k": "Q5_K", "attn_v": "Q6_K",
-        "ffn_gate": "Q4_K", "ffn_up": "Q6_K", "ffn_down": "Q6_K", "token_embd": "Q6_K",
+        "attn_q": "Q4_K",
+        "attn_k": "Q5_K",
+        "attn_v": "Q6_K",
+        "ffn_gate": "Q4_K",
+        "ffn_up": "Q6_K",
+        "ffn_down": "Q6_K",
+        "token_embd": "Q6_K",
     },
     "others": {
-        "attn_q": "Q8_0", "attn_k": "Q8_0", "attn_v": "Q5_0",
-        "ffn_gate": "Q4_1", "ffn_up": "Q5_1", "ffn_down": "Q4_0", "output": "Q8_0",
+        "attn_q": "Q8_0",
+        "attn_k": "Q8_0",
+        "attn_v": "Q5_0",
+        "ffn_gate": "Q4_1",
+        "ffn_up": "Q5_1",
+        "ffn_down": "Q4_0",
+        "output": "Q8_0",
     },
 }
 

@@ -122,7 +122,11 @@ def start(
 
     Raises ModelError and what else keeps the engine from loading, InvalidRequest.
     """
-    text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
+    text = ModelText(
+        options.model,
+        needs_tokenizer=options.load_format != "dummy",
+        chat_template=options.chat_template,
+    )
     engine = make_engine(options, settings, script, first)
     is_read = settings.log_format == LogFormat.TEXT
     on_ready = _log_page_address if is_read else None

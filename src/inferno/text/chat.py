@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
-from inferno.json_file import MAX_TEMPLATE_BYTES
+from inferno.json_file import MAX_TEMPLATE_BYTES, read_file
 from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
 from inferno.text.renderer import Job, TemplateRenderer
@@ -25,12 +26,20 @@ _END = END_MARK + " "
 _QUOTES = "\"'"
 
 
-def load_chat_template(files: ModelFiles, tokenizer: Tokenizer) -> ChatTemplate | None:
+def load_chat_template(
+    files: ModelFiles, tokenizer: Tokenizer, instead: Path | None = None
+) -> ChatTemplate | None:
     """Return the template of a model, or None; TemplateError if it's damaged.
 
     chat_template.jinja comes before tokenizer_config.json's `chat_template`, as in transformers.
+
+    instead  a file whose template takes the place of all that the model has.
     """
-    templates = _from_files(files) or _from_config(files)
+    if instead is None:
+        templates = _from_files(files) or _from_config(files)
+    else:
+        content = read_file(instead, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
+        templates = {"default": _decoded(content, str(instead))}
     if not templates:
         return None
     named = read_named_tokens(files).named
@@ -154,10 +163,13 @@ def _from_files(files: ModelFiles) -> dict[str, str]:
 
 def _read(files: ModelFiles, name: str) -> str:
     content = files.read(name, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
+    return _decoded(content, files.place(name))
+
+
+def _decoded(content: bytes, place: str) -> str:
     try:
         return content.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as problem:
-        place = files.place(name)
         raise TemplateError(f"{place} is not UTF-8 ({problem}); download it again") from None
 
 

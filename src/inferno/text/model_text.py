@@ -25,17 +25,20 @@ class ModelText:
     path        of its folder, or of a GGUF file.
 
     needs_tokenizer False: a folder without tokenizer.json will do, as with random weights.
+    chat_template   a Jinja file that takes the place of the model's own; None: there is none.
     dialect     how the model sets its reasoning apart.
     defaults    sampling parameters that the model's authors recommend, by name.
 
     May be used from several threads.
     """
 
-    def __init__(self, path: Path, *, needs_tokenizer: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, needs_tokenizer: bool = True, chat_template: Path | None = None
+    ) -> None:
         files = model_files(path)
         self.tokenizer = load_tokenizer(files, is_optional=not needs_tokenizer)
         self.defaults: Mapping[str, Any] = default_params(files)
-        self._chat_template = load_chat_template(files, self.tokenizer)
+        self._chat_template = load_chat_template(files, self.tokenizer, chat_template)
         self._template_source = self._chat_template.source if self._chat_template else ""
         self.dialect = choose_dialect(self._template_source, self.tokenizer)
         ending = ending_ids(self.dialect, self.tokenizer)
@@ -83,8 +86,8 @@ class ModelText:
         """Begin `encode_chat`, to be ended by `finish_chat`; a caller may wait in between."""
         if self._chat_template is None:
             raise TemplateError(
-                "this model has no chat template; give a plain prompt, or add a "
-                "chat_template.jinja to its folder"
+                "this model has no chat template; give a plain prompt, or a template with "
+                "--chat-template FILE"
             )
         return self._chat_template.begin(messages, **options)
 

@@ -32,7 +32,11 @@ def start_worker(
 
     Raises DeviceUnavailable and what else keeps the engine from loading, InvalidRequest.
     """
-    text = ModelText(options.model, needs_tokenizer=options.load_format != "dummy")
+    text = ModelText(
+        options.model,
+        needs_tokenizer=options.load_format != "dummy",
+        chat_template=options.chat_template,
+    )
     engine = make_engine(options, settings, script, first)
     service = ModelService(engine, text, settings)
     worker = Worker(service, about, [route.path for route in WORKER_ROUTES])
