@@ -30,6 +30,9 @@ enum class ScaleType {
     six_bit_offset,
     // Likewise: a float16 unit, and for each half of a group an int8 that multiplies it.
     halves,
+    // Scale and offset, or both halves' scales, as floats: what a product over many rows makes of
+    // the last two for a while (kernels/linear/product.cpp). No weight is kept so.
+    float_pair,
 };
 
 // Scale groups whose peak is less are quantized to zeros, so that 1 / scale is finite.
@@ -250,6 +253,7 @@ constexpr std::int64_t size_of(ScaleType type) {
         case ScaleType::none: return 0;
         case ScaleType::e8m0: return 1;
         case ScaleType::f16_offset: return 4;
+        case ScaleType::float_pair: return 8;
         case ScaleType::six_bit_offset: return 16;
         case ScaleType::halves: return 18;
         default: return 2;

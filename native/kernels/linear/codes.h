@@ -133,6 +133,14 @@ struct ScaleVector<ScaleType::f16_offset> {
     }
 };
 
+template <>
+struct ScaleVector<ScaleType::float_pair> {
+    static F load(const char* scales, Index group, Index half = 0) {
+        return inferno::load(reinterpret_cast<const float*>(scales) + (2 * group + half) * kPanel);
+    }
+    static F load_offset(const char* scales, Index group) { return load(scales, group, 1); }
+};
+
 // The next two keep the units of the eight groups that they are among. Products with them are exact:
 // of 11 bits and of 6 or 8.
 template <>

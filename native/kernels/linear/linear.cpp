@@ -53,17 +53,21 @@ void pack_all(const Rows& x, const Weight& weight, const PackedActivations& pack
     });
 }
 
-void multiply_piece(const Product& product, const Pieces& pieces, std::int64_t nth) {
+void multiply_piece(const Product& product, const Pieces& pieces, std::int64_t nth, Team& team,
+                    int thread) {
     const std::int64_t parts = pieces.row_parts, part = nth % parts;
     const std::int64_t blocks = product.x.num_blocks;
     multiply(product, {blocks * part / parts, blocks * (part + 1) / parts},
-             pieces.nth(nth / parts));
+             pieces.nth(nth / parts), team, thread);
 }
 
 void multiply_all(const Product& product, Team& team) {
     const Pieces pieces = pieces_of(product, team.num_threads());
-    team.run(pieces.count() * pieces.row_parts, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) multiply_piece(product, pieces, i);
+    const std::int64_t count = pieces.count() * pieces.row_parts;
+    team.run(count, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            multiply_piece(product, pieces, i, team, thread);
+        }
     });
 }
 
@@ -74,14 +78,14 @@ void multiply_ranges(const Product* products, std::int64_t num_ranges, Team& tea
         const Pieces pieces = pieces_of(products[r], team.num_threads());
         count += pieces.count() * pieces.row_parts;
     }
-    team.run(count, 1, [&](std::int64_t begin, std::int64_t end, int) {
+    team.run(count, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t i = begin; i < end; ++i) {
             std::int64_t nth = i;
             for (const Product* product = products;; ++product) {
                 const Pieces pieces = pieces_of(*product, team.num_threads());
                 const std::int64_t its_count = pieces.count() * pieces.row_parts;
                 if (nth < its_count) {
-                    multiply_piece(*product, pieces, nth);
+                    multiply_piece(*product, pieces, nth, team, thread);
                     break;
                 }
                 nth -= its_count;

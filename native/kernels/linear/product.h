@@ -3,6 +3,7 @@
 #pragma once
 
 #include "contract/kernels.h"
+#include "runtime/team.h"
 
 namespace inferno::INFERNO_ISA {
 
@@ -54,7 +55,7 @@ PackedActivations activations_for(const Weight&, std::int64_t num_rows);
 void pack_activations(const Rows& x, const std::int64_t* index, const Weight&,
                       const PackedActivations&, std::int64_t block);
 
-// Write the outputs of these row blocks and panels, or pairs.
-void multiply(const Product&, Range blocks, Range panels);
+// Write the outputs of these row blocks and panels, or pairs, with the memory of one thread.
+void multiply(const Product&, Range blocks, Range panels, Team&, int thread);
 
 }  // namespace inferno::INFERNO_ISA

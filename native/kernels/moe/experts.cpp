@@ -175,11 +175,12 @@ void multiply_stage(const State& state, const Stage& stage, Team& team) {
     const Index share = (state.num_used * panels + num_pieces - 1) / num_pieces;
     const Index width = round_up(share, kMostPanels);
     const Index columns = (panels + width - 1) / width;
-    team.run(state.num_used * columns, 1, [&](Index begin, Index end, int) {
+    team.run(state.num_used * columns, 1, [&](Index begin, Index end, int thread) {
         for (Index piece = begin; piece < end; ++piece) {
             const Product product = product_of(state, stage, state.used[piece / columns]);
             const Index first = piece % columns * width;
-            multiply(product, {0, product.x.num_blocks}, {first, min(first + width, panels)});
+            multiply(product, {0, product.x.num_blocks}, {first, min(first + width, panels)}, team,
+                     thread);
         }
     });
 }

@@ -16,7 +16,10 @@ E2M1 = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
 
 GROUP = 32
 # Those that kernels compute with.
-KERNEL_FORMATS = [format for format in FORMATS.values() if format.packing is not None]
+# Those of GGUF's blocks: test_block_formats.py.
+KERNEL_FORMATS = [
+    format for format in FORMATS.values() if format.packing is not None and format.block is None
+]
 
 
 def random_weight(
