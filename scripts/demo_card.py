@@ -47,7 +47,7 @@ taught about commands, options and routes is drawn from inferno's own tables.
   for the matrices and AdamW for the rest, the rate level for a half, then falling in a line to
   zero; rows of up to 1024 tokens. The loss counts only what the model itself would say. One thread,
   so that sums are always split alike: about 0.4 seconds a step of demo on a core of an EPYC that is
-  left alone.
+  left alone.{second_stages}
 - The seed is fixed: the same machine and versions make the same weights; other processors may round
   differently.
 
@@ -88,6 +88,9 @@ Greedy, where nothing else is said.
 
 {samples}
 """
+_SECOND_STAGE = """
+- Then {steps} steps more, a second stage (`--from`): it went on from these weights with the same
+  tokenizer, documents drawn anew, and AdamW at lower rates for all weights."""
 _ACCEPTANCE = """
 
 As the draft of demo, at temperature 1, {accepted:.1%} of its tokens are accepted: the sum of
@@ -121,7 +124,7 @@ _LIMITS = {
 class Results:
     """What was measured: steps, held-out loss, exam, and a draft's acceptance."""
 
-    num_steps: int
+    num_steps: Sequence[int]  # of each stage
     loss: float
     marks: Sequence[Mark]
     acceptance: float | None
@@ -140,7 +143,8 @@ def write_card(
         limits=_LIMITS[name],
         parameters=model.num_parameters(),
         vocabulary=tokenizer.get_vocab_size(),
-        num_steps=results.num_steps,
+        num_steps=results.num_steps[0],
+        second_stages="".join(_SECOND_STAGE.format(steps=s) for s in results.num_steps[1:]),
         batch_tokens=BATCH_TOKENS,
         loss=results.loss,
         perplexity=math.exp(results.loss),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from demo_training import CurvePoint
@@ -16,7 +18,10 @@ _TICKS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 def write_curve(folder: Path, curve: Sequence[CurvePoint]) -> None:
     """Write loss.json, and loss.svg for the card."""
-    rows = [[point.step, round(point.loss, 4)] for point in curve]
+    rows = [
+        [point.step, round(point.loss, 4), *([point.stage] if point.stage > 1 else [])]
+        for point in curve
+    ]
     (folder / "loss.json").write_text(json.dumps(rows) + "\n", encoding="utf-8")
     (folder / "loss.svg").write_text(draw(curve), encoding="utf-8")
 
@@ -24,7 +29,23 @@ def write_curve(folder: Path, curve: Sequence[CurvePoint]) -> None:
 def read_curve(folder: Path) -> list[CurvePoint]:
     """The curve that `write_curve` kept."""
     rows = json.loads((folder / "loss.json").read_text(encoding="utf-8"))
-    return [CurvePoint(step, loss) for step, loss in rows]
+    return [CurvePoint(*row) for row in rows]
+
+
+def joined(first: Sequence[CurvePoint], second: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """One curve of a training and of the stage that went on from it; steps are counted on."""
+    before = first[-1]
+    went_on = [
+        replace(point, step=before.step + point.step, stage=before.stage + 1) for point in second
+    ]
+    return [*first, *went_on]
+
+
+def steps_of_stages(curve: Sequence[CurvePoint]) -> list[int]:
+    """How many steps each stage of a training took."""
+    last = {point.stage: point.step for point in curve}
+    ends = [0, *(last[stage] for stage in sorted(last))]
+    return [end - begin for begin, end in itertools.pairwise(ends)]
 
 
 def draw(curve: Sequence[CurvePoint]) -> str:

@@ -21,19 +21,23 @@ _CHECKPOINT_EVERY = 250
 _REPORT_EVERY = 25
 _WARM_UP = 50
 _SHARE_OF_FALLING = 0.6
+# Without fast products of bfloat16 a step takes more than ten times as long.
+_HAS_FAST_BFLOAT16 = torch.backends.cpu.get_cpu_capability() != "AVX2"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How long and how fast a model learns.
 
-    Matrices learn with Muon (Jordan et al. 2024), the embedding and the norms with AdamW.
+    Matrices learn with Muon (Jordan et al. 2024), the embedding and the norms with AdamW. Without
+    Muon, as a second stage goes on, matrices learn with AdamW as well.
     """
 
     num_steps: int
     matrix_rate: float
     other_rate: float
     teacher_share: float = 0.0  # of the loss: divergence from the teacher
+    uses_muon: bool = True
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class CurvePoint:
 
     step: int
     loss: float
+    stage: int = 1
 
 
 @dataclass
@@ -216,14 +221,19 @@ def _optimizers(model: LlamaForCausalLM, recipe: Recipe) -> list[torch.optim.Opt
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in named if p.dim() != 2 or "embed" in name]
-    return [
-        torch.optim.Muon(
+    of_others = torch.optim.AdamW(
+        others, lr=recipe.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
+    )
+    of_matrices: torch.optim.Optimizer
+    if recipe.uses_muon:
+        of_matrices = torch.optim.Muon(
             matrices, lr=recipe.matrix_rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"
-        ),
-        torch.optim.AdamW(
-            others, lr=recipe.other_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
-        ),
-    ]
+        )
+    else:
+        of_matrices = torch.optim.AdamW(
+            matrices, lr=recipe.matrix_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True
+        )
+    return [of_matrices, of_others]
 
 
 def _rate(step: int, num_steps: int) -> float:
@@ -237,13 +247,13 @@ def _loss(
     model: LlamaForCausalLM, batch: Batch, teacher: LlamaForCausalLM | None, teacher_share: float
 ) -> tuple[Tensor, float]:
     """What is minimised, and the cross-entropy in it."""
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=_HAS_FAST_BFLOAT16):
         logits, labels = _learned(model, batch)
     logits = logits.float()
     loss = nn.functional.cross_entropy(logits, labels)
     cross_entropy = loss.item()
     if teacher is not None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=_HAS_FAST_BFLOAT16):
             taught = _learned(teacher, batch)[0]
         divergence = nn.functional.kl_div(
             logits.log_softmax(-1), taught.float().softmax(-1), reduction="batchmean"

@@ -4,6 +4,10 @@ The corpus is drawn from the grammars beside this file, so nothing is downloaded
 steps, not the clock, ends the training: the same seed on the same machine with the same versions
 gives the same weights, and another processor may round differently and give slightly others.
 `--exam` trains nothing: it examines the weights that are there and writes their cards again.
+
+`--from FOLDER` is a second stage: with the tokenizer of the models in that folder it goes on from
+their weights, at lower rates and on documents that are drawn anew, and leaves the folder as it is:
+`python scripts/train_demo.py demo --from src/inferno/demo/files --out OTHER_FOLDER`.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import argparse
 import dataclasses
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +24,7 @@ from demo_attention import NAME as GROUPED_ATTENTION
 from demo_batches import Batch, draw_batches
 from demo_card import Results, write_card
 from demo_corpus import documents
-from demo_curve import read_curve, write_curve
+from demo_curve import joined, read_curve, steps_of_stages, write_curve
 from demo_exam import examine
 from demo_folder import SHAPES, Shape, load, save
 from demo_tokenizer import load_tokenizer, train_tokenizer
@@ -35,10 +40,17 @@ RECIPES = {
     "demo-draft": Recipe(num_steps=2500, matrix_rate=0.01, other_rate=0.006, teacher_share=0.8),
 }
 
+SECOND_RECIPES = {
+    "demo": Recipe(num_steps=2500, matrix_rate=0.0005, other_rate=0.0005, uses_muon=False),
+    "demo-draft": Recipe(
+        num_steps=1000, matrix_rate=0.001, other_rate=0.001, teacher_share=0.8, uses_muon=False
+    ),
+}
 
-def main() -> None:
+
+def main(given: Sequence[str] | None = None) -> None:
     """Train what is asked for, demo first, as demo-draft learns from it; then examine it."""
-    arguments = _parse_arguments()
+    arguments = _parse_arguments(given)
     torch.set_num_threads(NUM_THREADS)
     for name in (name for name in RECIPES if name in arguments.models):
         if not arguments.exam:
@@ -49,25 +61,28 @@ def main() -> None:
 def _train(name: str, arguments: argparse.Namespace) -> None:
     folder = arguments.out / name
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = RECIPES[name]
+    first: Path | None = arguments.first / name if arguments.first else None
+    recipe = (SECOND_RECIPES if first else RECIPES)[name]
     if arguments.steps is not None:
         recipe = dataclasses.replace(recipe, num_steps=arguments.steps)
     teacher = None
     if name == "demo":
-        tokenizer = train_tokenizer(arguments.seed)
+        tokenizer = load_tokenizer(first) if first else train_tokenizer(arguments.seed)
     else:
         tokenizer = load_tokenizer(arguments.out / "demo")
         teacher = load(arguments.out / "demo")
     torch.manual_seed(arguments.seed)
     model = _build(SHAPES[name])
+    if first:
+        model.load_state_dict(load(first).state_dict())
     print(f"{name}: {model.num_parameters():,} parameters, {recipe}", flush=True)
-    rng = random.Random(f"train {name} {arguments.seed}")
+    rng = random.Random(f"{'go on with' if first else 'train'} {name} {arguments.seed}")
     batches = draw_batches(documents(rng), tokenizer, rng)
     checkpoint = folder / "unfinished.safetensors"
     curve = train(model, batches, recipe, checkpoint, teacher)
     checkpoint.unlink(missing_ok=True)
     save(folder, name, model, tokenizer)
-    write_curve(folder, curve)
+    write_curve(folder, joined(read_curve(first), curve) if first else curve)
 
 
 def _examine(name: str, arguments: argparse.Namespace) -> None:
@@ -83,7 +98,7 @@ def _examine(name: str, arguments: argparse.Namespace) -> None:
     print(f"held-out loss {loss:.4f}", flush=True)
     marks, wrong = examine(model, tokenizer, seed=arguments.seed, size=arguments.exam_size)
     print("\n".join([*map(str, marks), *wrong]), flush=True)
-    results = Results(read_curve(folder)[-1].step, loss, marks, accepted)
+    results = Results(steps_of_stages(read_curve(folder)), loss, marks, accepted)
     write_card(folder, name, model, tokenizer, results)
 
 
@@ -97,15 +112,20 @@ def _build(shape: Shape) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**shape.config(), attn_implementation=GROUPED_ATTENTION))
 
 
-def _parse_arguments() -> argparse.Namespace:
+def _parse_arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train inferno's embedded models.")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="default: both")
     parser.add_argument("--exam", action="store_true", help="examine the weights that are there")
     parser.add_argument("--exam-size", type=int, default=100, help="questions of each kind")
     parser.add_argument("--steps", type=int, help="fewer steps, to try it out")
     parser.add_argument("--out", type=Path, default=FILES, help="where the models' folders are")
+    parser.add_argument(
+        "--from", dest="first", type=Path, metavar="FOLDER", help="go on from the models in FOLDER"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
+    if arguments.first and arguments.first.resolve() == arguments.out.resolve():
+        parser.error(f"--from and --out are both {arguments.out}; give --out another folder")
     arguments.models = arguments.models or list(RECIPES)
     if strangers := set(arguments.models) - set(RECIPES):
         parser.error(f"no model {', '.join(sorted(strangers))}; there are {', '.join(RECIPES)}")

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from demo_curve import draw, read_curve, write_curve
+from demo_curve import draw, joined, read_curve, steps_of_stages, write_curve
 from demo_exam import EXAM
 from demo_training import CurvePoint
 
@@ -21,6 +21,16 @@ def test_a_curve_is_kept(tmp_path: Path) -> None:
     write_curve(tmp_path, _CURVE)
     assert read_curve(tmp_path) == _CURVE
     assert (tmp_path / "loss.svg").read_text(encoding="utf-8") == draw(_CURVE)
+
+
+def test_a_second_stage_goes_on_with_the_curve_of_the_first(tmp_path: Path) -> None:
+    whole = joined(_CURVE, [CurvePoint(10, 0.2), CurvePoint(15, 0.1)])
+    write_curve(tmp_path, whole)
+    assert read_curve(tmp_path) == whole
+    assert [(point.step, point.stage) for point in whole[2:]] == [(75, 1), (85, 2), (90, 2)]
+    assert steps_of_stages(_CURVE) == [75]
+    assert steps_of_stages(whole) == [75, 15]
+    assert steps_of_stages(joined(whole, _CURVE)) == [75, 15, 75]
 
 
 def test_a_curve_is_drawn_on_a_logarithmic_scale() -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import demo_training
 import pytest
 import torch
+import train_demo
 from demo_batches import Batch, draw_batches
-from demo_corpus import documents
+from demo_corpus import Document, documents
+from demo_curve import read_curve, steps_of_stages
 from demo_exam import BARS, BY_HAND, items_of
 from demo_speech import prompt_of, speak
 from demo_training import CurvePoint, Recipe, train
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -163,6 +168,48 @@ def test_training_lowers_the_loss(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert curve[1].loss < curve[0].loss - 0.5
 
 
+@pytest.mark.parametrize("model", MODEL_FOLDERS)
+def test_a_second_stage_goes_on_from_the_weights_that_it_is_given(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rate of almost zero, the weights that come out are those that went in."""
+    recipe = replace(
+        train_demo.SECOND_RECIPES[model], num_steps=2, matrix_rate=1e-12, other_rate=1e-12
+    )
+    monkeypatch.setitem(train_demo.SECOND_RECIPES, model, recipe)
+    monkeypatch.setattr(train_demo, "draw_batches", _short_batches)
+    monkeypatch.setattr(train_demo, "_examine", lambda name, arguments: None)
+    installed = MODEL_FOLDERS[model].parent
+    (tmp_path / "demo").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(installed / "demo" / name, tmp_path / "demo" / name)
+    train_demo.main([model, "--from", str(installed), "--out", str(tmp_path)])
+    before, after = (load_file(at / model / "model.safetensors") for at in (installed, tmp_path))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    [*steps, last] = steps_of_stages(read_curve(tmp_path / model))
+    assert (steps, last) == (steps_of_stages(read_curve(installed / model)), 2)
+    assert Tokenizer.from_file(str(tmp_path / model / "tokenizer.json")).to_str() == (
+        Tokenizer.from_file(str(installed / model / "tokenizer.json")).to_str()
+    )
+
+
+def test_a_second_stage_overwrites_no_weights_that_it_goes_on_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        train_demo.main(["demo", "--from", str(tmp_path), "--out", str(tmp_path / ".")])
+    assert "give --out another folder" in capsys.readouterr().err
+
+
+def test_a_training_without_muon_moves_all_weights(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    before = _train_a_little(tokenizer, tmp_path, num_steps=0)
+    after = _train_a_little(tokenizer, tmp_path, uses_muon=False)
+    with_muon = _train_a_little(tokenizer, tmp_path)
+    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(with_muon, after, strict=True))
+
+
 def _train_a_little(
     tokenizer: Tokenizer,
     folder: Path,
@@ -171,6 +218,7 @@ def _train_a_little(
     *,
     interrupt_after: int | None = None,
     skips_init: bool = False,
+    uses_muon: bool = True,
 ) -> list[torch.Tensor]:
     folder.mkdir(exist_ok=True)
     torch.manual_seed(int(skips_init))
@@ -191,7 +239,7 @@ def _train_a_little(
     )
     if interrupt_after is not None:
         batches = _interrupted(batches, interrupt_after)
-    recipe = Recipe(num_steps, matrix_rate=0.02, other_rate=0.01)
+    recipe = Recipe(num_steps, matrix_rate=0.02, other_rate=0.01, uses_muon=uses_muon)
     learned = train(model, batches, recipe, folder / "unfinished.safetensors")
     if curve is not None:
         curve += learned
@@ -201,6 +249,14 @@ def _train_a_little(
 def _interrupted(batches: Iterator[Batch], number: int) -> Iterator[Batch]:
     yield from itertools.islice(batches, number)
     raise KeyboardInterrupt
+
+
+def _short_batches(
+    drawn: Iterator[Document], tokenizer: Tokenizer, rng: random.Random
+) -> Iterator[Batch]:
+    """Batches of two short rows, so that a step of a whole model takes a moment."""
+    for batch in draw_batches(drawn, tokenizer, rng):
+        yield Batch(batch.ids[:2, :64], batch.labels[:2, :64])
 
 
 def _first_rows(batch: Batch) -> Batch:
