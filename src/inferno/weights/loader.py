@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
-from inferno.quantization import RowRange, WeightFormat
+from inferno.quantization import RowRange, WeightFormat, is_matrix
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits, is_matrix
+from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces, whole
 from inferno.weights.staging import CHUNK_BYTES, Staging
@@ -63,7 +63,7 @@ def load_weights(
     for name, unfilled in list(model.named_parameters()):
         sources = plan[name]
         packed = None
-        if format_of and is_matrix(name, unfilled):
+        if format_of and is_matrix(name, unfilled.ndim):
             kept = [
                 format_of(name, unfilled, checkpoint.stored[one.name].format) for one in sources
             ]
