@@ -171,6 +171,7 @@ def test_no_file_is_too_long() -> None:
 SHORT_FILES = {
     "text/generation_config.py": "what a model's files say of generation",
     "cli/app.py": "the table of commands, which the entry point imports late to catch Ctrl+C",
+    "cli/plan.py": "a file per command",
     "cli/serve.py": "a file per command",
     "engine/execution/executor.py": "the Protocol; local.py is the first of several that keep it",
     "engine/execution/torch_threads.py": "owns PyTorch's number of threads in a process",
