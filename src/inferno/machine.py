@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
+# Linux's names for bfloat16 dot products: AVX-512, AMX, and Arm's extension.
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _NO_LIMIT = 2**62  # a control group of the first version says "none" with a number about as large
 
 
@@ -42,6 +44,11 @@ def parse_cpuinfo(text: str) -> Cpu:
 def read_cpu(root: Path = ROOT) -> Cpu:
     """Read this machine's processor; no name or features where there is no /proc/cpuinfo."""
     return parse_cpuinfo(_read(root / "proc/cpuinfo"))
+
+
+def has_bfloat16(root: Path = ROOT) -> bool:
+    """Return whether this machine's processor multiplies bfloat16."""
+    return not _BF16_FLAGS.isdisjoint(read_cpu(root).features)
 
 
 def allowed_cpus() -> frozenset[int]:

@@ -15,6 +15,7 @@ from inferno.cli.generate import generate
 from inferno.cli.models import list_models, prune, rm, show
 from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand
+from inferno.cli.plan import plan
 from inferno.cli.play import play
 from inferno.cli.serve import serve
 from inferno.cli.verify import verify
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 _COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate,
+    "plan": plan,
     "play": play,
     "serve": serve,
     "worker": worker,

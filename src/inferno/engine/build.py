@@ -30,6 +30,7 @@ from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
+from inferno.plan.choices import asked_dtype
 from inferno.weights.memory import available_bytes
 
 _logger = logging.getLogger("inferno")
@@ -87,9 +88,7 @@ def read_hf_config(path: Path) -> dict[str, Any]:
 def _compute_dtype(
     options: EngineOptions, hf_config: dict[str, Any], device: torch.device
 ) -> torch.dtype:
-    # Activations are quantized anew for every product, so they had better be exact before.
-    is_quantized = options.quantize != "none" and options.dtype == "auto"
-    return choose_dtype("float32" if is_quantized else options.dtype, hf_config, device)
+    return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
 
 
 def _step_target(options: EngineOptions) -> float | None:

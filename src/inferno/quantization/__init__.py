@@ -38,6 +38,8 @@ __all__ = [
     "StoredPart",
     "WeightFormat",
     "choose",
+    "is_matrix",
+    "keep",
 ]
 
 FORMATS: Mapping[str, WeightFormat] = {
@@ -60,3 +62,31 @@ def choose(name: str, quantize: str | None) -> str | None:
     quantize  what was asked for, a name of QUANTIZATIONS or None.
     """
     return None if quantize is None else FORMATS[quantize].choose(name.rpartition(".")[2])
+
+
+def is_matrix(name: str, num_dims: int) -> bool:
+    """Say whether a parameter is an embedding, or the weight of products, of experts too."""
+    return num_dims > 1 and name.endswith(".weight")
+
+
+def keep(
+    name: str,
+    num_dims: int,
+    stored: WeightFormat | None,
+    floats: WeightFormat,
+    quantize: str | None,
+) -> WeightFormat:
+    """Return the format in which a parameter, or some of its rows, are kept.
+
+    stored    in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
+              where something else is asked for. None: as some floats.
+    floats    what is computed with, which floats become that are not quantized.
+    quantize  what was asked for, a name of QUANTIZATIONS or None.
+    """
+    is_block = stored is not None and stored.block is not None
+    if stored is not None and not stored.is_float and not is_block:
+        return stored
+    becomes = choose(name.rpartition(".")[0], quantize) if is_matrix(name, num_dims) else None
+    if becomes is not None:
+        return FORMATS[becomes]
+    return stored if stored and is_block else floats

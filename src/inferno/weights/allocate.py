@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.errors import NotEnoughMemory
 from inferno.ops import PackedExperts, PackedWeight
-from inferno.quantization import FORMATS, RowRange, WeightFormat, choose
+from inferno.quantization import RowRange, WeightFormat, keep
 from inferno.weights.memory import available_bytes
 from inferno.weights.pieces import FusedSpec, find_pieces
 
@@ -75,18 +75,7 @@ def kept_format(
     stored      in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
                 where something else is asked for. None: as some floats.
     """
-    is_block = stored is not None and stored.block is not None
-    if stored is not None and not stored.is_float and not is_block:
-        return stored
-    becomes = choose(name.rpartition(".")[0], quantize) if is_matrix(name, parameter) else None
-    if becomes is not None:
-        return FORMATS[becomes]
-    return stored if stored and is_block else ops.float_format(dtype)
-
-
-def is_matrix(name: str, parameter: Tensor) -> bool:
-    """Say whether a parameter is an embedding, or the weight of products, of experts too."""
-    return parameter.ndim > 1 and name.endswith(".weight")
+    return keep(name, parameter.ndim, stored, ops.float_format(dtype), quantize)
 
 
 def replace(model: nn.Module, name: str, weight: object) -> None:

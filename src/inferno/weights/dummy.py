@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, StoredRows, matrices
-from inferno.quantization import RowRange, WeightFormat
+from inferno.quantization import RowRange, WeightFormat, is_matrix
 from inferno.weights.allocate import (
     FormatOf,
     allocate,
     allocate_packed,
     check_fits,
-    is_matrix,
     weight_bytes,
 )
 from inferno.weights.pieces import FusedSpec, find_pieces
@@ -59,7 +58,7 @@ def fill_dummy(
     for name, unfilled in list(model.named_parameters()):
         stored = find_pieces(name, fused or {})[0].format
         packed = None
-        if format_of and is_matrix(name, unfilled):
+        if format_of and is_matrix(name, unfilled.ndim):
             kept = format_of(name, unfilled, stored or ops.float_format(dtype))
             ranges = [RowRange(unfilled.shape[-2], kept)]
             packed = allocate_packed(model, name, device, dtype, ranges)

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
-from inferno.quantization import RowRange, WeightFormat
+from inferno.quantization import RowRange, WeightFormat, is_matrix
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits, is_matrix
+from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces, whole
 from inferno.weights.staging import CHUNK_BYTES, Staging
@@ -124,7 +124,7 @@ def _kept_formats(
     return {
         name: [format_of(name, parameter, checkpoint.stored[one.name].format) for one in plan[name]]
         for name, parameter in model.named_parameters()
-        if is_matrix(name, parameter)
+        if is_matrix(name, parameter.ndim)
     }
 
 

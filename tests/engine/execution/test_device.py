@@ -20,7 +20,7 @@ def test_a_named_dtype_is_taken() -> None:
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
 def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(device, "has_bfloat16", lambda: True)
     assert device.choose_dtype("auto", {key: "bfloat16"}, CPU) is torch.bfloat16
     assert device.choose_dtype("auto", {key: "float32"}, CPU) is torch.float32
     assert device.choose_dtype("auto", {key: "float16"}, torch.device("cuda")) is torch.float16
@@ -29,7 +29,7 @@ def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str
 def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(device, "has_bfloat16", lambda: False)
     assert device.choose_dtype("auto", {"dtype": "bfloat16"}, CPU) is torch.float32
     assert device.choose_dtype("auto", {"dtype": "float16"}, CPU) is torch.float32
 
@@ -38,7 +38,7 @@ def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
 def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
     monkeypatch: pytest.MonkeyPatch, has_bfloat16: bool, kept: str
 ) -> None:
-    monkeypatch.setattr(device, "_cpu_has_bfloat16", lambda: has_bfloat16)
+    monkeypatch.setattr(device, "has_bfloat16", lambda: has_bfloat16)
     for quantize, dtype in (("none", torch.float32), ("int8", getattr(torch, kept))):
         options = EngineOptions(model=Path("model"), quantize=quantize)
         assert device.choose_kv_dtype(options, torch.float32, CPU) is dtype

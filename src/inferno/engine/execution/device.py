@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from inferno import machine, ops
-from inferno.errors import ConfigError, DeviceUnavailable, InvalidRequest
-from inferno.options import DTYPES, EngineOptions
+from inferno import ops
+from inferno.errors import DeviceUnavailable, InvalidRequest
+from inferno.machine import has_bfloat16
+from inferno.options import EngineOptions
+from inferno.plan import choices
 
 _DTYPES = {
     "float32": torch.float32,
@@ -17,8 +19,6 @@ _DTYPES = {
     "float16": torch.float16,
     "int8": torch.int8,
 }
-# Linux's names for bfloat16 dot products: AVX-512, AMX, and Arm's extension.
-_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def find_device(name: str) -> torch.device:
@@ -43,11 +43,12 @@ def choose_kv_dtype(
     options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> torch.dtype:
     """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
-    name = options.kv_dtype
-    if name == "auto" and options.quantize == "none":
-        return dtype
-    if name == "auto":
-        return torch.bfloat16 if _cpu_has_bfloat16() else torch.float16
+    name = choices.choose_kv_dtype(
+        options.kv_dtype,
+        str(dtype).removeprefix("torch."),
+        is_quantized=options.quantize != "none",
+        has_bfloat16=has_bfloat16(),
+    )
     if name == "int8" and not (ops.can_quantize(device) and options.attention == "auto"):
         raise InvalidRequest(
             "kv_dtype=int8 needs inferno's compiled kernels, which do not run here or are left out "
@@ -59,21 +60,8 @@ def choose_kv_dtype(
 
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
     """The dtype of that name; `auto` is the checkpoint's where the device computes in it."""
-    if name != "auto":
-        return _DTYPES[name]
-    found = [hf_config[key] for key in ("dtype", "torch_dtype") if hf_config.get(key) is not None]
-    # gpt-oss names no dtype: what MXFP4 leaves in floats is bfloat16.
-    unnamed = "bfloat16" if hf_config.get("quantization_config") else "float32"
-    declared = found[0] if found else unnamed
-    if not isinstance(declared, str) or declared not in DTYPES[1:]:
-        raise ConfigError(
-            f"config.json: dtype must be one of {', '.join(DTYPES[1:])}, not "
-            f"{str(declared)[:64]!r}; choose one with --dtype"
+    return _DTYPES[
+        choices.choose_dtype(
+            name, hf_config, is_cpu=device.type == "cpu", has_bfloat16=has_bfloat16()
         )
-    if device.type == "cpu" and not (declared == "bfloat16" and _cpu_has_bfloat16()):
-        return torch.float32  # PyTorch emulates 16-bit products here, several times slower
-    return _DTYPES[declared]
-
-
-def _cpu_has_bfloat16() -> bool:
-    return not _BF16_FLAGS.isdisjoint(machine.read_cpu().features)
+    ]

@@ -18,11 +18,10 @@ from inferno import ops
 from inferno.errors import NotEnoughMemory
 from inferno.models.config import KVSpec
 from inferno.ops import LayerKV
+from inferno.plan import choices
 
-_MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for activations and others
-_ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
+_MEMORY_SHARE = 0.5  # of what is free: a cache of an asked size that takes more is not prefaulted
 _MOST_PREFAULTED = 2**30  # bytes of a cache whose size nobody asked for
-_MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +91,13 @@ def choose_num_blocks(layout: KVLayout, free_bytes: int | None, *, most_tokens: 
 
     Raises NotEnoughMemory where not even one block fits.
     """
-    wanted = -(-most_tokens // layout.block_size) * len(layout.group_windows)
-    if free_bytes is None:
-        free_bytes = _ASSUMED_FREE_BYTES
-    affordable = int(free_bytes * _MEMORY_SHARE) // layout.block_bytes
-    if affordable < 1:
-        raise NotEnoughMemory(
-            f"a KV cache block takes {layout.block_bytes} bytes, and {free_bytes} are free; "
-            f"close other programs or choose a smaller model"
-        )
-    return min(wanted, affordable, _MOST_BLOCKS)
+    return choices.choose_num_blocks(
+        layout.block_bytes,
+        free_bytes,
+        block_size=layout.block_size,
+        num_groups=len(layout.group_windows),
+        most_tokens=most_tokens,
+    )
 
 
 def bytes_to_prefault(

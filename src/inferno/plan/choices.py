@@ -1,0 +1,75 @@
+"""The rules of what an engine chooses by itself: dtypes, and the blocks of the KV cache.
+
+The engine follows them when it is built, and a plan when it tells what would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferno.errors import ConfigError, NotEnoughMemory
+from inferno.options import DTYPES
+
+_MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for activations and others
+_ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
+_MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
+
+
+def choose_dtype(
+    asked: str, hf_config: Mapping[str, Any], *, is_cpu: bool, has_bfloat16: bool
+) -> str:
+    """Return what is computed with; `auto` is the checkpoint's where the device computes in it.
+
+    has_bfloat16  whether the CPU has instructions for it.
+    """
+    if asked != "auto":
+        return asked
+    found = [hf_config[key] for key in ("dtype", "torch_dtype") if hf_config.get(key) is not None]
+    # gpt-oss names no dtype: what MXFP4 leaves in floats is bfloat16.
+    unnamed = "bfloat16" if hf_config.get("quantization_config") else "float32"
+    declared = found[0] if found else unnamed
+    if not isinstance(declared, str) or declared not in DTYPES[1:]:
+        raise ConfigError(
+            f"config.json: dtype must be one of {', '.join(DTYPES[1:])}, not "
+            f"{str(declared)[:64]!r}; choose one with --dtype"
+        )
+    if is_cpu and not (declared == "bfloat16" and has_bfloat16):
+        return "float32"  # PyTorch emulates 16-bit products here, several times slower
+    return declared
+
+
+def asked_dtype(dtype: str, quantize: str) -> str:
+    """Return the dtype that the two options ask for together, or `auto`."""
+    # Activations are quantized anew for every product, so they had better be exact before.
+    return "float32" if quantize != "none" and dtype == "auto" else dtype
+
+
+def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16: bool) -> str:
+    """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
+    if asked != "auto":
+        return asked
+    if not is_quantized:
+        return dtype
+    return "bfloat16" if has_bfloat16 else "float16"
+
+
+def choose_num_blocks(
+    block_bytes: int, free_bytes: int | None, *, block_size: int, num_groups: int, most_tokens: int
+) -> int:
+    """Return how many blocks to make: enough for `most_tokens`, within half of free memory.
+
+    num_groups  of layers, each of which needs blocks of its own.
+
+    Raises NotEnoughMemory where not even one block fits.
+    """
+    wanted = -(-most_tokens // block_size) * num_groups
+    if free_bytes is None:
+        free_bytes = _ASSUMED_FREE_BYTES
+    affordable = int(free_bytes * _MEMORY_SHARE) // block_bytes
+    if affordable < 1:
+        raise NotEnoughMemory(
+            f"a KV cache block takes {block_bytes} bytes, and {free_bytes} are free; "
+            f"close other programs or choose a smaller model"
+        )
+    return min(wanted, affordable, _MOST_BLOCKS)

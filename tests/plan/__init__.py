@@ -1,0 +1,1 @@
+"""Tests of plans, against what engines have allocated."""
