@@ -9,10 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from inferno import ops
+from inferno import ops, quantization
 from inferno.ops import SerializedWeight
 from inferno.quantization import choose
-from inferno.weights import allocate
 from tests.verify.faults import Patch, Plant
 
 # Of a quantized weight's codes [P, G, bytes] and bfloat16 scales [P, G, 16]: panels of 16 outputs,
@@ -79,12 +78,12 @@ def quantized_router(patch: Patch) -> None:
     def choose_any(name: str, quantize: str | None) -> str | None:
         return choose(name.replace("router", "other"), quantize)
 
-    patch.setattr(allocate, "choose", choose_any)
+    patch.setattr(quantization, "choose", choose_any)
 
 
 def narrow_head(patch: Patch) -> None:
     """Nothing is spared."""
-    patch.setattr(allocate, "choose", lambda name, quantize: quantize)
+    patch.setattr(quantization, "choose", lambda name, quantize: quantize)
 
 
 def wrong_scale(_: Tensor, scales_PGL: Tensor) -> None:

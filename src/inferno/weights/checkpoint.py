@@ -175,6 +175,11 @@ class Checkpoint:
                 sizes[info.coding.type.name] += info.stop - info.start
         return dict(sizes.most_common())
 
+    def blocks(self) -> dict[str, WeightFormat]:
+        """Return the formats of the weights that GGUF holds in blocks for kernels, by name."""
+        stored = self.stored.items()
+        return {name: one.format for name, one in stored if one.format.block is not None}
+
     def _by_place(self) -> list[TensorInfo]:
         return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))
 

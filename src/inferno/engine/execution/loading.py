@@ -130,12 +130,8 @@ class _Layout:
     def take_in_blocks(self, checkpoint: Checkpoint) -> None:
         """Count the weights as the checkpoint holds them, where its blocks stay what they are."""
         if self.keeps_blocks:
-            stored = {
-                name: one.format
-                for name, one in checkpoint.stored.items()
-                if one.format.block is not None
-            }
-            sizes = weight_bytes(self._model, self.dtype, None, self.fused, stored)
+            blocks = checkpoint.blocks()
+            sizes = weight_bytes(self._model, self.dtype, None, self.fused, blocks)
             self.kept_bytes = math.ceil(sum(sizes.values()))
 
     @property

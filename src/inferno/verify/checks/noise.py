@@ -14,7 +14,7 @@ from inferno.quantization import FORMATS, InputRounding
 from inferno.verify.case import Case
 from inferno.verify.checks.layers import turned_by_oracle
 from inferno.verify.checks.measures import Noise, Tolerances, noise_between
-from inferno.verify.checks.quantized import DequantizedWeights
+from inferno.verify.checks.quantized import DequantizedWeights, holds_blocks
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.choose import DeviceOracle
 from inferno.verify.oracles.plain_maths import EXACT, Rounding
@@ -92,11 +92,14 @@ def plain_forward(
 ) -> PlainForward:
     """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
+    has_codes = case.quantize is not None or any(
+        holds_blocks(weight) for _, weight in packed_weights(observed.model)
+    )
     rounding = Rounding(
         mxfp4=is_engine or _has_packed_weights(observed.model),
-        matrices=case.quantize is not None,
+        matrices=has_codes,
         powers=_rounds_by_powers(case.quantize),
-        kv=None if case.quantize is None else _kv_dtype(case, observed),
+        kv=_kv_dtype(case, observed) if has_codes else None,
     )
     return PlainForward(case, observed, layers, choices, rounding, _has_same_weights(case, oracle))
 

@@ -31,7 +31,12 @@ from inferno.verify.checks.error_bounds import (
 )
 from inferno.verify.checks.measures import largest
 from inferno.verify.checks.measures import measure as measured
-from inferno.verify.checks.quantized import checkpoint_pieces, quantized_type, values_of
+from inferno.verify.checks.quantized import (
+    checkpoint_pieces,
+    holds_blocks,
+    quantized_type,
+    values_of,
+)
 from inferno.verify.options import Tell
 from inferno.verify.oracles.plain_maths import unpack_mxfp4
 from inferno.verify.oracles.plain_weights import PlainWeights
@@ -327,6 +332,8 @@ class ProductCheck:
         source = self.pieces(f"{self.owner(where)}.weight")[0].name
         if f"{source}_blocks" in self.weights:
             return [replace(ours, rounds=Rounds.TO_INT8), ours, floating]
+        if holds_blocks(weight):
+            return [replace(ours, rounds=_ROUNDS[InputRounding.TO_INT8])]
         if (format := quantized_type(source, self.quantize)) is None:
             return [ours, floating]
         return [replace(ours, rounds=_ROUNDS[FORMATS[format].inputs])]

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inferno.layers.parameters import packed_weights
-from inferno.ops import PackedExperts, PackedWeight
-from inferno.quantization import FORMATS, Steps, choose
+from inferno.ops import PackedExperts, PackedWeight, RowRanges
+from inferno.quantization import FORMATS, Steps, WeightFormat, choose
 from inferno.verify.oracles.plain_maths import ROUTERS
 from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.weights.checkpoint import Checkpoint
@@ -103,6 +103,15 @@ def checkpoint_pieces(parameter: str, fused: FusedSpec, weights: PlainWeights) -
     for piece in find_pieces(parameter, fused):
         is_elsewhere = piece.name == _EMBEDDING and _EMBEDDING not in weights
         yield replace(piece, name=_HEAD) if is_elsewhere else piece  # as tied ones may be
+
+
+def holds_blocks(weight: PackedWeight | PackedExperts) -> bool:
+    """Return whether it holds GGUF's blocks, beside which kernels round inputs to int8."""
+    if len(weight.shape) == 3:
+        return holds_blocks(cast(PackedExperts, weight)[0])
+    parts = weight.parts if isinstance(weight, RowRanges) else (weight,)
+    formats = [getattr(part, "format", None) for part in parts]
+    return any(isinstance(one, WeightFormat) and one.block is not None for one in formats)
 
 
 def dtype_of(weight: PackedWeight | PackedExperts) -> torch.dtype:

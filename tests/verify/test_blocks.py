@@ -1,0 +1,72 @@
+"""Models whose weights stay in GGUF's blocks: right ones pass, mistakes are found where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inferno import ops
+from inferno.engine.execution import loading
+from inferno.ops import RowRanges
+from tests.gguf.convert import write_gguf
+from tests.tiny import save_tiny
+from tests.verify.faults_quantized import coarse_inputs
+from tests.verify.tiny_models import verified
+
+pytestmark = pytest.mark.skipif(
+    not ops.can_quantize(torch.device("cpu")), reason="no compiled kernels run here"
+)
+MIXED = {
+    "attn_q": "Q4_K",
+    "attn_k": "Q5_K",
+    "attn_v": "Q6_K",
+    "attn_output": "Q4_K",
+    "ffn_gate": "Q4_0",
+    "ffn_up": "Q5_1",
+    "ffn_down": "Q6_K",
+    "token_embd": "Q6_K",
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blocks")
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+    return write_gguf(
+        folder / "model.gguf", save_tiny(folder / "hf", "qwen3", **sizes), blocks=MIXED
+    )
+
+
+def test_right_ones_pass(path: Path) -> None:
+    report = verified(path)
+    assert report.passed, report.verdict
+
+
+def test_inputs_that_are_rounded_too_much_are_found(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coarse_inputs(monkeypatch)
+    assert not verified(path).passed
+
+
+@pytest.mark.parametrize("module", ["self_attn.qkv_proj", "mlp.down_proj"])
+def test_a_weight_that_is_not_the_files_is_found(
+    module: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = loading.load_weights
+
+    def load_wrongly(model: Any, *given: Any, **how: Any) -> None:
+        load(model, *given, **how)
+        owner = model.get_submodule(f"model.layers.1.{module}")
+        weight = vars(owner)["weight"]
+        part = (weight.parts[-1] if isinstance(weight, RowRanges) else weight).serialize()
+        codes, _scales = part.parts
+        codes[7] ^= 1
+
+    monkeypatch.setattr(loading, "load_weights", load_wrongly)
+    report = verified(path)
+    assert not report.passed
+    assert module.rpartition(".")[2][:4] in report.verdict or "layers.1" in report.verdict
