@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,7 +36,7 @@ def test_a_plan_that_leaves_no_block_does_not_fit() -> None:
 
 @pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
 def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 16}
+    sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 16}
     model = save_tiny(tmp_path / "hf", "qwen3", **sizes)
     blocks = {"attn_q": "Q4_K", "ffn_gate": "Q6_K", "ffn_down": "Q5_K", "token_embd": "Q8_0"}
     path = write_gguf(tmp_path / "model.gguf", model, blocks=blocks)

@@ -1,9 +1,9 @@
-"""Models whose weights stay in GGUF's blocks: right ones pass, mistakes are found where they are."""
+"""Models whose weights stay in GGUF's blocks: right ones pass, mistakes are found."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ MIXED = {
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("blocks")
-    sizes = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+    sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
     return write_gguf(
         folder / "model.gguf", save_tiny(folder / "hf", "qwen3", **sizes), blocks=MIXED
     )
@@ -56,14 +56,14 @@ def test_inputs_that_are_rounded_too_much_are_found(
 def test_a_weight_that_is_not_the_files_is_found(
     module: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = loading.load_weights
+    load = cast(Any, loading).load_weights
 
     def load_wrongly(model: Any, *given: Any, **how: Any) -> None:
         load(model, *given, **how)
         owner = model.get_submodule(f"model.layers.1.{module}")
         weight = vars(owner)["weight"]
-        part = (weight.parts[-1] if isinstance(weight, RowRanges) else weight).serialize()
-        codes, _scales = part.parts
+        part: Any = weight.parts[-1] if isinstance(weight, RowRanges) else weight
+        codes, _scales = part.serialize().parts
         codes[7] ^= 1
 
     monkeypatch.setattr(loading, "load_weights", load_wrongly)
