@@ -280,6 +280,15 @@ START = (
         asking=("what is [in|inside] a model", "which licence does a model have"),
     ),
     Topic(
+        "To see the memory that a model will take, type: inferno plan Qwen/Qwen3-0.6B",
+        doing="[see|know|find out] whether a model [fits|will fit|fits in my memory]",
+        naming="inferno plan;the memory of a model",
+        asking=(
+            "how much memory [does|will] a model [take|need|use]",
+            "[does|will] [a|my] model fit [in my memory|on this machine]",
+        ),
+    ),
+    Topic(
         "To remove a model from this machine, type: inferno rm Qwen/Qwen3-0.6B",
         doing="[delete|remove|uninstall|get rid of] [a|a downloaded] model",
         naming="inferno rm;removing models",

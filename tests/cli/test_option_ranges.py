@@ -42,6 +42,7 @@ IN_RANGE = {
 }
 NEEDED = {
     "generate": ["-p", "hello"],
+    "plan": ["demo"],
     "play": ["demo"],
     "serve": ["demo"],
     "verify": ["demo", "--quality", __file__],
@@ -93,6 +94,7 @@ def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
         "inferno.cli.bench.run",
         "inferno.cli.bench_serve.run_load",
         "inferno.cli.models.Store.of_user",
+        "inferno.cli.plan.make_plan",
     ):
         monkeypatch.setattr(place, begin)
     for place in ("inferno.cli.serve.spawned", "inferno.cli.worker.spawned"):
