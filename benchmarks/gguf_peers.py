@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -84,17 +85,19 @@ def measure(model: str, folder: Path, name: str, arguments: argparse.Namespace) 
         print(f"\n{model}, {name}\n\n| case | {' | '.join(workers)} | by | bytes/s, of {own}'s |")
         print("|" + "---|" * (len(workers) + 3))
         for tokens in arguments.prefill:
-            taken = _rounds(
-                workers, rounds, lambda worker, tokens=tokens: worker.ask("prefill", tokens=tokens)
-            )
+            taken = _rounds(workers, rounds, partial(_prefill, tokens=tokens))
             _print(f"prefill {tokens}", tokens, taken, "")
         for batch in arguments.decode:
-            taken = _rounds(workers, rounds, lambda worker, batch=batch: _decode(worker, batch))
+            taken = _rounds(workers, rounds, partial(_decode, batch=batch))
             share = ""
             if batch == 1:
                 ratio = median_ratio(taken[own], taken["inferno"])
                 share = f"{ratio * _read_bytes(path) / _own_bytes(path, own):.2f}"
             _print(f"decode {batch}", batch * STEPS, taken, share)
+
+
+def _prefill(worker: Worker, tokens: int) -> Any:
+    return worker.ask("prefill", tokens=tokens)
 
 
 def _decode(worker: Worker, batch: int) -> Any:
