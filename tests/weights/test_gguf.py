@@ -139,6 +139,25 @@ def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None
     assert (found - expected).norm() <= 0.03 * expected.norm()  # inputs are rounded to 8 bits
 
 
+@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    types = {"attn_output": "Q2_K", "ffn_gate": "Q3_K", "ffn_down": "IQ4_XS", "ffn_up": "Q4_K"}
+    model = save_tiny(tmp_path / "hf", "llama", hidden_size=256, intermediate_size=512)
+    path = write_gguf(tmp_path / "model.gguf", model, blocks=types)
+    with caplog.at_level("INFO", logger="inferno"):
+        engine = build_engine(EngineOptions(model=path, device="cpu", threads=1, num_blocks=32))
+    told = "\n".join(caplog.messages)
+    assert "MiB of Q3_K become q6_k (exactly)" in told
+    assert "MiB of Q2_K become q8_0 (off by 0.50%)" in told
+    assert "MiB of IQ4_XS become q8_0 (off by 0.02%)" in told
+    assert "Q4_K" not in told
+    layer = executor_of(engine)._runner._model.get_submodule("model.layers.0")
+    down: Any = vars(layer.get_submodule("mlp.down_proj"))["weight"]
+    assert down.num_bytes == 512 * 256 * 34 // 32
+
+
 def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
     path = write_gguf(tmp_path / "model.gguf", model)
