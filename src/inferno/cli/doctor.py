@@ -36,9 +36,9 @@ def doctor(
         bool, typer.Option("--json", help="One JSON object; null is what can't be found out.")
     ] = False,
 ) -> None:
-    """Show what inferno finds on this machine, or in a model's files, and problems with their cures.
+    """Show what inferno finds on this machine, or in a model's files, and what to mend.
 
-    The exit code is 1 if one of them keeps inferno from running, or from running that model, else 0.
+    The exit code is 1 if a problem keeps inferno from running, or from running MODEL, else 0.
     """
     if model is not None:
         doctor_model(model, revision, chat_template, as_json=as_json)

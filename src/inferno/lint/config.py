@@ -13,7 +13,7 @@ _REALISTIC = 10**9  # a tokenizer's model_max_length above it means that nobody 
 
 
 def config_findings(config: Mapping[str, Any], files: ModelFiles) -> Iterator[Finding]:
-    """Yield what the engine's reader takes, and yet is odd. Keys that it refuses it tells itself."""
+    """Yield what is odd in a config though the engine takes it; what it refuses it tells itself."""
     context = config.get("max_position_embeddings")
     if type(context) is not int:
         return

@@ -49,12 +49,13 @@ def _findings(path: Path, refusal: str | None, instead: Path | None) -> Iterator
     except ModelError as problem:
         yield Finding("tokenizer", str(problem))
         return
+    own = tokenizer.eos_token_id
+    ends = frozenset([] if own is None else [own])
     try:
-        default_params(files)
         ends = eos_token_ids(files, tokenizer)
+        default_params(files)
     except ModelError as problem:
         yield Finding("generation config", str(problem))
-        ends = frozenset()
     yield from _about_text(path, files, config, tokenizer, ends, instead)
 
 

@@ -68,19 +68,15 @@ class PlainForward:
     def taps(self, oracle: ReferenceOracle) -> Taps:
         return oracle.taps(self.observed.token_ids, self.layers, self.choices)
 
-    def noise(self, rounded: Taps, exact: Taps, nudge: int | None = None) -> dict[str, Noise]:
-        """Measure each tensor's rounding error, between a rounded forward pass and an exact one.
-
-        That of an oracle that rounds in its own way comes on top.
-        """
-        found = self._noise(rounded, exact)
+    def as_theirs(self) -> ReferenceOracle:
+        """Return the plain forward pass in float32 that rounds as the oracle does, if at all."""
         if self.theirs is None:
-            return found
+            return self.exact(torch.float32)
         weights = self.weights(torch.float32, is_dequantized=False)
-        others = self._noise(self.taps(self._oracle(weights, self.theirs, nudge)), exact)
-        return {name: one.plus(others[name]) for name, one in found.items()}
+        return self._oracle(weights, self.theirs)
 
-    def _noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
+    def noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
+        """Measure each tensor's rounding error, between the engine's rounding and the oracle's."""
         turned = [turned_by_oracle(rounded, exact, layer) for layer in self.layers]
         exact = {**exact, **{name: x for taps in turned for name, x in taps.items()}}
         return {
@@ -156,7 +152,7 @@ def tolerances_of(plain: PlainForward, oracle: Oracle, expected: Taps) -> tuple[
         return tolerances, {}
     # Of some the own rounding is in it, and none of these but the file gives all tensors.
     if isinstance(oracle, SavedOracle | DeviceOracle | LlamaCppOracle):
-        expected = plain.taps(plain.exact(torch.float32))
+        expected = plain.taps(plain.as_theirs())
     rounded = plain.taps(plain.rounded(coarser))
     return replace(tolerances, noise=plain.noise(rounded, expected)), rounded
 
@@ -174,11 +170,8 @@ def remeasured(tolerances: Tolerances, plain: PlainForward) -> Tolerances:
     if not tolerances.is_coarse:
         exact = plain.taps(plain.exact(torch.float64))
         return replace(tolerances, noise=plain.noise(plain.taps(plain.rounded(dtype)), exact))
-    exact = plain.taps(plain.exact(torch.float32))
-    runs = [
-        plain.noise(plain.taps(plain.rounded(dtype, nudge)), exact, nudge)
-        for nudge in range(_NUDGES)
-    ]
+    exact = plain.taps(plain.as_theirs())
+    runs = [plain.noise(plain.taps(plain.rounded(dtype, n)), exact) for n in range(_NUDGES)]
     noise = {
         name: _largest_noise(known, [run[name] for run in runs])
         for name, known in tolerances.noise.items()

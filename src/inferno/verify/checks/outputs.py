@@ -169,8 +169,8 @@ def _text_findings(
 
 
 def _text_problems(text: str, theirs: str | None) -> list[str]:
-    """Describe another text of the same tokens; of halves of characters there may be any number."""
-    if theirs is None or text.replace("\ufffd", "") == theirs.replace("\ufffd", ""):
+    """Describe another text of the same tokens; halves of characters may be shown in any way."""
+    if theirs is None or text == theirs or "\ufffd" in text + theirs:
         return []
     return [f"the new tokens are the text {text[:80]!r}, by the oracle {theirs[:80]!r}"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ CHILD = (sys.executable, "-P", str(Path(__file__).with_name("llamacpp_child.py")
 
 _PACKAGE, _DISTRIBUTION, _EXTRA = "llama_cpp", "llama-cpp-python", "llama-cpp"
 _LONGEST_COMPLAINT = 300
+_NO_DEBUGGER = {"GGML_NO_BACKTRACE": "1"}  # which it starts where it crashes
 # What llama.cpp rounds the inputs of a product to, by the type of the weight: int8 with a scale for
 # so many values (its Q8_0, Q8_1 and Q8_K), or the weight's own 16 bits. Source: ggml-cpu's traits.
 _INT8_GROUPS = {
@@ -92,7 +94,11 @@ class LlamaCppOracle:
         question |= {"model": str(self._file), "threads": self._threads}
         with tempfile.TemporaryFile() as complaints:
             child = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                env={**os.environ, **_NO_DEBUGGER},
             )
             assert child.stdin is not None, "it is a pipe"
             assert child.stdout is not None, "it is a pipe"

@@ -26,6 +26,7 @@ _POSITIONS_AT_A_TIME = 64  # whose logits are in memory at once
 _LEAST_CONTEXT = 64
 _NO_VOCABULARY = 0
 _ERROR = 4  # of ggml_log_level
+_MOST_IDS = 3  # of a byte: SentencePiece's sign for a space, in bytes
 _LONGEST_WORD = 512  # bytes of a token's text
 
 
@@ -116,7 +117,7 @@ def _logits(model: Any, ids: Sequence[int], size: int, threads: int) -> Iterator
 
 
 def _encode(vocab: Any, text: bytes) -> list[int]:
-    most = len(text) + 8
+    most = _MOST_IDS * len(text) + 2
     tokens = (llama_cpp.llama_token * most)()
     count = llama_cpp.llama_tokenize(vocab, text, len(text), tokens, most, True, False)
     if count < 0:
