@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from inferno.errors import ModelError
 from inferno.lint.checks import Finding, Level
-from inferno.lint.config import config_findings
 from inferno.lint.template import template_findings
 from inferno.lint.tokens import Tokens, token_findings
-from inferno.model_files import CONFIG, ModelFiles, model_files
+from inferno.model_files import CONFIG, TOKENIZER_CONFIG, ModelFiles, model_files
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import default_params, eos_token_ids
 from inferno.text.parsers.choose import choose_dialect, ending_ids
@@ -18,6 +18,7 @@ from inferno.text.special_tokens import read_named_tokens
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 
 _ORDER = list(Level)
+_REALISTIC = 10**9  # a tokenizer's model_max_length above it means that nobody set it
 
 
 def lint_model(
@@ -43,7 +44,7 @@ def _findings(path: Path, refusal: str | None, instead: Path | None) -> Iterator
         if refusal is None:
             yield Finding("model", str(problem))
         return
-    yield from config_findings(config, files)
+    yield from _config_findings(config, files)
     try:
         tokenizer = load_tokenizer(files)
     except ModelError as problem:
@@ -86,3 +87,41 @@ def _about_text(
         yield from template_findings(template, tokens)
     finally:
         template.close()
+
+
+def _config_findings(config: Mapping[str, Any], files: ModelFiles) -> Iterator[Finding]:
+    """Yield what is odd in a config though the engine takes it; what it refuses it tells itself."""
+    context = config.get("max_position_embeddings")
+    if type(context) is not int:
+        return
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    if isinstance(scaling, dict) and "yarn" in (scaling.get("rope_type"), scaling.get("type")):
+        yield from _yarn(scaling, context)
+    if (own := _tokenizer_context(files)) is not None and own < context:
+        yield Finding(
+            "tokenizer's context",
+            f"tokenizer_config.json's model_max_length is {own}, and config.json has "
+            f"{context} positions",
+        )
+
+
+def _yarn(scaling: Mapping[str, Any], context: int) -> Iterator[Finding]:
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    if not isinstance(factor, int | float) or type(original) is not int:
+        return
+    if context > factor * original:
+        yield Finding(
+            "context",
+            f"config.json has {context} positions, and YaRN stretches {original} by {factor:g} to "
+            f"{int(factor * original)}",
+        )
+
+
+def _tokenizer_context(files: ModelFiles) -> int | None:
+    try:
+        has_one = files.has(TOKENIZER_CONFIG)
+        value = files.json(TOKENIZER_CONFIG, error=ModelError).get("model_max_length")
+    except ModelError:
+        return None
+    is_set = isinstance(value, int | float) and 0 < value <= _REALISTIC
+    return int(value) if has_one and is_set else None

@@ -31,6 +31,11 @@ class Noise:
     largest: float
     relative: float
 
+    def plus(self, other: Noise) -> Noise:
+        """Return the noise of a difference of two, each with its own rounding."""
+        relative = math.hypot(self.relative, other.relative)  # as independent errors add up
+        return Noise(self.largest + other.largest, relative)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerances:

@@ -119,7 +119,8 @@ def _logits(model: Any, ids: Sequence[int], size: int, threads: int) -> Iterator
 def _encode(vocab: Any, text: bytes) -> list[int]:
     most = _MOST_IDS * len(text) + 2
     tokens = (llama_cpp.llama_token * most)()
-    count = llama_cpp.llama_tokenize(vocab, text, len(text), tokens, most, True, False)
+    # With BOS where the file says so; special tokens that the text spells out count as such.
+    count = llama_cpp.llama_tokenize(vocab, text, len(text), tokens, most, True, True)
     if count < 0:
         raise _Refused(f"makes {-count} tokens of {len(text)} bytes")
     return tokens[:count]
