@@ -119,9 +119,7 @@ def _yarn(scaling: Mapping[str, Any], context: int) -> Iterator[Finding]:
 
 def _tokenizer_context(files: ModelFiles) -> int | None:
     try:
-        has_one = files.has(TOKENIZER_CONFIG)
         value = files.json(TOKENIZER_CONFIG, error=ModelError).get("model_max_length")
-    except ModelError:
+    except ModelError:  # there is none, or the tokenizer's own finding tells
         return None
-    is_set = isinstance(value, int | float) and 0 < value <= _REALISTIC
-    return int(value) if has_one and is_set else None
+    return value if type(value) is int and 0 < value <= _REALISTIC else None

@@ -245,8 +245,7 @@ def _foundation(
     case: Case, oracle: Oracle, prompt: Prompt, observed: Observed, digests: dict[str, str]
 ) -> Row:
     saved = oracle.facts if isinstance(oracle, SavedOracle) else None
-    has_text = prompt.text is not None and saved is None
-    theirs = oracle.encode(prompt.text) if has_text else None
+    theirs = None if prompt.text is None or saved else oracle.encode(prompt.text)
     given = Foundation(
         config=case.config,
         plain=case.plain,

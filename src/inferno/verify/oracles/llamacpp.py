@@ -121,7 +121,7 @@ class LlamaCppOracle:
 
     def _read_logits(self, answers: IO[bytes], num_tokens: int, vocab_size: int) -> Tensor:
         logits = torch.empty(num_tokens, vocab_size)
-        left = memoryview(logits.view(-1).view(torch.uint8).numpy())
+        left = logits.view(-1).view(torch.uint8).numpy().data
         while left:
             count = cast(Any, answers).readinto(left)
             if not count:

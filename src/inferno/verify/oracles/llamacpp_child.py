@@ -47,7 +47,7 @@ class _Refused(Exception):
     """A refusal by the library, in words that follow its name."""
 
 
-@llama_cpp.llama_log_callback
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
 def _log_nothing_but_errors(level: int, text: bytes, _: object) -> None:
     if level == _ERROR:
         sys.stderr.buffer.write(text)
@@ -123,7 +123,7 @@ def _encode(vocab: Any, text: bytes) -> list[int]:
     count = llama_cpp.llama_tokenize(vocab, text, len(text), tokens, most, True, True)
     if count < 0:
         raise _Refused(f"makes {-count} tokens of {len(text)} bytes")
-    return tokens[:count]
+    return list(tokens[:count])
 
 
 def _decode(vocab: Any, ids: Sequence[int]) -> str:
