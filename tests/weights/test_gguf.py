@@ -153,8 +153,8 @@ def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
     assert "MiB of Q2_K become q8_0 (off by 0.50%)" in told
     assert "MiB of IQ4_XS become q8_0 (off by 0.02%)" in told
     assert "Q4_K" not in told
-    layer = executor_of(engine)._runner._model.get_submodule("model.layers.0")
-    down: Any = vars(layer.get_submodule("mlp.down_proj"))["weight"]
+    modules = dict(executor_of(engine)._runner._model.named_modules())
+    down: Any = vars(modules["model.layers.0.mlp.down_proj"])["weight"]
     assert down.num_bytes == 512 * 256 * 34 // 32
 
 
