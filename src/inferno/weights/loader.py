@@ -81,6 +81,20 @@ def load_weights(
             _fill_by_expert(reader, packed, sources)
 
 
+def check_weights(
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    *,
+    fused: FusedSpec,
+    tied: Mapping[str, str] | None = None,
+) -> None:
+    """Raise WeightsMismatch, with all differences, where a checkpoint can't fill a model.
+
+    The arguments are those of `load_weights`.
+    """
+    _plan(model, checkpoint, fused, tied or {})
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """A weight of the checkpoint, as expected there, and the part of a parameter that it fills.

@@ -1,0 +1,221 @@
+"""Write a model of a Hugging Face folder, or of another GGUF file, as a GGUF file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from inferno.convert.encoder import encoder
+from inferno.convert.metadata import architecture_for, check_config, config_metadata, rope_factors
+from inferno.convert.new_file import check_target, new_file
+from inferno.convert.tensors import Source, sources
+from inferno.convert.tokenizer import tokenizer_metadata
+from inferno.convert.types import FILE_TYPES, FileType, Place, choose_type
+from inferno.errors import CheckpointError, ConfigError, InvalidRequest, WeightsMismatch
+from inferno.gguf.config import has_permuted_heads
+from inferno.gguf.file import is_gguf_name, read_gguf
+from inferno.gguf.header import Value
+from inferno.gguf.names import ROPE_FACTORS
+from inferno.gguf.tensor_types import BY_NAME, TensorType
+from inferno.gguf.writer import NewTensor, file_size, make_header, write_tensor
+from inferno.model_files import CONFIG, ModelFiles, model_files
+from inferno.models import find_model, read_model_config
+from inferno.models.config import DecoderConfig
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.loader import check_weights
+from inferno.weights.open import open_checkpoint
+
+_QUANTIZATION_VERSION = 2  # of ggml's blocks
+_EXACT = ("MXFP4",)  # blocks that stay what they are in files of any type
+_OF_THE_FILE = ("general.file_type", "general.quantization_version", "general.alignment")
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that was written: its size, and the bytes of tensors by GGUF's name of their type."""
+
+    path: Path
+    num_bytes: int
+    types: Mapping[str, int]
+
+
+def write_gguf(
+    model: Path,
+    target: Path,
+    type_name: str,
+    *,
+    name: str,
+    threads: int,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """Write the model of a folder or a GGUF file as a GGUF file.
+
+    type_name   one of `FILE_TYPES`.
+    name        what the file calls the model.
+    threads     how many cores quantize.
+    replace     whether a file of that name may be replaced.
+    progress    is told the bytes written so far, and in all.
+
+    Raises InvalidRequest where the file can't be made so, and ModelError where the model is damaged
+    or is one that GGUF can't say.
+    """
+    check_target(target, replace=replace, source=model)
+    files = model_files(model)
+    hf_config = files.json(CONFIG, error=ConfigError)
+    config = read_model_config(hf_config)
+    architecture = architecture_for(hf_config)
+    _refuse_biases(config, architecture)
+    with open_checkpoint(model) as checkpoint:
+        found = _sources(checkpoint, hf_config, config, architecture)
+        file_type = FILE_TYPES[type_name]
+        types = _types(found, file_type, config)
+        tensors = [
+            NewTensor(one.name, type, one.shape) for one, type in zip(found, types, strict=True)
+        ]
+        metadata = _metadata(files, hf_config, config, name, found) | {
+            "general.file_type": file_type.number,
+            "general.quantization_version": _QUANTIZATION_VERSION,
+        }
+        names = [one.name for one in tensors if one.name != ROPE_FACTORS]
+        check_config(metadata, names, config, rope_factors(config))
+        header = make_header(metadata, tensors)
+        size = file_size(header, tensors)
+        with new_file(target, size, replace=replace) as file, encoder(threads) as rows:
+
+            def write(piece: bytes | memoryview) -> None:
+                file.write(piece)
+                if progress is not None:
+                    progress(file.tell(), size)
+
+            write(header)
+            for source, tensor in zip(found, tensors, strict=True):
+                becomes = tensor.type if source.stored is None else None
+                try:
+                    write_tensor(write, tensor, rows.encode(source.pieces(), becomes))
+                except ValueError as problem:
+                    where = f"{model}: the weights of {source.name}"
+                    raise CheckpointError(
+                        f"{where} can't be {tensor.type.name}: {problem}"
+                    ) from None
+    by_type: Counter[str] = Counter()
+    for tensor in tensors:
+        by_type[tensor.type.name] += tensor.num_bytes
+    return Written(target, size, dict(by_type.most_common()))
+
+
+def _refuse_biases(config: DecoderConfig, architecture: str) -> None:
+    """Refuse biases that files of an architecture don't have: llama.cpp wouldn't read them."""
+    if config.qkv_bias and architecture in ("qwen3", "qwen3moe"):
+        raise ConfigError(
+            f"config.json: attention_bias is true, and a GGUF file of the architecture "
+            f"{architecture} has no such biases; use the model as it is"
+        )
+
+
+def _sources(
+    checkpoint: Checkpoint, hf_config: Mapping[str, Any], config: DecoderConfig, architecture: str
+) -> list[Source]:
+    """Return all tensors to be written; WeightsMismatch where they are not the model's."""
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    tied = {head: embedding} if config.tie_word_embeddings else {}
+    check_weights(model, checkpoint, fused=module.fused_weights(config), tied=tied)
+    is_permuted = has_permuted_heads({"general.architecture": architecture})
+    found = sources(
+        checkpoint,
+        architecture,
+        num_layers=config.num_layers,
+        num_experts=0 if config.mixture is None else config.mixture.num_experts,
+        head_rows=config.head_dim if is_permuted else 1,
+        is_tied=config.tie_word_embeddings,
+    )
+    num_values, due = (sum(counts) for counts in (_counts(found), _parameters(model)))
+    if num_values != due:
+        raise WeightsMismatch(
+            f"{checkpoint.path}: of the model's {due:,} weights, GGUF files of the architecture "
+            f"{architecture} have names for {num_values:,}; use the model as it is"
+        )
+    factors = rope_factors(config)
+    if factors is not None:
+        row = torch.tensor([factors], dtype=torch.float32)
+        found.insert(0, Source(ROPE_FACTORS, (len(factors),), None, lambda: iter([row])))
+    return found
+
+
+def _counts(found: Sequence[Source]) -> Iterator[int]:
+    return (prod(one.shape) for one in found)
+
+
+def _parameters(model: torch.nn.Module) -> Iterator[int]:
+    return (parameter.numel() for parameter in model.parameters())
+
+
+def _types(found: Sequence[Source], file_type: FileType, config: DecoderConfig) -> list[TensorType]:
+    """Return the type of each tensor; InvalidRequest where one is in blocks of another already."""
+    head = "token_embd.weight" if config.tie_word_embeddings else "output.weight"
+    types = []
+    for source in found:
+        parts = source.name.split(".")
+        is_in_layer = parts[0] == "blk"
+        place = Place(
+            module=parts[2] if is_in_layer else parts[0],
+            layer=int(parts[1]) if is_in_layer else -1,
+            num_layers=config.num_layers,
+            is_head=source.name == head,
+            has_experts=config.mixture is not None,
+        )
+        type = choose_type(file_type, source.name, source.shape, place)
+        if source.stored in _EXACT:
+            type = BY_NAME[source.stored]
+        if source.stored not in (None, type.name):
+            raise InvalidRequest(
+                f"type={file_type.name} would make {type.name} of {source.name}, which is "
+                f"{source.stored} already: to quantize it once more would lose more; give the "
+                "model's original",
+                param="type",
+            )
+        types.append(type)
+    return types
+
+
+def _metadata(
+    files: ModelFiles,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+    name: str,
+    found: Sequence[Source],
+) -> dict[str, Value]:
+    """Return what a file says beside its types; of another GGUF file, what that one says."""
+    if is_gguf_name(files.path) and not files.path.is_dir():
+        return {
+            key: value
+            for key, value in read_gguf(files.path).metadata.items()
+            if key not in _OF_THE_FILE and not key.startswith("split.")
+        }
+    return {
+        "general.architecture": architecture_for(hf_config),
+        "general.type": "model",
+        "general.name": name,
+        "general.size_label": _size_label(sum(_counts(found))),
+        **config_metadata(config, hf_config),
+        **tokenizer_metadata(files, config.vocab_size),
+    }
+
+
+def _size_label(num_weights: int) -> str:
+    """Return a number of weights as names of models have it, such as 1.1B."""
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if num_weights >= unit:
+            return f"{num_weights / unit:.3g}{letter}"
+    return f"{num_weights / 1e3:.3g}K"

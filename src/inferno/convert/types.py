@@ -1,0 +1,100 @@
+"""The types that a GGUF file's tensors get, by what was asked for: llama.cpp's choices.
+
+No type suits all tensors of a model. Vectors are so small that they stay float32; so do routers,
+where a wrong choice of experts costs more than these few bytes. The head, and the values and the
+products down of some layers, get a wider type where the others get four bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inferno.gguf.tensor_types import BY_NAME, TensorType
+
+# Types that take rows of any whole number of 32, in place of those that need one of 256.
+_NARROWER_BLOCKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
+_FOR_ANY_WIDTH = "F16"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor's place in a model.
+
+    module          what stands in its name between its layer's number and its kind.
+    layer           the layer's number, of `num_layers`; -1 outside of them.
+    is_head         whether logits are its products.
+    has_experts     whether the model is a mixture of experts.
+    """
+
+    module: str
+    layer: int
+    num_layers: int
+    is_head: bool
+    has_experts: bool
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether Q4_K_M has more bits for the layer: an eighth at each end, and a third."""
+        first, last = self.num_layers // 8, 7 * self.num_layers // 8
+        return self.layer < first or self.layer >= last or (self.layer - first) % 3 == 2
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """A choice of types for a file.
+
+    number      general.file_type, as llama.cpp counts them.
+    choose      the type of a matrix at its place.
+    """
+
+    name: str
+    number: int
+    choose: Callable[[Place], str]
+
+
+def _throughout(name: str) -> Callable[[Place], str]:
+    return lambda place: name
+
+
+def _q4_0(place: Place) -> str:
+    return "Q6_K" if place.is_head else "Q4_0"
+
+
+def _q4_k(place: Place) -> str:
+    is_precious = place.module in ("attn_v", "ffn_down", "ffn_down_exps") and place.is_wide
+    return "Q6_K" if place.is_head or is_precious else "Q4_K"
+
+
+def _mxfp4(place: Place) -> str:
+    is_of_experts = place.module.endswith("_exps")
+    is_in_layer = place.layer >= 0 and not place.has_experts
+    return "MXFP4" if is_of_experts or is_in_layer else "Q8_0"
+
+
+# The values of --type for GGUF files, by their names.
+FILE_TYPES: Mapping[str, FileType] = {
+    each.name: each
+    for each in (
+        FileType("f32", 0, _throughout("F32")),
+        FileType("f16", 1, _throughout("F16")),
+        FileType("bf16", 32, _throughout("BF16")),
+        FileType("q8_0", 7, _throughout("Q8_0")),
+        FileType("q4_0", 2, _q4_0),
+        FileType("q4_k", 15, _q4_k),
+        FileType("mxfp4", 38, _mxfp4),
+    )
+}
+
+
+def choose_type(file_type: FileType, name: str, shape: tuple[int, ...], place: Place) -> TensorType:
+    """Return the type of a tensor of this name in GGUF and this shape."""
+    is_vector = name.endswith(".bias") or len(shape) < 2
+    if is_vector or place.module == "ffn_gate_inp":
+        return BY_NAME["F32"]
+    chosen = file_type.choose(place)
+    if shape[-1] % BY_NAME[chosen].block_values:
+        chosen = _NARROWER_BLOCKS.get(chosen, _FOR_ANY_WIDTH)
+    if shape[-1] % BY_NAME[chosen].block_values:
+        chosen = _FOR_ANY_WIDTH
+    return BY_NAME[chosen]
