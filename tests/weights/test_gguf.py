@@ -96,6 +96,16 @@ MIXED = {
         "ffn_down": "Q4_0",
         "output": "Q8_0",
     },
+    "types that are kept in others": {
+        "attn_q": "Q3_K",
+        "attn_k": "IQ4_NL",
+        "attn_v": "Q8_0",
+        "attn_output": "MXFP4",
+        "ffn_gate": "MXFP4",
+        "ffn_up": "MXFP4",
+        "ffn_down": "IQ4_NL",
+        "token_embd": "MXFP4",
+    },
 }
 
 
@@ -258,7 +268,7 @@ def save_split(folder: Path) -> Path:
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", len(NAMES))
         for one in reader.tensors[number :: len(NAMES)]:
-            writer.add_tensor(one.name, np.array(one.data))
+            writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -270,10 +280,10 @@ def rewrite(path: Path, changes: dict[str, Any]) -> None:
     """Change metadata of a file; None removes an entry."""
     reader = gguf.GGUFReader(path)
     other = path.with_suffix(".new")
-    writer = gguf.GGUFWriter(other, "llama")
+    writer = gguf.GGUFWriter(other, reader.fields["general.architecture"].contents())
     copy_fields(reader, writer, changes)
     for one in reader.tensors:
-        writer.add_tensor(one.name, np.array(one.data))
+        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -291,6 +301,10 @@ def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[
         left.pop(name, None)
         if isinstance(value, str):
             writer.add_string(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
     for name, (kind, value, element) in left.items():

@@ -133,7 +133,7 @@ def _comparable(config: DecoderConfig) -> DecoderConfig:
     )
     mixture = config.mixture
     if mixture is not None:
-        mixture = replace(mixture, format=None)
+        mixture = replace(mixture, format=None, is_apart=False)
     return replace(
         config,
         rms_norm_eps=_as_float32(config.rms_norm_eps),

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from inferno.errors import CheckpointError
-from inferno.gguf.config import has_permuted_heads, head_dim
+from inferno.gguf.config import architecture, has_permuted_heads, head_dim
 from inferno.gguf.file import GgufModel, read_gguf
 from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
@@ -17,6 +17,8 @@ from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import PLAIN_TYPES, Checkpoint, WeightsFile, open_file
 from inferno.weights.tensor_info import RowCoding, TensorInfo
+
+_MOST_EXPERTS = 4096  # of a layer; the largest published models have 512
 
 
 def open_gguf(path: Path) -> Checkpoint:
@@ -43,22 +45,28 @@ def open_gguf(path: Path) -> Checkpoint:
 
 def _infos(model: GgufModel) -> Iterator[TensorInfo]:
     """Yield the tensors as a checkpoint of Hugging Face's has them."""
+    kind = architecture(model.metadata)
     head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
     for file, tensor in model.tensors.values():
         if tensor.name == ROPE_FACTORS:
             continue
-        info = _info(file, tensor, head_rows if is_rotated(tensor.name) else 1)
+        name = hf_name(tensor.name, kind)
         if is_of_all_experts(tensor.name):
-            yield from _experts(info)
+            yield from _experts(_info(file, tensor, name, num_axes=len(tensor.shape) - 1))
         else:
-            yield info
+            rows = head_rows if is_rotated(tensor.name) else 1
+            yield _info(file, tensor, name, num_axes=len(tensor.shape), head_rows=rows)
 
 
-def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
-    name, shape = hf_name(tensor.name), tensor.shape
+def _info(
+    file: Path, tensor: GgufTensor, name: str, *, num_axes: int, head_rows: int = 1
+) -> TensorInfo:
+    """Return the place of a tensor of so many axes, or of as many such as there are experts."""
+    shape = tensor.shape
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
-    if can_decode(tensor.type.name) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+    is_blocks = can_decode(tensor.type.name) and num_axes > 1  # which are cut between rows
+    if is_blocks or (head_rows > 1 and isinstance(dtype, torch.dtype)):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
                 f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "
@@ -72,11 +80,15 @@ def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
 def _experts(info: TensorInfo) -> Iterator[TensorInfo]:
     """Yield the experts of a tensor that holds all of them, along its slowest axis."""
     count, *shape = info.shape or (0,)
+    if count > _MOST_EXPERTS:
+        raise CheckpointError(
+            f"{info.file}: has {count} experts in a layer, at most {_MOST_EXPERTS} are read"
+        )
     size = (info.stop - info.start) // max(1, count)
     for index in range(count):
         start = info.start + index * size
         yield TensorInfo(
-            info.name.format(index),
+            info.name.replace("{}", str(index)),
             info.dtype,
             tuple(shape),
             info.file,
