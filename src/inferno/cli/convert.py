@@ -29,8 +29,15 @@ _ALIASES = {"q4_k_m": "q4_k", "mxfp4_moe": "mxfp4"}  # llama.cpp's names of what
 @takes_options(EngineOptions, only=("threads",))
 def convert(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
-    to: Annotated[Path, typer.Option(help="The file to write, NAME.gguf.")],
-    type: Annotated[str, typer.Option(help=f"What weights become: {', '.join(FILE_TYPES)}.")],
+    to: Annotated[
+        Path, typer.Option(help="What to write: NAME.gguf, or a folder of packed safetensors.")
+    ],
+    type: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What weights become: {', '.join(FILE_TYPES)}.", show_default="as they are"
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace a file that is there already.")
     ] = False,
@@ -39,39 +46,46 @@ def convert(
     debug: Debug = False,
     **given: Any,
 ) -> None:
-    """Write a model as a GGUF file, for inferno, llama.cpp and what is built on it.
+    """Write a model as a GGUF file, which llama.cpp reads too, or as a folder of packed weights.
 
-    The file gets its name when it is whole; until then it is NAME.gguf.part.
+    A file or a folder gets its name when it is whole; until then it is NAME.part.
     """
     with one_line_errors(debug=debug), _interruptible():
         type_name = _checked_type(type)
-        if not is_gguf_name(to):
-            raise InvalidRequest(
-                f"to must be a path that ends in .gguf, not {str(to)!r}", param="to"
-            )
+        is_file = is_gguf_name(to)
+        if force and not is_file:
+            raise InvalidRequest(f"--force replaces files alone: remove the folder {to} first")
         if is_absent(model, revision):
             raise ModelNotFound(f"{model} is not on this machine; inferno download {model} first")
-        path = find_model_folder(model, revision)
+        path, target = find_model_folder(model, revision), to.expanduser()
         threads = options_of(EngineOptions, given).get("threads") or num_usable_cores()
         with loading_bar("writing") as progress:
-            written = conversion.write_gguf(
-                path,
-                to.expanduser(),
-                type_name,
-                name=Path(model).expanduser().resolve().name,
-                threads=threads,
-                replace=force,
-                progress=progress,
-            )
+            if is_file:
+                name = Path(model).expanduser().resolve().name
+                written = conversion.write_gguf(
+                    path,
+                    target,
+                    type_name,
+                    name=name,
+                    threads=threads,
+                    replace=force,
+                    progress=progress,
+                )
+            else:
+                written = conversion.write_folder(
+                    path, target, type_name, threads=threads, progress=progress
+                )
         if as_json:
-            facts = {"file": str(written.path), "bytes": written.num_bytes, "types": written.types}
+            facts = {"path": str(written.path), "bytes": written.num_bytes, "types": written.types}
             print_text(json.dumps(facts, indent=2) + "\n")
         else:
             types = ", ".join(f"{readable_size(n)} {name}" for name, n in written.types.items())
             print_text(f"{written.path}: {readable_size(written.num_bytes)} ({types})\n")
 
 
-def _checked_type(given: str) -> str:
+def _checked_type(given: str | None) -> str | None:
+    if given is None:
+        return None
     name = _ALIASES.get(given.lower(), given.lower())
     if name not in FILE_TYPES:
         raise InvalidRequest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from inferno.convert.blocks import encode
+from inferno.convert.tensors import Source
+from inferno.errors import CheckpointError
 from inferno.gguf.tensor_types import TensorType
 
 _CHUNK_VALUES = 1 << 16  # encoded at a time, so that what comes of each step stays in the caches
@@ -25,21 +27,26 @@ class Encoder:
         self._pool = pool
         self._depth = 2 * num_threads
 
-    def encode(self, pieces: Iterable[Tensor], type: TensorType | None) -> Iterator[memoryview]:
-        """Yield the bytes of each piece, of which some are made while those before are written.
+    def encode(self, source: Source, type: TensorType) -> Iterator[memoryview]:
+        """Yield a tensor's bytes, of which some are made while those before them are written.
 
-        type    what floats become; None: the pieces are blocks already.
+        type    what floats become.
 
-        Raises ValueError where values don't fit in the type.
+        Raises CheckpointError where values don't fit in the type.
         """
-        make = _bytes_of if type is None else partial(_made, type)
+        make = _bytes_of if source.is_blocks else partial(_made, type)
         coming: deque[Future[memoryview]] = deque()
-        for piece in pieces:
-            coming.append(self._pool.submit(make, piece))
-            if len(coming) > self._depth:
+        try:
+            for piece in source.pieces():
+                coming.append(self._pool.submit(make, piece))
+                if len(coming) > self._depth:
+                    yield coming.popleft().result()
+            while coming:
                 yield coming.popleft().result()
-        while coming:
-            yield coming.popleft().result()
+        except ValueError as problem:
+            raise CheckpointError(
+                f"the weights of {source.name} can't be {type.name}: {problem}"
+            ) from None
 
 
 @contextmanager

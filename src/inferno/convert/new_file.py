@@ -6,12 +6,22 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from inferno.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A model that was written: its size, and the bytes of tensors by GGUF's name of their type."""
+
+    path: Path
+    num_bytes: int
+    types: Mapping[str, int]
 
 
 def check_target(path: Path, *, replace: bool, source: Path) -> None:
@@ -48,7 +58,7 @@ def new_file(path: Path, num_bytes: int, *, replace: bool) -> Iterator[BinaryIO]
         _lock(file, part)
         try:
             file.truncate(0)
-            _check_room(path.parent, num_bytes)
+            check_room(path.parent, num_bytes)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -59,7 +69,7 @@ def new_file(path: Path, num_bytes: int, *, replace: bool) -> Iterator[BinaryIO]
             with suppress(OSError):
                 os.unlink(part)
             raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _lock(file: BinaryIO, part: Path) -> None:
@@ -76,7 +86,8 @@ def _lock(file: BinaryIO, part: Path) -> None:
         raise InvalidRequest(f"{part} is no regular file; remove it")
 
 
-def _check_room(folder: Path, num_bytes: int) -> None:
+def check_room(folder: Path, num_bytes: int) -> None:
+    """Raise InvalidRequest where so many bytes have no room on a folder's disk."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise InvalidRequest(
@@ -85,7 +96,7 @@ def _check_room(folder: Path, num_bytes: int) -> None:
         )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring the new name to the disk too, where the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

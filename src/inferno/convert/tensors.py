@@ -9,7 +9,7 @@ row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor
 
 from inferno.gguf.names import gguf_names, hf_name, is_rotated
 from inferno.ops import StoredRows
-from inferno.quantization import MXFP4
+from inferno.quantization import KEPT_BLOCKS, MXFP4
 from inferno.weights.checkpoint import Checkpoint, StoredTensor
 
 PIECE_VALUES = 1 << 20  # as float32 they take 4 MB
+
+# GGUF's names of floats by ours; float64 is read as float32.
+FLOAT_TYPES = {"float64": "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -37,16 +40,21 @@ _SHARED = {
 class Source:
     """A tensor of a GGUF file to be, and how to read it.
 
-    name    GGUF's.
-    stored  GGUF's name of the type in whose blocks it is already; None: it is floats.
+    name    GGUF's, or for a folder Hugging Face's.
+    type    GGUF's name of the type that it is already, of floats or blocks.
     pieces  yields its rows from the first to the last, some at a time: float32 [N, I], or uint8
             [N, B] where it is blocks.
     """
 
     name: str
     shape: tuple[int, ...]
-    stored: str | None
+    type: str
     pieces: Callable[[], Iterator[Tensor]]
+
+    @property
+    def is_blocks(self) -> bool:
+        """Return whether it is blocks already."""
+        return self.type not in FLOAT_TYPES.values()
 
 
 def sources(
@@ -87,6 +95,11 @@ def _single(checkpoint: Checkpoint, name: str, theirs: str, head_rows: int) -> S
     return Source(
         name, stored.shape, _type_of(stored), lambda: _rows(checkpoint, theirs, stored, head_rows)
     )
+
+
+def plain_sources(checkpoint: Checkpoint, names: Iterable[str]) -> list[Source]:
+    """Return weights as a checkpoint has them, under its own names and in its own order."""
+    return [_single(checkpoint, name, name, 1) for name in names]
 
 
 def _of_experts(checkpoint: Checkpoint, name: str, theirs: str, num_experts: int) -> Source | None:
@@ -130,7 +143,7 @@ def _of_shared(checkpoint: Checkpoint, name: str, whole: str, rows: slice) -> So
                 yield values[:, rows] if is_bias else values[0].T[rows].contiguous()
 
     shape = (num_experts, num_rows, *expert_shape[1:])
-    return Source(name, shape, "MXFP4" if is_packed else None, expert_by_expert)
+    return Source(name, shape, _type_of(stored), expert_by_expert)
 
 
 def _blocks(rows: StoredRows) -> Tensor:
@@ -146,10 +159,20 @@ def _blocks(rows: StoredRows) -> Tensor:
     return torch.cat([scales_NG.unsqueeze(-1), first | second << 4], -1).flatten(1)
 
 
-def _type_of(stored: StoredTensor) -> str | None:
-    """Return GGUF's name of the type of a weight in blocks."""
+def _type_of(stored: StoredTensor) -> str:
+    """Return GGUF's name of the floats of a weight, or of the blocks in which it can be read.
+
+    Blocks that only have a wider type's values are that type's; others keep the name of their own.
+    """
+    if stored.format.is_float:
+        coding = stored.parts[0].coding
+        if coding is not None and coding.type.block_values > 1:
+            return coding.type.name
+        return FLOAT_TYPES[stored.format.name]
     coding = stored.parts[0].coding
-    return coding.type.name if coding is not None and coding.type.block_values > 1 else None
+    if coding is not None and KEPT_BLOCKS[coding.type.name].error:
+        return coding.type.name
+    return stored.format.block.type if stored.format.block else stored.format.name.upper()
 
 
 def _rows(
@@ -166,7 +189,7 @@ def _rows(
     step = max(1, PIECE_VALUES // max(1, width * head_rows)) * head_rows
     for first in range(0, num_rows, step):
         count = min(step, num_rows - first)
-        if _type_of(stored) is None:
+        if _type_of(stored) in FLOAT_TYPES.values():
             rows = torch.empty((count, width))
             checkpoint.read_rows_into(name, first, rows)
         else:

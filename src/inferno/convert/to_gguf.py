@@ -1,10 +1,9 @@
-"""Write a model of a Hugging Face folder, or of another GGUF file, as a GGUF file."""
+"""Write a model of a folder, or of another GGUF file, as a GGUF file, tensor by tensor."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ import torch
 
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import architecture_for, check_config, config_metadata, rope_factors
-from inferno.convert.new_file import check_target, new_file
+from inferno.convert.new_file import Written, check_target, new_file
 from inferno.convert.tensors import Source, sources
 from inferno.convert.tokenizer import tokenizer_metadata
-from inferno.convert.types import FILE_TYPES, FileType, Place, choose_type
-from inferno.errors import CheckpointError, ConfigError, InvalidRequest, WeightsMismatch
+from inferno.convert.types import FILE_TYPES, final_type, number_of, place_of
+from inferno.errors import ConfigError, WeightsMismatch
 from inferno.gguf.config import has_permuted_heads
 from inferno.gguf.file import is_gguf_name, read_gguf
 from inferno.gguf.header import Value
 from inferno.gguf.names import ROPE_FACTORS
-from inferno.gguf.tensor_types import BY_NAME, TensorType
 from inferno.gguf.writer import NewTensor, file_size, make_header, write_tensor
 from inferno.model_files import CONFIG, ModelFiles, model_files
 from inferno.models import find_model, read_model_config
@@ -32,25 +30,15 @@ from inferno.weights.loader import check_weights
 from inferno.weights.open import open_checkpoint
 
 _QUANTIZATION_VERSION = 2  # of ggml's blocks
-_EXACT = ("MXFP4",)  # blocks that stay what they are in files of any type
-_OF_THE_FILE = ("general.file_type", "general.quantization_version", "general.alignment")
+_OF_THE_FILE = ("general.quantization_version", "general.alignment")
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A file that was written: its size, and the bytes of tensors by GGUF's name of their type."""
-
-    path: Path
-    num_bytes: int
-    types: Mapping[str, int]
 
 
 def write_gguf(
     model: Path,
     target: Path,
-    type_name: str,
+    type_name: str | None,
     *,
     name: str,
     threads: int,
@@ -59,7 +47,7 @@ def write_gguf(
 ) -> Written:
     """Write the model of a folder or a GGUF file as a GGUF file.
 
-    type_name   one of `FILE_TYPES`.
+    type_name   one of `FILE_TYPES`; None: matrices stay what they are.
     name        what the file calls the model.
     threads     how many cores quantize.
     replace     whether a file of that name may be replaced.
@@ -76,15 +64,10 @@ def write_gguf(
     _refuse_biases(config, architecture)
     with open_checkpoint(model) as checkpoint:
         found = _sources(checkpoint, hf_config, config, architecture)
-        file_type = FILE_TYPES[type_name]
-        types = _types(found, file_type, config)
-        tensors = [
-            NewTensor(one.name, type, one.shape) for one, type in zip(found, types, strict=True)
-        ]
-        metadata = _metadata(files, hf_config, config, name, found) | {
-            "general.file_type": file_type.number,
-            "general.quantization_version": _QUANTIZATION_VERSION,
-        }
+        tensors = _tensors(found, type_name, config)
+        sizes = sizes_by_type(tensors)
+        metadata = _metadata(files, hf_config, config, name, found)
+        metadata |= _file_type(type_name, sizes)
         names = [one.name for one in tensors if one.name != ROPE_FACTORS]
         check_config(metadata, names, config, rope_factors(config))
         header = make_header(metadata, tensors)
@@ -98,18 +81,31 @@ def write_gguf(
 
             write(header)
             for source, tensor in zip(found, tensors, strict=True):
-                becomes = tensor.type if source.stored is None else None
-                try:
-                    write_tensor(write, tensor, rows.encode(source.pieces(), becomes))
-                except ValueError as problem:
-                    where = f"{model}: the weights of {source.name}"
-                    raise CheckpointError(
-                        f"{where} can't be {tensor.type.name}: {problem}"
-                    ) from None
-    by_type: Counter[str] = Counter()
+                write_tensor(write, tensor, rows.encode(source, tensor.type))
+    return Written(target, size, sizes)
+
+
+def checked_model(
+    checkpoint: Checkpoint, hf_config: Mapping[str, Any], config: DecoderConfig
+) -> torch.nn.Module:
+    """Return the model without memory, once the checkpoint has its weights and no others.
+
+    Raises WeightsMismatch.
+    """
+    module = find_model(hf_config)
+    with torch.device("meta"):
+        model = module.build(config)
+    tied = {"lm_head.weight": "model.embed_tokens.weight"} if config.tie_word_embeddings else {}
+    check_weights(model, checkpoint, fused=module.fused_weights(config), tied=tied)
+    return model
+
+
+def sizes_by_type(tensors: Sequence[NewTensor]) -> dict[str, int]:
+    """Return the bytes of tensors by GGUF's name of their type, the most first."""
+    sizes: Counter[str] = Counter()
     for tensor in tensors:
-        by_type[tensor.type.name] += tensor.num_bytes
-    return Written(target, size, dict(by_type.most_common()))
+        sizes[tensor.type.name] += tensor.num_bytes
+    return dict(sizes.most_common())
 
 
 def _refuse_biases(config: DecoderConfig, architecture: str) -> None:
@@ -125,12 +121,7 @@ def _sources(
     checkpoint: Checkpoint, hf_config: Mapping[str, Any], config: DecoderConfig, architecture: str
 ) -> list[Source]:
     """Return all tensors to be written; WeightsMismatch where they are not the model's."""
-    module = find_model(hf_config)
-    with torch.device("meta"):
-        model = module.build(config)
-    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
-    tied = {head: embedding} if config.tie_word_embeddings else {}
-    check_weights(model, checkpoint, fused=module.fused_weights(config), tied=tied)
+    model = checked_model(checkpoint, hf_config, config)
     is_permuted = has_permuted_heads({"general.architecture": architecture})
     found = sources(
         checkpoint,
@@ -140,7 +131,7 @@ def _sources(
         head_rows=config.head_dim if is_permuted else 1,
         is_tied=config.tie_word_embeddings,
     )
-    num_values, due = (sum(counts) for counts in (_counts(found), _parameters(model)))
+    num_values, due = sum(_counts(found)), sum(one.numel() for one in model.parameters())
     if num_values != due:
         raise WeightsMismatch(
             f"{checkpoint.path}: of the model's {due:,} weights, GGUF files of the architecture "
@@ -149,7 +140,7 @@ def _sources(
     factors = rope_factors(config)
     if factors is not None:
         row = torch.tensor([factors], dtype=torch.float32)
-        found.insert(0, Source(ROPE_FACTORS, (len(factors),), None, lambda: iter([row])))
+        found.insert(0, Source(ROPE_FACTORS, (len(factors),), "F32", lambda: iter([row])))
     return found
 
 
@@ -157,36 +148,30 @@ def _counts(found: Sequence[Source]) -> Iterator[int]:
     return (prod(one.shape) for one in found)
 
 
-def _parameters(model: torch.nn.Module) -> Iterator[int]:
-    return (parameter.numel() for parameter in model.parameters())
-
-
-def _types(found: Sequence[Source], file_type: FileType, config: DecoderConfig) -> list[TensorType]:
-    """Return the type of each tensor; InvalidRequest where one is in blocks of another already."""
-    head = "token_embd.weight" if config.tie_word_embeddings else "output.weight"
-    types = []
+def _tensors(
+    found: Sequence[Source], type_name: str | None, config: DecoderConfig
+) -> list[NewTensor]:
+    """Return the tensors with their types; InvalidRequest where one is in other blocks already."""
+    file_type = None if type_name is None else FILE_TYPES[type_name]
+    tensors = []
     for source in found:
-        parts = source.name.split(".")
-        is_in_layer = parts[0] == "blk"
-        place = Place(
-            module=parts[2] if is_in_layer else parts[0],
-            layer=int(parts[1]) if is_in_layer else -1,
+        place = place_of(
+            source.name,
             num_layers=config.num_layers,
-            is_head=source.name == head,
+            is_tied=config.tie_word_embeddings,
             has_experts=config.mixture is not None,
         )
-        type = choose_type(file_type, source.name, source.shape, place)
-        if source.stored in _EXACT:
-            type = BY_NAME[source.stored]
-        if source.stored not in (None, type.name):
-            raise InvalidRequest(
-                f"type={file_type.name} would make {type.name} of {source.name}, which is "
-                f"{source.stored} already: to quantize it once more would lose more; give the "
-                "model's original",
-                param="type",
-            )
-        types.append(type)
-    return types
+        type = final_type(source.name, source.shape, source.type, file_type, place)
+        tensors.append(NewTensor(source.name, type, source.shape))
+    return tensors
+
+
+def _file_type(type_name: str | None, sizes: Mapping[str, int]) -> dict[str, Value]:
+    """Return what a file says of its types: by the one asked for, or the one it is mostly of."""
+    most = next(iter(sizes))
+    number = number_of(most) if type_name is None else FILE_TYPES[type_name].number
+    known: dict[str, Value] = {} if number is None else {"general.file_type": number}
+    return known | {"general.quantization_version": _QUANTIZATION_VERSION}
 
 
 def _metadata(

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from inferno.errors import InvalidRequest
 from inferno.gguf.tensor_types import BY_NAME, TensorType
+from inferno.quantization import BLOCK_FORMATS
 
 # Types that take rows of any whole number of 32, in place of those that need one of 256.
 _NARROWER_BLOCKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 _FOR_ANY_WIDTH = "F16"
+_EXACT = ("MXFP4",)  # blocks that stay what they are in files of any type
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,59 @@ FILE_TYPES: Mapping[str, FileType] = {
         FileType("mxfp4", 38, _mxfp4),
     )
 }
+
+
+def place_of(name: str, *, num_layers: int, is_tied: bool, has_experts: bool) -> Place:
+    """Return the place of a tensor by its name in GGUF.
+
+    is_tied     whether the embedding is the head too.
+    """
+    parts = name.split(".")
+    is_in_layer = parts[0] == "blk"
+    return Place(
+        module=parts[2] if is_in_layer else parts[0],
+        layer=int(parts[1]) if is_in_layer else -1,
+        num_layers=num_layers,
+        is_head=name == ("token_embd.weight" if is_tied else "output.weight"),
+        has_experts=has_experts,
+    )
+
+
+def number_of(type_name: str) -> int | None:
+    """Return general.file_type of a file that is mostly of this type; None: nobody counts those."""
+    named = {"Q4_K": "q4_k", "MXFP4": "mxfp4"}.get(type_name, type_name.lower())
+    return FILE_TYPES[named].number if named in FILE_TYPES else None
+
+
+def final_type(
+    name: str,
+    shape: tuple[int, ...],
+    stored: str,
+    file_type: FileType | None,
+    place: Place,
+) -> TensorType:
+    """Return the type of a tensor of this name in GGUF, shape and stored type.
+
+    file_type   None: it stays what it is, but for vectors, which become float32.
+
+    Raises InvalidRequest where blocks would have to become others.
+    """
+    is_vector = len(shape) < 2 or name.endswith(".bias")
+    if file_type is None:
+        type = BY_NAME["F32" if is_vector else stored]
+    elif stored in _EXACT:
+        type = BY_NAME[stored]
+    else:
+        type = choose_type(file_type, name, shape, place)
+    is_blocks = BY_NAME[stored].block_values > 1
+    if is_blocks and (stored != type.name or stored not in (*BLOCK_FORMATS, *_EXACT)):
+        raise InvalidRequest(
+            f"type must be one that leaves {name} what it is, {stored}: to quantize it once more "
+            f"would lose more; give the model's original, or another type than "
+            f"{file_type.name if file_type else 'its own'}",
+            param="type",
+        )
+    return type
 
 
 def choose_type(file_type: FileType, name: str, shape: tuple[int, ...], place: Place) -> TensorType:
