@@ -175,7 +175,6 @@ SHORT_FILES = {
     "cli/app.py": "the table of commands, which the entry point imports late to catch Ctrl+C",
     "cli/plan.py": "a file per command",
     "cli/serve.py": "a file per command",
-    "convert/encoder.py": "whatever is written, threads make it so",
     "convert/pre_tokenizer.py": "the names of llama.cpp's rules, looked for by name",
     "engine/execution/executor.py": "the Protocol; local.py is the first of several that keep it",
     "engine/execution/torch_threads.py": "owns PyTorch's number of threads in a process",

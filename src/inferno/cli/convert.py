@@ -58,7 +58,8 @@ def convert(
         if is_absent(model, revision):
             raise ModelNotFound(f"{model} is not on this machine; inferno download {model} first")
         path, target = find_model_folder(model, revision), to.expanduser()
-        threads = options_of(EngineOptions, given).get("threads") or num_usable_cores()
+        options = EngineOptions(model=path, **options_of(EngineOptions, given))
+        threads = options.threads or num_usable_cores()
         with loading_bar("writing") as progress:
             if is_file:
                 name = Path(model).expanduser().resolve().name
