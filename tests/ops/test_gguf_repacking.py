@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import gguf
 import numpy as np
@@ -18,7 +19,7 @@ from inferno.quantization import BLOCK_FORMATS, KEPT_BLOCKS
 
 REPACKED = sorted(KEPT_BLOCKS.keys() - BLOCK_FORMATS.keys())
 EXACT = [name for name in REPACKED if not KEPT_BLOCKS[name].error]
-Bytes = np.ndarray[tuple[int, int], np.dtype[np.uint8]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def test_every_type_that_is_decoded_is_kept_packed_and_never_smaller() -> None:
@@ -86,7 +87,7 @@ def test_scales_that_are_no_numbers_make_none_of_other_blocks(name: str) -> None
     assert np.isnan(found[1]).all()
 
 
-def _kept(name: str, blocks: Bytes) -> Bytes:
+def _kept(name: str, blocks: Array) -> Array:
     format = KEPT_BLOCKS[name].format
     parts = repack(name, torch.from_numpy(blocks.copy()))
     shapes = format.stored_shapes((len(blocks), BY_NAME[name].block_values))
@@ -94,11 +95,12 @@ def _kept(name: str, blocks: Bytes) -> Bytes:
     return StoredRows(format, tuple(rows)).unpack(torch.float32).numpy()
 
 
-def _due(name: str, blocks: Bytes) -> Bytes:
-    return dequantize(blocks, gguf.GGMLQuantizationType[name])
+def _due(name: str, blocks: Array) -> Array:
+    values: Array = dequantize(blocks, gguf.GGMLQuantizationType[name])
+    return values
 
 
-def _set_units(name: str, blocks: Bytes, unit: float) -> None:
+def _set_units(name: str, blocks: Array, unit: float) -> None:
     """Set the float16 units of all blocks."""
     raw = np.array([unit], dtype=np.float16).view(np.uint8)
     place = {"Q3_K": 108, "Q2_K": 80, "IQ4_NL": 0, "IQ4_XS": 0}.get(name)
@@ -108,11 +110,11 @@ def _set_units(name: str, blocks: Bytes, unit: float) -> None:
         blocks[:, 82:84] = raw
 
 
-def _products(scales: Bytes, codes: Bytes) -> set[int]:
+def _products(scales: Array, codes: Array) -> set[int]:
     return {int(scale) * int(code) for scale, code in itertools.product(scales, codes)}
 
 
-def _q3_k_block(scale: int, codes: Bytes) -> Bytes:
+def _q3_k_block(scale: int, codes: Array) -> Array:
     """Return a block of Q3_K, by ggml's layout, with one scale in all places and codes in turn."""
     of_values = np.resize(codes, 256).astype(np.uint8)
     low = of_values.reshape(2, 4, 32) & 3
@@ -125,7 +127,7 @@ def _q3_k_block(scale: int, codes: Bytes) -> Bytes:
     return np.concatenate((high_bytes, low_bytes, rest))[None]
 
 
-def _iq4_xs(values: Tensor) -> Bytes:
+def _iq4_xs(values: Tensor) -> Array:
     """Quantize values to IQ4_XS, simply: a group's largest value is the code of -127."""
     groups = values.view(-1, 8, 32)
     peak = groups.gather(2, groups.abs().argmax(2, keepdim=True)).squeeze(2)
@@ -144,7 +146,7 @@ def _iq4_xs(values: Tensor) -> Bytes:
     return np.concatenate((_raw(unit), high_bytes, low, nibbles), 1)
 
 
-def _q2_k(values: Tensor) -> Bytes:
+def _q2_k(values: Tensor) -> Array:
     """Quantize values to Q2_K, simply: each 16 from their least, or 0, to their largest."""
     groups = values.view(-1, 16, 16)
     minimum = (-groups.amin(2)).clamp(min=0)
@@ -164,5 +166,5 @@ def _q2_k(values: Tensor) -> Bytes:
     return np.concatenate((both, packed.reshape(-1, 64), *map(_raw, units)), 1)
 
 
-def _raw(units: Tensor) -> Bytes:
+def _raw(units: Tensor) -> Array:
     return units[:, None].numpy().view(np.uint8)

@@ -24,6 +24,7 @@ from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
 from tests.gguf.convert import write_gguf
+from tests.gguf.files import Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
 
@@ -246,6 +247,52 @@ def test_unreadable_types_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="TQ2_0"):
         build_engine(EngineOptions(model=path, device="cpu"))
+
+
+LLAMA = [
+    entry("general.architecture", STRING, text("llama")),
+    uint32("llama.attention.head_count", 4),
+    uint32("llama.embedding_length", 32),
+]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (
+            [
+                tensor("blk.0.attn_norm.weight", [8]),
+                tensor("model.layers.0.input_layernorm.weight", [8], offset=32),
+            ],
+            "two tensors that stand for 'model.layers.0.input_layernorm.weight'",
+        ),
+        ([tensor("blk.0.ffn_up_exps.weight", [0, 1, 2**40])], "1099511627776 experts"),
+    ],
+)
+def test_tensors_that_are_no_models_are_refused(
+    tensors: list[bytes], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with pytest.raises(CheckpointError, match=words):
+        open_checkpoint(path)
+
+
+def test_names_are_no_format_strings(tmp_path: Path) -> None:
+    path, name = tmp_path / "m.gguf", "{}{0.__class__}"
+    tensors = [tensor(name, [8])]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(32)).content())
+    with open_checkpoint(path) as checkpoint:
+        assert list(checkpoint.tensors) == [name]
+
+
+def test_blocks_are_those_of_matrices_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    tensors = [tensor("blk.0.attn_norm.weight", [32], type_number=Q8_0)]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with open_checkpoint(path) as checkpoint:
+        (info,) = checkpoint.tensors.values()
+        assert info.dtype == "Q8_0", "a type that the loader names and refuses"
 
 
 NAMES = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]

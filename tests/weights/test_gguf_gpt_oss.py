@@ -222,4 +222,4 @@ def packed_experts(engine: Engine) -> Iterator[tuple[str, list[Any]]]:
     """Yield the weights of each product of experts, by the product's name."""
     for name, module in executor_of(engine)._runner._model.named_modules():
         if isinstance(vars(module).get("weight"), PanelExperts):
-            yield name, matrices(module.weight)
+            yield name, matrices(vars(module)["weight"])

@@ -144,7 +144,7 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
     assert config.mixture is not None
     attention = {"qkv_proj": common.fused_weights(config)["qkv_proj"]}
     if config.mixture.is_apart:
-        return attention | experts_apart(config)
+        return {**attention, **experts_apart(config)}
     gate_up, down, format = "experts.gate_up_proj", "experts.down_proj", config.mixture.format
     if format is None:
         gate_up_piece = Piece(gate_up, _alternating_columns, joined=(2, 3))

@@ -19,6 +19,11 @@ from inferno.weights.pieces import FusedSpec, find_pieces
 FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
 
 
+def keeps_blocks(device: torch.device, dtype: torch.dtype, quantize: str | None) -> bool:
+    """Return whether GGUF's blocks stay packed: kernels for int8 and int4 read them too."""
+    return quantize is None and dtype != torch.float16 and ops.can_quantize(device)
+
+
 def check_fits(needed: float, device: torch.device, dtype: torch.dtype) -> None:
     """Raise NotEnoughMemory where weights of so many bytes don't fit in what `device` has left."""
     available = available_bytes(device)

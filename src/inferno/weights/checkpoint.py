@@ -197,6 +197,14 @@ class Checkpoint:
             if one.parts[0].coding is not None and not one.format.is_float
         }
 
+    def rounded_blocks(self) -> dict[str, WeightFormat]:
+        """Return those of `blocks` whose format doesn't hold all of their values."""
+        return {
+            name: format
+            for name, format in self.blocks().items()
+            if (coding := self.tensors[name].coding) and KEPT_BLOCKS[coding.type.name].error
+        }
+
     def _by_place(self) -> list[TensorInfo]:
         return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))
 

@@ -39,7 +39,14 @@ def open_gguf(path: Path) -> Checkpoint:
         model = read_gguf(path, read_header)
         if not model.tensors:
             raise CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
-        tensors = {info.name: info for info in _infos(model)}
+        tensors: dict[str, TensorInfo] = {}
+        for info in _infos(model):
+            if info.name in tensors:
+                raise CheckpointError(
+                    f"{info.file}: has two tensors that stand for {quoted(info.name)}; make the "
+                    "file anew"
+                )
+            tensors[info.name] = info
         return Checkpoint(path, tensors, files.values(), stack.pop_all())
 
 

@@ -17,7 +17,7 @@ from inferno.models import find_model
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.quantization import KEPT_BLOCKS, WeightFormat, kept_blocks
-from inferno.weights.allocate import kept_format, num_bytes, weight_bytes
+from inferno.weights.allocate import keeps_blocks, kept_format, num_bytes, weight_bytes
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
@@ -123,8 +123,7 @@ class _Layout:
         self._model = model
         self._quantize = quantize
         self.kept_bytes = math.ceil(num_bytes(model, dtype, quantize, fused))
-        # Those are made for the kernels that int8 and int4 have.
-        self.keeps_blocks = quantize is None and dtype != torch.float16 and ops.can_quantize(device)
+        self.keeps_blocks = keeps_blocks(device, dtype, quantize)
 
     def take_in_blocks(self, checkpoint: Checkpoint) -> None:
         """Count the weights as they are kept, those of its blocks too that become no floats."""

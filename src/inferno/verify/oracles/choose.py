@@ -19,7 +19,7 @@ from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
 from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.oracles.saved import SavedOracle, load
 from inferno.verify.runs.engine_run import observe
@@ -46,7 +46,7 @@ def choose_oracle(
         case "cpu":
             plain = replace(engine, device="cpu", dtype="float32", quantize="none")
             return DeviceOracle(plain)
-    weights = PlainWeights(checkpoint, torch.float32)
+    weights = PlainWeights(checkpoint, torch.float32, as_kept=engine_keeps_blocks(engine))
     return ReferenceOracle(options.model, hf_config, weights, tell)
 
 
