@@ -171,7 +171,6 @@ def test_no_file_is_too_long() -> None:
 
 # Files of under 80 lines that one other file imports, and why they are not part of it.
 SHORT_FILES = {
-    "text/generation_config.py": "what a model's files say of generation",
     "cli/app.py": "the table of commands, which the entry point imports late to catch Ctrl+C",
     "cli/plan.py": "a file per command",
     "cli/serve.py": "a file per command",

@@ -15,7 +15,7 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 
 from inferno.convert import write_gguf
-from inferno.convert.to_gguf import Written
+from inferno.convert.new_file import Written
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.errors import (

@@ -69,7 +69,7 @@ def _made(type: TensorType, rows: Tensor) -> memoryview:
             raise ValueError("some are too large")
         return _bytes_of(values)
     step = _CHUNK_VALUES // type.block_values
-    blocks = rows.view(-1, type.block_values).split(step)
+    blocks = torch.split(rows.view(-1, type.block_values), step)
     return _bytes_of(torch.cat([encode(type.name, some) for some in blocks]))
 
 

@@ -81,20 +81,18 @@ def _text(value: str) -> bytes:
 
 
 def _entry(value: Value) -> bytes:
-    """Return the type and the value of an entry; empty lists are of texts, as nobody can tell."""
-    match value:
-        case list([*_, str()]) | list([]):
-            texts = b"".join(map(_text, value))
-            return struct.pack("<IIQ", _ARRAY, _STRING, len(value)) + texts
-        case list():
-            number, letter = _number_type(value, is_list=True)
-            layout = f"<IIQ{len(value)}{letter}"
-            return struct.pack(layout, _ARRAY, number, len(value), *value)
-        case str():
-            return struct.pack("<I", _STRING) + _text(value)
-        case _:
-            number, letter = _number_type([value], is_list=False)
-            return struct.pack(f"<I{letter}", number, value)
+    """Return the type and the value of an entry; an empty list is one of texts, as good as any."""
+    if isinstance(value, str):
+        return struct.pack("<I", _STRING) + _text(value)
+    if not isinstance(value, list):
+        number, letter = _number_type([value], is_list=False)
+        return struct.pack(f"<I{letter}", number, value)
+    texts = [one for one in value if isinstance(one, str)]
+    if len(texts) == len(value):
+        return struct.pack("<IIQ", _ARRAY, _STRING, len(texts)) + b"".join(map(_text, texts))
+    numbers = [one for one in value if not isinstance(one, str)]
+    number, letter = _number_type(numbers, is_list=True)
+    return struct.pack(f"<IIQ{len(numbers)}{letter}", _ARRAY, number, len(numbers), *numbers)
 
 
 def _number_type(values: Sequence[int | float | bool], *, is_list: bool) -> tuple[int, str]:
