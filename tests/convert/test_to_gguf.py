@@ -233,10 +233,39 @@ def test_llama_cpp_gives_the_golden_text(tmp_path: Path) -> None:
     assert [next(ids) for _ in due[1:]] == due[1:]
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_llama_cpp_gives_the_logits_of_the_folder(name: str, tmp_path: Path) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama.cpp reads these files")
+    model_type, config = VARIANTS[name]
+    save(tmp_path / "hf", model_type, **config)
+    convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
+    if model_type == "gpt_oss":  # llama.cpp rounds the ends of YaRN's ramp in every model
+        edit_config(
+            tmp_path / "hf", rope_parameters={**config["rope_parameters"], "truncate": True}
+        )
+    kept_as_float32 = {"type_k": 0, "type_v": 0}
+    model = llama_cpp.Llama(
+        str(tmp_path / "model.gguf"),
+        n_ctx=256,
+        n_threads=1,
+        verbose=False,
+        logits_all=True,
+        **kept_as_float32,
+    )
+    model.eval(IDS)
+    found, due = torch.from_numpy(model.scores[: len(IDS)].copy()), logits(tmp_path / "hf")
+    assert (found - due).abs().max() <= 1e-5 * due.abs().max()
+
+
 REFUSED: dict[str, tuple[type[ModelError], str, dict[str, Any]]] = {
     "an architecture": (UnknownArchitecture, "MixtralForCausalLM", {"model_type": "mixtral"}),
     "windows": (ConfigError, "windows", {"model_type": "mistral", "sliding_window": 16}),
     "biases": (ConfigError, "attention_bias", {"model_type": "qwen3", "attention_bias": True}),
+    "heads of another width": (
+        ConfigError,
+        "heads are 80 wide",
+        {"model_type": "qwen2", "head_dim": 20},
+    ),
     "an exact ramp": (
         ConfigError,
         "rope_scaling",

@@ -176,6 +176,12 @@ def test_what_gguf_cannot_say_is_refused(change: str, tmp_path: Path) -> None:
         tokenizer_metadata(FolderFiles(tmp_path), 262)
 
 
+def test_a_vocabulary_that_no_reader_takes_is_refused(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    with pytest.raises(TokenizerError, match="at most 524,288 are read"):
+        tokenizer_metadata(FolderFiles(tmp_path), 2**31 - 1)
+
+
 def test_tokens_that_take_spaces_along_are_refused(tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
     path = tmp_path / "tokenizer.json"

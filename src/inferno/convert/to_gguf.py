@@ -61,7 +61,7 @@ def write_gguf(
     hf_config = files.json(CONFIG, error=ConfigError)
     config = read_model_config(hf_config)
     architecture = architecture_for(hf_config)
-    _refuse_biases(config, architecture)
+    _refuse_unread(config, architecture)
     with open_checkpoint(model) as checkpoint:
         found = _sources(checkpoint, hf_config, config, architecture)
         tensors = _tensors(found, type_name, config)
@@ -108,12 +108,19 @@ def sizes_by_type(tensors: Sequence[NewTensor]) -> dict[str, int]:
     return dict(sizes.most_common())
 
 
-def _refuse_biases(config: DecoderConfig, architecture: str) -> None:
-    """Refuse biases that files of an architecture don't have: llama.cpp wouldn't read them."""
+def _refuse_unread(config: DecoderConfig, architecture: str) -> None:
+    """Refuse what our reader would take, and llama.cpp would not. Raises ConfigError."""
     if config.qkv_bias and architecture in ("qwen3", "qwen3moe"):
         raise ConfigError(
             f"config.json: attention_bias is true, and a GGUF file of the architecture "
             f"{architecture} has no such biases; use the model as it is"
+        )
+    width = config.num_heads * config.head_dim
+    if architecture == "qwen2" and width != config.hidden_size:
+        raise ConfigError(
+            f"config.json: heads are {width} wide together, and hidden_size is "
+            f"{config.hidden_size}: llama.cpp reads {architecture} with equal ones alone; use the "
+            "model as it is"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from inferno.convert.pre_tokenizer import find_rule
 from inferno.errors import ModelError, TokenizerError
 from inferno.gguf.config import SAMPLING_KEYS
-from inferno.gguf.header import Value
+from inferno.gguf.header import MAX_VALUES, Value
 from inferno.gguf.tokenizer import tokenizer_files
 from inferno.gguf.vocabulary import (
     BYTE,
@@ -36,6 +36,7 @@ from inferno.text.tokenizer import Tokenizer, load_tokenizer
 
 _logger = logging.getLogger("inferno")
 
+_MOST_TOKENS = MAX_VALUES // 4  # tokens, types, and scores or merges, are read again
 _SPACE = "\u2581"  # SentencePiece's sign for a space
 _REPLACE_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
 _PREPEND_SPACE = {"type": "Prepend", "prepend": _SPACE}
@@ -73,6 +74,10 @@ def tokenizer_metadata(files: ModelFiles, vocab_size: int) -> dict[str, Value]:
 
 def _vocabulary(spec: Mapping[str, Any], vocab_size: int) -> dict[str, Value]:
     """Return the tokens in the order of their ids, and the type of each."""
+    if vocab_size > _MOST_TOKENS:
+        raise _cannot_say(
+            f"an embedding of {vocab_size:,} rows, and at most {_MOST_TOKENS:,} are read"
+        )
     added = {token["id"]: token for token in spec["added_tokens"]}
     tokens = {token_id: token for token, token_id in spec["model"]["vocab"].items()}
     tokens |= {token_id: token["content"] for token_id, token in added.items()}
