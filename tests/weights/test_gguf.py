@@ -264,7 +264,7 @@ LLAMA = [
                 tensor("blk.0.attn_norm.weight", [8]),
                 tensor("model.layers.0.input_layernorm.weight", [8], offset=32),
             ],
-            "two tensors that stand for 'model.layers.0.input_layernorm.weight'",
+            "has 'model.layers.0.input_layernorm.weight' twice",
         ),
         ([tensor("blk.0.ffn_up_exps.weight", [0, 1, 2**40])], "1099511627776 experts"),
     ],

@@ -11,14 +11,12 @@ import torch
 from inferno.errors import CheckpointError
 from inferno.gguf.config import architecture, has_permuted_heads, head_dim
 from inferno.gguf.file import GgufModel, read_gguf
-from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
+from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor, parse_header
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
 from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import PLAIN_TYPES, Checkpoint, WeightsFile, open_file
 from inferno.weights.tensor_info import RowCoding, TensorInfo
-
-_MOST_EXPERTS = 4096  # of a layer; the largest published models have 512
 
 
 def open_gguf(path: Path) -> Checkpoint:
@@ -43,8 +41,8 @@ def open_gguf(path: Path) -> Checkpoint:
         for info in _infos(model):
             if info.name in tensors:
                 raise CheckpointError(
-                    f"{info.file}: has two tensors that stand for {quoted(info.name)}; make the "
-                    "file anew"
+                    f"{path}: has {quoted(info.name)} twice, as one of its tensors has that name "
+                    "and another means it; download the file again"
                 )
             tensors[info.name] = info
         return Checkpoint(path, tensors, files.values(), stack.pop_all())
@@ -54,11 +52,18 @@ def _infos(model: GgufModel) -> Iterator[TensorInfo]:
     """Yield the tensors as a checkpoint of Hugging Face's has them."""
     kind = architecture(model.metadata)
     head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
+    num_experts = 0
     for file, tensor in model.tensors.values():
         if tensor.name == ROPE_FACTORS:
             continue
         name = hf_name(tensor.name, kind)
         if is_of_all_experts(tensor.name):
+            num_experts += tensor.shape[0] if tensor.shape else 0
+            if num_experts > MAX_TENSORS:  # an empty tensor can have any number of them
+                raise CheckpointError(
+                    f"{file}: with tensor {quoted(tensor.name)} of {list(tensor.shape)} its layers "
+                    f"have {num_experts} experts, at most {MAX_TENSORS} are read"
+                )
             yield from _experts(_info(file, tensor, name, num_axes=len(tensor.shape) - 1))
         else:
             rows = head_rows if is_rotated(tensor.name) else 1
@@ -72,8 +77,10 @@ def _info(
     shape = tensor.shape
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
-    is_blocks = can_decode(tensor.type.name) and num_axes > 1  # which are cut between rows
-    if is_blocks or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+    # Blocks are read row by row, so of a lone row only the size is known: no model has one.
+    is_coded = can_decode(tensor.type.name) and num_axes > 1
+    is_turned = head_rows > 1 and isinstance(dtype, torch.dtype)
+    if 0 not in shape and (is_coded or is_turned):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
                 f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "
@@ -87,10 +94,6 @@ def _info(
 def _experts(info: TensorInfo) -> Iterator[TensorInfo]:
     """Yield the experts of a tensor that holds all of them, along its slowest axis."""
     count, *shape = info.shape or (0,)
-    if count > _MOST_EXPERTS:
-        raise CheckpointError(
-            f"{info.file}: has {count} experts in a layer, at most {_MOST_EXPERTS} are read"
-        )
     size = (info.stop - info.start) // max(1, count)
     for index in range(count):
         start = info.start + index * size
