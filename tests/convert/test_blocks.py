@@ -79,7 +79,7 @@ def test_a_search_errs_less_than_the_plain_rule(type_name: str, scale: float) ->
     values = values_of(type_name, seed=7, scale=scale, num_blocks=512)[7:]
     found = error(values, encode(type_name, values), type_name)
     # Of normally distributed weights llama_model_quantize of llama.cpp leaves 0.911 and 0.919.
-    limit = {"Q4_K": 0.895, "Q6_K": 0.875}[type_name]
+    limit = {"Q4_K": 0.892, "Q6_K": 0.875}[type_name]
     ratio = found.square().mean().sqrt() / SIMPLE[type_name](values).square().mean().sqrt()
     assert ratio < limit, ratio
 

@@ -105,6 +105,7 @@ def test_a_name_that_changed_hands_is_not_written_to(
 
     def renamed_first(file: int, how: int) -> None:
         os.rename(tmp_path / "a.part", tmp_path / "a")
+        (tmp_path / "a.part").touch()  # and a third process begins
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", renamed_first)
