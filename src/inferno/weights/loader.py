@@ -88,17 +88,10 @@ def load_weights(
 
 
 def check_weights(
-    model: nn.Module,
-    checkpoint: Checkpoint,
-    *,
-    fused: FusedSpec,
-    tied: Mapping[str, str] | None = None,
+    model: nn.Module, checkpoint: Checkpoint, fused: FusedSpec, tied: Mapping[str, str]
 ) -> None:
-    """Raise WeightsMismatch, with all differences, where a checkpoint can't fill a model.
-
-    The arguments are those of `load_weights`.
-    """
-    _plan(model, checkpoint, fused, tied or {})
+    """Raise WeightsMismatch where `load_weights` would, by names, shapes and types alone."""
+    _plan(model, checkpoint, fused, tied)
 
 
 @dataclass(frozen=True, slots=True)
