@@ -19,8 +19,9 @@ NATIVE = [path for end in ("h", "cpp") for path in (ROOT / "native").rglob(f"*.{
 MAY_IMPORT = {
     "cli": {
         *("llm", "server", "engine", "text", "hub", "client", "demo", "gguf", "model_files"),
-        *("bench", "verify", "inferno", "plan", "lint"),
+        *("bench", "verify", "inferno", "plan", "convert", "lint"),
     },
+    "convert": {"models", "layers", "ops", "weights", "text", "gguf", "model_files"},
     "plan": {"gguf", "model_files", "hub"},
     "lint": {"gguf", "model_files", "hub", "text"},
     "llm": {"engine", "text", "loaded_model"},
@@ -89,6 +90,7 @@ LAZY = {
     "cli/play.py",
     "cli/serve.py",
     "cli/worker.py",
+    "convert/__init__.py",
     "server/http/run.py",
     "hub/__init__.py",
     "models/__init__.py",
@@ -175,6 +177,7 @@ SHORT_FILES = {
     "cli/app.py": "the table of commands, which the entry point imports late to catch Ctrl+C",
     "cli/plan.py": "a file per command",
     "cli/serve.py": "a file per command",
+    "convert/pre_tokenizer.py": "the names of llama.cpp's rules, looked for by name",
     "engine/execution/executor.py": "the Protocol; local.py is the first of several that keep it",
     "engine/execution/torch_threads.py": "owns PyTorch's number of threads in a process",
     "engine/process/fault_injection.py": "for tests alone, apart from what runs always",
