@@ -59,4 +59,5 @@ def is_rotated(name: str) -> bool:
 
 def is_of_all_experts(name: str) -> bool:
     """Return whether a tensor holds all experts of a layer, along its slowest axis."""
-    return "{}" in hf_name(name)
+    match = _LAYER_NAME.fullmatch(name)
+    return match is not None and match[2] in _OF_EXPERTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from inferno.json_file import MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
 _MAX_HEADER_BYTES = 4 << 20
+_MAX_DIMS = 16
+_DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,13 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
         for name, entry in _header(path).items():
             if name == "__metadata__":
                 continue
-            try:
-                shape = tuple(int(size) for size in entry["shape"])
-                yield Tensor(name, str(entry["dtype"]), shape, path.name)
-            except (KeyError, TypeError, ValueError):
-                raise CheckpointError(f"{path}: its header can't be read") from None
+            match entry:
+                case {"dtype": str(dtype), "shape": list(shape)} if (
+                    name.isprintable() and _DTYPE.fullmatch(dtype) and _is_shape(shape)
+                ):
+                    yield Tensor(name, dtype, tuple(shape), path.name)
+                case _:
+                    raise CheckpointError(f"{path}: its header can't be read")
 
 
 def read_template(folder: Path) -> str | None:
@@ -128,6 +133,13 @@ def _header(path: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{path}: can't be opened: {problem.strerror}") from None
     except Malformed:
         raise CheckpointError(f"{path}: its header can't be read") from None
+
+
+def _is_shape(sizes: list[object]) -> bool:
+    """Return whether these are the sizes of a tensor, as the loader takes them."""
+    return len(sizes) <= _MAX_DIMS and all(
+        type(size) is int and 0 <= size < 2**63 for size in sizes
+    )
 
 
 def _first_text(value: object) -> str | None:

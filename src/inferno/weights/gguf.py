@@ -11,7 +11,7 @@ import torch
 from inferno.errors import CheckpointError
 from inferno.gguf.config import has_permuted_heads, head_dim
 from inferno.gguf.file import GgufModel, read_gguf
-from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
+from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor, parse_header
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
 from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
@@ -37,18 +37,32 @@ def open_gguf(path: Path) -> Checkpoint:
         model = read_gguf(path, read_header)
         if not model.tensors:
             raise CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
-        tensors = {info.name: info for info in _infos(model)}
+        tensors: dict[str, TensorInfo] = {}
+        for info in _infos(model):
+            if info.name in tensors:
+                raise CheckpointError(
+                    f"{path}: has {quoted(info.name)} twice, as one of its tensors has that name "
+                    "and another means it; download the file again"
+                )
+            tensors[info.name] = info
         return Checkpoint(path, tensors, files.values(), stack.pop_all())
 
 
 def _infos(model: GgufModel) -> Iterator[TensorInfo]:
     """Yield the tensors as a checkpoint of Hugging Face's has them."""
     head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
+    num_experts = 0
     for file, tensor in model.tensors.values():
         if tensor.name == ROPE_FACTORS:
             continue
         info = _info(file, tensor, head_rows if is_rotated(tensor.name) else 1)
         if is_of_all_experts(tensor.name):
+            num_experts += info.shape[0] if info.shape else 0
+            if num_experts > MAX_TENSORS:  # an empty tensor can have any number of them
+                raise CheckpointError(
+                    f"{file}: with tensor {quoted(tensor.name)} of {list(info.shape)} its layers "
+                    f"have {num_experts} experts, at most {MAX_TENSORS} are read"
+                )
             yield from _experts(info)
         else:
             yield info
@@ -58,7 +72,11 @@ def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
     name, shape = hf_name(tensor.name), tensor.shape
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
-    if can_decode(tensor.type.name) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+    # Blocks are read row by row, so of a lone row only the size is known: no model has one.
+    has_rows = len(shape) > (2 if is_of_all_experts(tensor.name) else 1)
+    is_coded = can_decode(tensor.type.name) and has_rows
+    is_turned = head_rows > 1 and isinstance(dtype, torch.dtype)
+    if 0 not in shape and (is_coded or is_turned):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
                 f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "
