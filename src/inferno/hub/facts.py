@@ -18,6 +18,7 @@ from inferno.untrusted_json import Malformed, parse_object
 
 _MAX_HEADER_BYTES = 4 << 20
 _MAX_DIMS = 16
+_MAX_VALUES = 2**63 - 1
 _DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
 
 
@@ -116,7 +117,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
     architecture = model.metadata.get("general.architecture")
     context = model.metadata.get(f"{architecture}.context_length")
     return ModelFacts(
-        architecture=architecture[:64] if isinstance(architecture, str) else None,
+        architecture=_first_text([architecture]),
         num_parameters=elements.total() or None,
         dtype=elements.most_common(1)[0][0] if elements else None,
         context=context if type(context) is int else None,
@@ -137,13 +138,16 @@ def _header(path: Path) -> Mapping[str, Any]:
 
 def _is_shape(sizes: list[object]) -> bool:
     """Return whether these are the sizes of a tensor, as the loader takes them."""
-    return len(sizes) <= _MAX_DIMS and all(
-        type(size) is int and 0 <= size < 2**63 for size in sizes
-    )
+    num_values = 1
+    for size in sizes[: _MAX_DIMS + 1]:
+        if type(size) is not int or not 0 <= size <= _MAX_VALUES:
+            return False
+        num_values *= size or 1
+    return len(sizes) <= _MAX_DIMS and num_values <= _MAX_VALUES
 
 
 def _first_text(value: object) -> str | None:
     match value:
-        case [str(text), *_]:
+        case [str(text), *_] if text.isprintable():
             return text[:64]
     return None
