@@ -58,6 +58,8 @@ def run(seeds: Sequence[Seed], seed: int, cases: range, keep: Path | None = None
     while number < cases.stop:
         batch = range(number, min(number + _BATCH, cases.stop))
         number = _run_batch(seeds, seed, batch, report, keep)
+        num_done = number - cases.start
+        print(f"{num_done} cases, {len(report.findings)} findings", file=sys.stderr, flush=True)
     return report
 
 

@@ -613,7 +613,7 @@ def test_what_a_model_says_of_itself_does_not_reach_the_terminal(
     for command in (["list"], ["show", "local/tiny"], ["show", "local/tiny", "--template"]):
         code, out, err = run(*command)
         assert (code, err) == (0, "")
-        assert not set(evil) - set("]0;title2J") & set(out)
+        assert not any(sign in out for sign in ("\x1b]", "\x07", "\x9b", "\u202e"))
     assert "\n\thello" in run("show", "local/tiny", "--template")[1]
     monkeypatch.setattr("inferno.cli.models.is_terminal", lambda: False)
     assert evil in run("show", "local/tiny", "--template")[1]  # a file is to have all of it
@@ -654,8 +654,8 @@ def test_what_is_mistyped_ends_in_a_line(typed: list[str], hub: Hub, store: Stor
     assert (code in (1, 2), out) == (True, "")
     assert "internal" not in err
     assert err.replace("\n", "").isprintable()
-    assert err.startswith("error: ") == (code == 1)
-    assert err.count("\n") == 1
+    assert err.startswith("error: ") or (err.startswith("Usage: ") and code == 2)
+    assert err.count("\n") == 1 or code == 2
     assert store.entries() == []
 
 

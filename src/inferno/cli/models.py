@@ -169,7 +169,8 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
         if local.name == model and revision is None:
             return None, local.folder
     folder = Path(os.path.expanduser(model))
-    if (folder.is_dir() or (is_gguf_name(folder) and folder.exists())) and revision is None:
+    is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
+    if model and is_there and revision is None:
         return None, folder
     raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
 
