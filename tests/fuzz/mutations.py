@@ -257,7 +257,8 @@ def _number(kind: int, random: Random) -> bytes:
     if kind in (6, 12):
         return struct.pack("<f" if kind == 6 else "<d", random.choice(_FLOATS))
     size = SIZES[kind]
-    return (random.choice(NUMBERS) % 256**size).to_bytes(size, "little")
+    number: int = random.choice(NUMBERS) % 256**size
+    return number.to_bytes(size, "little")
 
 
 def _lie_in_tensors(tensors: list[Described], random: Random) -> str:

@@ -6,6 +6,7 @@ The others are the formats' own libraries, `gguf` and `safetensors`.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from inferno.text.model_text import ModelText
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.open import open_checkpoint
 
+_QUERY_OR_KEY = re.compile(r"blk\.(0|[1-9]\d{0,3})\.attn_[qk]\.(weight|bias)")
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -128,8 +130,7 @@ def _values(tensor: Any, head_dim: int | None) -> Iterator[tuple[str, Any]]:
         values = values.astype(np.float32)
     values = values.reshape(shape)
     name = tensor.name
-    is_turned = head_dim and name.startswith("blk.") and name.split(".")[2] in ("attn_q", "attn_k")
-    if is_turned and len(name.split(".")) == 4 and hf_name(name) != name and values.size:
+    if head_dim is not None and _QUERY_OR_KEY.fullmatch(name) and values.size:
         pairs = values.reshape(-1, head_dim // 2, 2, *shape[1:])
         values = pairs.swapaxes(1, 2).reshape(shape)
     known = hf_name(name)

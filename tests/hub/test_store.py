@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from huggingface_hub import scan_cache_dir
 from safetensors import safe_open
 from typer.testing import CliRunner
 
@@ -623,7 +624,7 @@ def test_a_cache_of_hugging_faces_that_is_none_is_met(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hf").write_text("a file")
-    scan = local.scan_cache_dir
+    scan = scan_cache_dir
     monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(tmp_path / "hf"))
     assert run("list")[0] == 0
 
