@@ -88,7 +88,7 @@ def _use_text(path: Path, *, runs: bool) -> None:
 
 def compare(checkpoint: Checkpoint, path: Path) -> None:
     """Compare all tensors whose values can be read; Differs names one that is another."""
-    due = dict(_of_gguf(path) if path.suffix == ".gguf" else _of_safetensors(checkpoint))
+    due = dict(_of_gguf(checkpoint) if path.suffix == ".gguf" else _of_safetensors(checkpoint))
     for name, info in checkpoint.tensors.items():
         if isinstance(info.dtype, str):
             continue  # a type of which only the size is known
@@ -108,8 +108,8 @@ def _of_safetensors(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
             yield name, (tensor.float() if is_float else tensor).numpy()
 
 
-def _of_gguf(path: Path) -> Iterator[tuple[str, Any]]:
-    for number, file in enumerate(sorted(path.parent.glob("*.gguf"))):
+def _of_gguf(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
+    for number, file in enumerate(sorted(checkpoint.signatures())):
         reader = gguf.GGUFReader(file)
         if number == 0:
             head_dim = _head_dim(reader.fields)
@@ -121,6 +121,9 @@ def _of_gguf(path: Path) -> Iterator[tuple[str, Any]]:
 def _values(tensor: Any, head_dim: int | None) -> Iterator[tuple[str, Any]]:
     shape = tuple(int(size) for size in tensor.shape[::-1])
     values = tensor.data
+    if not values.size:
+        yield hf_name(tensor.name), np.empty(shape, np.float32)
+        return
     if tensor.tensor_type.name not in ("I8", "I16", "I32", "I64", "F64"):
         try:
             values = dequantize(values, tensor.tensor_type)

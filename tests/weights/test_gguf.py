@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
-from tests.fuzz.gguf_parts import STRING, Described, take_apart, text
+from tests.fuzz.gguf_parts import ARRAY, STRING, Described, take_apart, text
 from tests.gguf.convert import write_gguf
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
@@ -300,6 +301,17 @@ def test_metadata_that_changes_the_maths_is_refused(
     with pytest.raises(ConfigError, match=words) as problem:
         build_engine(EngineOptions(model=path, device="cpu"))
     assert str(path) in str(problem.value)
+
+
+def test_a_list_in_the_place_of_a_number_is_counted(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    for one in parts.entries:
+        if one.key == b"llama.block_count":
+            one.type, one.value = ARRAY, struct.pack("<IQ", STRING, 3) + text(b"x" * 1000) * 3
+    path.write_bytes(parts.content())
+    with pytest.raises(ConfigError, match="must be a number, not 3 values"):
+        build_engine(EngineOptions(model=path, device="cpu"))
 
 
 def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
