@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
+from tests.fuzz.gguf_parts import ARRAY, STRING, Described, take_apart, text
 from tests.gguf.convert import write_gguf
 from tests.gguf.files import Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
@@ -167,6 +169,72 @@ def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
             assert torch.equal(read(found, name), read(due, name)), name
 
 
+def test_more_experts_than_any_model_has_are_refused(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
+    path = write_gguf(tmp_path / "model.gguf", model)
+    parts = take_apart(path.read_bytes())
+    parts.tensors.append(Described(b"blk.9.ffn_up_exps.weight", [0, 0, 2**62], 0, len(parts.data)))
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError, match=r"have \d+ experts, at most"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["output_norm.weight", "blk.0.ffn_up_exps.weight"])
+def test_blocks_without_rows_are_not_read(name: str, tmp_path: Path) -> None:
+    shape = (2, 34) if "exps" in name else (34,)
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "qwen3")
+    writer.add_tensor(name, np.zeros(shape, np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        for each in checkpoint.tensors:
+            with pytest.raises(CheckpointError, match="Q8_0, which can't be read"):
+                checkpoint.read_into(each, torch.empty(32))
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_q.weight", "blk.0.ffn_up.weight"])
+@pytest.mark.parametrize("type_name", ["F32", "Q8_0"])
+@pytest.mark.parametrize("sizes", [[0, 4], [32, 0], [0, 0]])
+def test_a_tensor_without_values_is_read(
+    name: str, type_name: str, sizes: list[int], tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "model.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    kind = int(gguf.GGMLQuantizationType[type_name])
+    parts.tensors = [Described(name.encode(), sizes, kind, 0)]
+    path.write_bytes(parts.content())
+    with open_checkpoint(path) as checkpoint:
+        [info] = checkpoint.tensors.values()
+        assert info.shape == tuple(sizes[::-1])
+        if type_name == "F32":
+            checkpoint.read_into(info.name, torch.empty(info.shape))
+
+
+def test_a_tensor_under_two_names_is_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    other = b"model.norm.weight"
+    parts.tensors.append(Described(other, [1], 0, len(parts.data)))
+    parts.data += bytes(4)
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError, match=r"'model\.norm\.weight' twice"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["{}.weight", "{}{}", "{0.__class__}", "blk.0.{}.weight"])
+def test_a_name_with_braces_is_a_name(name: str, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "qwen3")
+    writer.add_tensor(name, np.zeros((2, 3), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        assert list(checkpoint.tensors) == [name]
+
+
 @pytest.mark.parametrize("first", [0, 3, 8, 11])
 @pytest.mark.parametrize("count", [1, 5, 16])
 @pytest.mark.parametrize("chunk_rows", [1, 8, 1000])
@@ -214,6 +282,21 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / NAMES[0])
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_number_that_is_a_long_text_is_shortened(number: int, tmp_path: Path) -> None:
+    save_split(tmp_path)
+    path = tmp_path / NAMES[number]
+    parts = take_apart(path.read_bytes())
+    for one in parts.entries:
+        if one.key == b"split.no":
+            one.type, one.value = STRING, text(b"\x1b" * 100_000)
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError) as problem:
+        open_checkpoint(tmp_path / NAMES[0])
+    assert len(str(problem.value)) < 1000
+    assert str(problem.value).isprintable()
+
+
 @pytest.mark.parametrize("kind", ["clip", "bert", None])
 def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", kind or "llama")
@@ -248,6 +331,17 @@ def test_metadata_that_changes_the_maths_is_refused(
     with pytest.raises(ConfigError, match=words) as problem:
         build_engine(EngineOptions(model=path, device="cpu"))
     assert str(path) in str(problem.value)
+
+
+def test_a_list_in_the_place_of_a_number_is_counted(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    for one in parts.entries:
+        if one.key == b"llama.block_count":
+            one.type, one.value = ARRAY, struct.pack("<IQ", STRING, 3) + text(b"x" * 1000) * 3
+    path.write_bytes(parts.content())
+    with pytest.raises(ConfigError, match="must be a number, not 3 values"):
+        build_engine(EngineOptions(model=path, device="cpu"))
 
 
 def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def safe_text(text: str, encoding: str | None) -> str:
     return text.encode(encoding, errors="replace").decode(encoding)
 
 
+def visible_text(text: str) -> str:
+    """Return a text that others wrote without what would steer a terminal: that is spelled out."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+        for character in text
+    )
+
+
 def terminal_size() -> os.terminal_size:
     """Return the columns and rows that the terminal of standard output has now."""
     try:

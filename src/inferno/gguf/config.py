@@ -307,7 +307,9 @@ class _Keys:
                 "file again, or make it anew"
             )
         if not is_right(value):
-            raise ConfigError(f"{self._prefix}{key} must be {expected}, not {str(value)[:80]}")
+            # Of a long list the text would take seconds.
+            shown = f"{len(value)} values" if isinstance(value, list) else str(value)[:80]
+            raise ConfigError(f"{self._prefix}{key} must be {expected}, not {shown}")
         return value
 
 
