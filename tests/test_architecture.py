@@ -49,7 +49,7 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
-    "home",
+    *("home", "structured"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
@@ -77,6 +77,7 @@ ONLY_IN = {
     "triton": "ops/cuda/",
     "_native": "ops/cpu/",
     "fastapi": "server/",
+    "llguidance": "engine/sampling/grammar.py",
     "opentelemetry": "server/http/tracing.py",
     "transformers": "verify/oracles/hf_transformers.py",
     "llama_cpp": "verify/oracles/llamacpp_child.py",

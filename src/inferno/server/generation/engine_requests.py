@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
+
 from inferno.errors import InvalidRequest
 from inferno.options import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
@@ -17,6 +19,7 @@ from inferno.server.openai.request_types import (
     GenerateFields,
     TokenizeRequest,
 )
+from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
@@ -324,7 +327,41 @@ def _params(
     if fields.logit_bias is not None:
         given["logit_bias"] = _biases(fields.logit_bias)
     given["include_stop_in_output"] = fields.include_stop_str_in_output
+    given["structured"] = _structured(fields)
     return SamplingParams(**{**defaults, **given, **own})
+
+
+def _structured(fields: GenerateFields) -> StructuredOutput | None:
+    """Return the shape that an answer must have, by either of the two fields for it."""
+    asked, format = fields.structured_outputs, fields.response_format
+    if format is not None and format.type == "text":
+        format = None
+    if asked is not None and format is not None:
+        raise InvalidRequest(
+            "response_format and structured_outputs both give a shape; give one of them",
+            param="structured_outputs",
+        )
+    if asked is not None:
+        given = {name: value for name, value in asdict(asked).items() if value is not None}
+        return _checked_shape("structured_outputs", given)
+    if format is None:
+        return None
+    if format.type == "json_object":
+        return StructuredOutput(json_object=True)
+    if format.json_schema is None:
+        raise InvalidRequest(
+            'response_format of type "json_schema" needs json_schema', param="response_format"
+        )
+    if format.json_schema.schema is None:
+        return StructuredOutput(json_object=True)
+    return _checked_shape("response_format", {"json": format.json_schema.schema})
+
+
+def _checked_shape(field: str, given: dict[str, Any]) -> StructuredOutput:
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequest as problem:
+        raise InvalidRequest(f"{field}: {problem}", param=field) from None
 
 
 def _biases(by_text: Mapping[str, float]) -> dict[int, float]:
