@@ -87,6 +87,7 @@ LAZY = {
     "cli/play.py",
     "cli/serve.py",
     "cli/worker.py",
+    "engine/build.py",
     "server/http/run.py",
     "hub/__init__.py",
     "models/__init__.py",
