@@ -92,6 +92,7 @@ LAZY = {
     "cli/serve.py",
     "cli/worker.py",
     "convert/__init__.py",
+    "engine/build.py",
     "server/http/run.py",
     "hub/__init__.py",
     "models/__init__.py",

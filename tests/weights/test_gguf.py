@@ -24,9 +24,9 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
-from tests.fuzz.gguf_parts import ARRAY, STRING, Described, take_apart, text
+from tests.fuzz.gguf_parts import Described, take_apart
 from tests.gguf.convert import write_gguf
-from tests.gguf.files import Q8_0, STRING, Parts, entry, tensor, text, uint32
+from tests.gguf.files import ARRAY, Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
 

@@ -40,11 +40,13 @@ class EngineRequest:
     """One prompt of a call: what the engine is asked, and the texts that come of it.
 
     prompt          as it was given, if that was a text of which nothing was cut off.
+    shape_name      the field that gives the answer's shape.
     """
 
     request: Request
     texts: SequenceTexts
     prompt: str | None = None
+    shape_name: str = "response_format"
 
     @property
     def num_tokens(self) -> int:
@@ -267,9 +269,9 @@ def _engine_request(
         priority=fields.priority,
         cache_salt=origin.cache_salt + (fields.cache_salt or ""),
     )
-    if isinstance(prompt, str) and len(kept) == len(token_ids):
-        return EngineRequest(request, texts, prompt)
-    return EngineRequest(request, texts)
+    is_whole = isinstance(prompt, str) and len(kept) == len(token_ids)
+    shape_name = "response_format" if fields.structured_outputs is None else "structured_outputs"
+    return EngineRequest(request, texts, str(prompt) if is_whole else None, shape_name)
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
