@@ -53,23 +53,23 @@ def uniform(
     return torch.from_numpy(numbers_R).to(device)
 
 
-def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> GroupedRules:
+def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> GroupedSpecs:
     members: dict[_Method, list[int]] = {}
-    for row, rule in enumerate(rules):
-        if rule.temperature > 0.0:
-            members.setdefault(_method(rule), []).append(row)
+    for row, spec in enumerate(specs):
+        if spec.temperature > 0.0:
+            members.setdefault(_method(spec), []).append(row)
     groups = [
-        _tabulate(method, _index(rows, len(rules), device), [rules[row] for row in rows], device)
+        _tabulate(method, _index(rows, len(specs), device), [specs[row] for row in rows], device)
         for method, rows in members.items()
     ]
-    return GroupedRules(groups, len(rules))
+    return GroupedSpecs(groups, len(specs))
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    assert isinstance(rules, GroupedRules), "rules of another device"
-    for group in rules.groups:
+    assert isinstance(specs, GroupedSpecs), "specs of another device"
+    for group in specs.groups:
         i = group.index
         out[i] = group.draw(logits_RV[i], peak_R[i].unsqueeze(1), uniform_R[i].unsqueeze(1))
     return out
@@ -94,7 +94,7 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedRules:
+class GroupedSpecs:
     """The rows that are drawn, in groups."""
 
     groups: Sequence[_Group]
@@ -112,7 +112,7 @@ class _Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The rows that one method draws, by number, and their rules, each [R, 1]."""
+    """The rows that one method draws, by number, and their specs, each [R, 1]."""
 
     method: _Method
     index: Tensor | slice
@@ -135,17 +135,17 @@ class _Group:
         return draw_truncated(logits_RV, scale, cut, uniform_R1)
 
 
-def _method(rule: SamplingSpec) -> _Method:
-    if rule.top_k > 0:
+def _method(spec: SamplingSpec) -> _Method:
+    if spec.top_k > 0:
         return _Method.TOP_K
-    return _Method.TOP_P if rule.top_p < 1.0 else _Method.ALL
+    return _Method.TOP_P if spec.top_p < 1.0 else _Method.ALL
 
 
 def _tabulate(
-    method: _Method, index: Tensor | slice, rules: Sequence[SamplingSpec], device: torch.device
+    method: _Method, index: Tensor | slice, specs: Sequence[SamplingSpec], device: torch.device
 ) -> _Group:
-    """Return the rules of some rows as tensors."""
-    temperatures, top_ks, top_ps, min_ps = zip(*rules, strict=True)
+    """Return the specs of some rows as tensors."""
+    temperatures, top_ks, top_ps, min_ps = zip(*specs, strict=True)
     return _Group(
         method=method,
         index=index,
