@@ -64,7 +64,7 @@ class ServerMetrics:
     num_open    HTTP requests that are with the endpoints now.
     http        answers by (route, method, status).
     rejected    requests that were rejected before they ran, by error code.
-    finished    samples by finish reason.
+    finished    sequences by finish reason.
     aborted     requests that ended early, by why.
     """
 
@@ -146,7 +146,7 @@ class PrometheusExposition(Collector):
         yield _histogram("time_to_first_token_seconds", first, metrics.time_to_first_token)
         queued = "From a request's arrival at the engine to its first step."
         yield _histogram("request_queue_time_seconds", queued, metrics.queue_time)
-        between = "Between a sample's tokens."
+        between = "Between a sequence's tokens."
         yield _histogram("inter_token_latency_seconds", between, metrics.inter_token_latency)
         whole = "From a generating request's arrival to its end."
         yield _histogram("e2e_request_latency_seconds", whole, metrics.request_latency)
