@@ -92,7 +92,7 @@ def _compute_dtype(
 
 
 def _step_target(options: EngineOptions) -> float | None:
-    """Seconds; None is "auto"."""
+    """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
     return None if isinstance(target, str) else target / 1000
 

@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits in what can be allocated now; True where nobody can tell."""
+        """Return whether the plan fits in what can be allocated now; True where nobody can tell."""
         if not self.num_blocks:
             return False
         return self.available is None or self.total_bytes <= self.available

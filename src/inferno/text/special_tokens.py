@@ -88,7 +88,7 @@ def _named(config: dict[str, Any], path: str) -> Iterator[tuple[str, AddedToken]
 
 
 def _is_own(name: str, value: object) -> bool:
-    """Return whether it is a special token of the model's, and no switch such as add_bos_token."""
+    """Return whether a key names a special token, and is no switch such as add_bos_token."""
     is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value)
     return name.endswith("_token") and is_token
 

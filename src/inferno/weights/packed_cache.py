@@ -283,7 +283,7 @@ def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
 
 
 def _nobody(done: int, total: int) -> None:
-    """Ignore how far it is, as nobody asks."""
+    """Ignore how far packing is, as nobody asks."""
 
 
 def _open_nonblocking(path: str, flags: int) -> int:

@@ -134,7 +134,7 @@ class LocalExecutor:
         return list(self._captures.pop(request_id, {}).values())
 
     def _wanted_rows(self, chunks: Sequence[ScheduledChunk], starts: Sequence[int]) -> list[int]:
-        """Rows whose logits will be asked for."""
+        """List the rows whose logits will be asked for."""
         rows: list[int] = []
         for chunk, start in zip(chunks, starts, strict=True):
             end = start + chunk.num_tokens

@@ -106,7 +106,7 @@ def checkpoint_pieces(parameter: str, fused: FusedSpec, weights: PlainWeights) -
 
 
 def holds_blocks(weight: PackedWeight | PackedExperts) -> bool:
-    """Return whether it holds GGUF's blocks, beside which kernels round inputs to int8."""
+    """Return whether a weight holds GGUF's blocks, beside which kernels round inputs to int8."""
     if len(weight.shape) == 3:
         return holds_blocks(cast(PackedExperts, weight)[0])
     parts = weight.parts if isinstance(weight, RowRanges) else (weight,)
