@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from inferno.server.docs.schema_words import in_words, without_null
+from inferno.server.docs.field_table import in_words, without_null
 from inferno.server.http import ApiError
 from inferno.server.openai.request_types import (
     ChatRequest,
