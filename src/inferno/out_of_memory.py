@@ -15,6 +15,7 @@ from inferno.errors import NotEnoughMemory
 # process with a word of its own. Measured with PyTorch for the CPU, on two cores.
 LEAST_ADDRESS_SPACE = 600 << 20
 EXIT_CODE = 71  # of an engine's process that lacks the memory to start; EX_OSERR of sysexits.h
+RESERVE_BYTES = 4 << 20  # kept by a process to say something with, once all else is taken
 _KINDS = (ImportError, RuntimeError, OSError, SystemError)
 _WORDS = re.compile(
     r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"

@@ -9,20 +9,17 @@ from pathlib import Path
 
 from inferno.errors import CheckpointError, ModelNotFound
 from inferno.gguf.file import is_gguf_name
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
 from inferno.weights.gguf import open_gguf
 from inferno.weights.safetensors import (
     LENGTH_BYTES,
-    MAX_INDEX_BYTES,
     parse_header,
     parse_index,
     parse_length,
 )
 from inferno.weights.tensor_info import TensorInfo
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 

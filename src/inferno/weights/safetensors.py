@@ -14,17 +14,11 @@ from typing import TypeGuard
 
 import torch
 
+from inferno.json_file import MAX_HEADER_BYTES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 from inferno.weights.tensor_info import TensorInfo
 
 LENGTH_BYTES = 8
-
-# The format allows 100 MB. Real headers take about 100 bytes a tensor: 4 MiB hold some 40,000
-# tensors, and anything larger exists only to exhaust memory.
-MAX_HEADER_BYTES = 4 << 20
-
-# The largest published models list 140,000 tensors in about 14 MB.
-MAX_INDEX_BYTES = 16 << 20
 
 # A shard is a plain file beside the index. These characters are all that real ones use, and with
 # them no path, drive, device or hidden file can be spelled.
