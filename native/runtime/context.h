@@ -1,4 +1,4 @@
-// What one engine's kernel calls work with.
+// The state that one engine's kernel calls work with.
 #pragma once
 
 #include <atomic>

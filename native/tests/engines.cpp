@@ -260,7 +260,7 @@ void generate(int index, std::uint64_t expected, unsigned seed,
     } while (std::chrono::steady_clock::now() < end);
 }
 
-// What a load does: weights packed in a context that no other thread has, and pages touched.
+// The work of a load: weights packed in a context that no other thread has, and pages touched.
 void load(unsigned seed, std::chrono::steady_clock::time_point end) {
     std::mt19937 random(seed);
     const Matrix source(128, kWidth, random);

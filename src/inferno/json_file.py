@@ -18,8 +18,8 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 # The largest published models list 140,000 tensors in about 14 MB.
 MAX_INDEX_BYTES = 16 << 20
-# Of a safetensors file, whose format allows 100 MB. Real headers take about 100 bytes a tensor:
-# 4 MiB hold some 40,000 tensors, and anything larger exists only to exhaust memory.
+# A safetensors header may have 100 MB. Real ones take about 100 bytes a tensor: 4 MiB hold some
+# 40,000 tensors, and anything larger exists only to exhaust memory.
 MAX_HEADER_BYTES = 4 << 20
 
 

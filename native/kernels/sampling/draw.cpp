@@ -115,7 +115,7 @@ class Drawer {
     }
 
    private:
-    // Of weights and their sums: of all tokens, or of a block.
+    // The number of weights, and of their sums: for all tokens, or for a block.
     static std::int64_t capacity(std::int64_t width) {
         return round_up(std::max(width, kLogitBlock), 16);
     }
@@ -149,7 +149,7 @@ class Drawer {
             if (sums.mass() >= least_mass || count >= width_) {
                 return ranked.ids[draw_rank(sums, least_mass, uniform)];
             }
-            // What ranks lower weighs no more than what is ranked.
+            // Tokens that rank lower weigh no more than those that are ranked.
             const double least_times = least_mass / sums.mass();
             count *= std::max(kMoreCandidates, static_cast<std::int64_t>(least_times));
             if (count > Ranker::kMostCandidates) count = width_;

@@ -37,7 +37,7 @@ _EXIT_SECONDS = 0.5  # for a process whose socket has closed already
 _logger = logging.getLogger("inferno")
 
 
-# Of weights a second: what any machine computes with, in the step of which nothing is known yet.
+# Bytes of weights a second that any machine computes with, while no step has been measured yet.
 _LEAST_BYTES_PER_SECOND = 5e6
 _MOST_FIRST_STEP = 600.0
 

@@ -102,7 +102,7 @@ def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
         if not is_file_name(name) or not is_wanted(name) or not path.is_symlink():
             continue
         try:
-            # What links elsewhere is none of this repository's, whoever made the link.
+            # A link to elsewhere is no file of this repository, whoever made it.
             blob = Path(os.path.normpath(path.parent / os.readlink(path)))
             if blob.parent != Path(os.path.normpath(blobs)) or blob.is_symlink():
                 continue

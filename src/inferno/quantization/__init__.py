@@ -47,12 +47,12 @@ FORMATS: Mapping[str, WeightFormat] = {
     for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4, *GGUF_FORMATS)
 }
 
-# Those in which GGUF files hold blocks, by GGUF's names.
+# The formats in which GGUF files hold blocks, by GGUF's names.
 BLOCK_FORMATS: Mapping[str, WeightFormat] = {
     format.block.type: format for format in FORMATS.values() if format.block is not None
 }
 
-# What floats may become while they are loaded: the values of the option `quantize`, besides none.
+# Formats that floats may become when loaded: the values of the option `quantize`, besides none.
 QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)
 
 

@@ -95,7 +95,7 @@ def _is_own(name: str, value: object) -> bool:
 
 def _extra(config: dict[str, Any], path: str) -> list[AddedToken]:
     newer, older = "extra_special_tokens", "additional_special_tokens"
-    # Those of an object have names, and stand beside the older list; a newer list replaces it.
+    # The tokens of an object have names, and stand beside the older list; a newer list replaces it.
     key = older if isinstance(config.get(newer) or {}, dict) else newer
     values = config.get(key) or []
     if not isinstance(values, list):

@@ -38,7 +38,7 @@ MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
 _VERSION = 3  # of this format and of the packed layouts
 _MOST_HEADER_BYTES = 1 << 24
 
-# What a file that is not as we wrote it may raise where it is read.
+# Errors that a file raises where it is read and is not as we wrote it.
 _DAMAGE = (
     *(OSError, RuntimeError, ValueError, LookupError),
     *(TypeError, AttributeError, ArithmeticError, MemoryError),

@@ -55,7 +55,7 @@ _OPAQUE_SIZES = {
 }
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 
-# What is found in place of a safetensors file, by its first bytes, and what to do.
+# Contents found in place of a safetensors file, by their first bytes, and what to do.
 _IMPOSTORS = {
     b"version ": "it is a Git LFS pointer, not the file itself: run `git lfs pull`",
     b"PK\x03\x04": "it is a zip archive, maybe a renamed PyTorch pickle, which is never read",

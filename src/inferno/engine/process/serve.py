@@ -67,7 +67,7 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
-# What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
+# The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
 
 _logger = logging.getLogger("inferno")

@@ -306,7 +306,7 @@ class Scheduler:
             sequence.retire(chunk)
         return sequences
 
-    # Who computes
+    # Choosing who computes
 
     def _lacks_tokens(self, sequence: SequenceState) -> bool:
         """Return whether a step could compute tokens of a running sequence.
@@ -317,7 +317,7 @@ class Scheduler:
         waits = self._proposer is not None or sequence.known_epoch != self._epoch
         return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
 
-    # Who gets a place, and blocks
+    # Admitting sequences: places and blocks
 
     def _admit_waiting(self, now: float) -> None:
         """Let waiting sequences run, by rank, as far as places and blocks go."""
@@ -523,7 +523,7 @@ class Scheduler:
                 del self._computing[digest]
         sequence.claimed = ()
 
-    # What comes of it
+    # Taking in results
 
     def _take_in(self, sequence: SequenceState, chunk: ScheduledChunk, result: StepResult) -> None:
         if result.error is not None:

@@ -173,7 +173,7 @@ class SequenceState:
             queue_seconds=self.queue_seconds,
         )
 
-    # What plans say of it
+    # Its part of a plan
 
     def introduce(self, epoch: int) -> NewSequence:
         """Say all that an executor needs to know of it, and note that it does in this epoch."""

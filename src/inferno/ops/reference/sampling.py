@@ -24,7 +24,7 @@ _BLOCK = 256  # tokens per block
 _NUM_CANDIDATES = 256  # tried before the whole vocabulary is sorted
 _CPU_CHUNK = 2**18  # logits weighed at a time: what a core's cache holds
 _GPU_CHUNK = 2**26
-# Of `exponential`, as float32 has them.
+# Constants of `exponential`, which float32 rounds.
 _LEAST_EXPONENT = -87.33654  # below, e^x is denormal
 _LOG2_E = 1.442695041
 _LN2_HIGH, _LN2_LOW = 0.693359375, 2.12194440e-4

@@ -25,7 +25,7 @@ CHAT_PARAM_NAMES = {
     "prompt_token_ids": "messages",
     "logprobs": "top_logprobs",
 }
-# What a parameter is called in a request, where that is not its name within inferno.
+# The names of parameters in requests, where these are not inferno's own.
 _NAMES = {
     "include_stop_in_output": "include_stop_str_in_output",
     "prompt_token_ids": "prompt",
