@@ -1,4 +1,4 @@
-"""Tells a want of memory from other problems, whoever met it first, and says what to do about it.
+"""Tell a lack of memory from other problems, whoever met it first, and say what to do about it.
 
 Python raises MemoryError; PyTorch, the loader of libraries and the system have words of their own.
 """

@@ -62,7 +62,7 @@ class Child:
 
     @property
     def lacked_memory(self) -> bool:
-        """Return whether the process ended for want of memory, before it could say so."""
+        """Return whether the process ended for lack of memory, before it could say so."""
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:

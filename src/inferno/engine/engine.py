@@ -137,7 +137,7 @@ class Engine:
         """
         is_telling = False
         try:
-            self._mend()
+            self._recover()
             plan = self._scheduler.plan()
             is_telling = True
             interrupt = self._run(plan)
@@ -151,7 +151,7 @@ class Engine:
             if not isinstance(mistake, Exception):
                 raise
             _logger.exception("the engine's bookkeeping failed")
-            self._mend()
+            self._recover()
             return self._scheduler.take_events()
         self._scheduler.redeliver()
         raise interrupt
@@ -222,7 +222,7 @@ class Engine:
 
         harmless    errors that it raises before it notes anything.
         """
-        self._mend()
+        self._recover()
         try:
             yield
         except BaseException as mistake:
@@ -230,7 +230,7 @@ class Engine:
                 self._break = _words(mistake)
             raise
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         """End all requests and start with empty books, if these were left in the midst."""
         if self._break is not None:
             self._in_flight.clear()
