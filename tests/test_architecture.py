@@ -230,7 +230,6 @@ SHORT_FILES = {
     "quantization/floats.py": "a file per weight format",
     "quantization/gguf.py": "a file per weight format",
     "quantization/int4.py": "a file per weight format",
-    "quantization/mxfp4.py": "a file per weight format",
     "server/http/access_log.py": "what a reader of the log looks for",
     "server/http/tracing.py": "an extra, imported late",
     "server/openai/models.py": "a file per endpoint",

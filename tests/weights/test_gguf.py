@@ -24,6 +24,7 @@ from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
 from tests.gguf.convert import write_gguf
+from tests.gguf.files import Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
 
@@ -96,6 +97,16 @@ MIXED = {
         "ffn_down": "Q4_0",
         "output": "Q8_0",
     },
+    "types that are kept in others": {
+        "attn_q": "Q3_K",
+        "attn_k": "IQ4_NL",
+        "attn_v": "Q8_0",
+        "attn_output": "MXFP4",
+        "ffn_gate": "MXFP4",
+        "ffn_up": "MXFP4",
+        "ffn_down": "IQ4_NL",
+        "token_embd": "MXFP4",
+    },
 }
 
 
@@ -126,6 +137,25 @@ def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None
     expected = expected_logits(model, IDS)
     found = engine.logits(IDS)
     assert (found - expected).norm() <= 0.03 * expected.norm()  # inputs are rounded to 8 bits
+
+
+@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    types = {"attn_output": "Q2_K", "ffn_gate": "Q3_K", "ffn_down": "IQ4_XS", "ffn_up": "Q4_K"}
+    model = save_tiny(tmp_path / "hf", "llama", hidden_size=256, intermediate_size=512)
+    path = write_gguf(tmp_path / "model.gguf", model, blocks=types)
+    with caplog.at_level("INFO", logger="inferno"):
+        engine = build_engine(EngineOptions(model=path, device="cpu", threads=1, num_blocks=32))
+    told = "\n".join(caplog.messages)
+    assert "MiB of Q3_K become q6_k (exactly)" in told
+    assert "MiB of Q2_K become q8_0 (off by 0.50%)" in told
+    assert "MiB of IQ4_XS become q8_0 (off by 0.02%)" in told
+    assert "Q4_K" not in told
+    modules = dict(executor_of(engine)._runner._model.named_modules())
+    down: Any = vars(modules["model.layers.0.mlp.down_proj"])["weight"]
+    assert down.num_bytes == 512 * 256 * 34 // 32
 
 
 def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
@@ -238,6 +268,52 @@ def test_unreadable_types_are_named(tmp_path: Path) -> None:
         build_engine(EngineOptions(model=path, device="cpu"))
 
 
+LLAMA = [
+    entry("general.architecture", STRING, text("llama")),
+    uint32("llama.attention.head_count", 4),
+    uint32("llama.embedding_length", 32),
+]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (
+            [
+                tensor("blk.0.attn_norm.weight", [8]),
+                tensor("model.layers.0.input_layernorm.weight", [8], offset=32),
+            ],
+            "has 'model.layers.0.input_layernorm.weight' twice",
+        ),
+        ([tensor("blk.0.ffn_up_exps.weight", [0, 1, 2**40])], "1099511627776 experts"),
+    ],
+)
+def test_tensors_that_are_no_models_are_refused(
+    tensors: list[bytes], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with pytest.raises(CheckpointError, match=words):
+        open_checkpoint(path)
+
+
+def test_names_are_no_format_strings(tmp_path: Path) -> None:
+    path, name = tmp_path / "m.gguf", "{}{0.__class__}"
+    tensors = [tensor(name, [8])]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(32)).content())
+    with open_checkpoint(path) as checkpoint:
+        assert list(checkpoint.tensors) == [name]
+
+
+def test_blocks_are_those_of_matrices_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    tensors = [tensor("blk.0.attn_norm.weight", [32], type_number=Q8_0)]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with open_checkpoint(path) as checkpoint:
+        (info,) = checkpoint.tensors.values()
+        assert info.dtype == "Q8_0", "a type that the loader names and refuses"
+
+
 NAMES = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 
@@ -258,7 +334,7 @@ def save_split(folder: Path) -> Path:
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", len(NAMES))
         for one in reader.tensors[number :: len(NAMES)]:
-            writer.add_tensor(one.name, np.array(one.data))
+            writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -270,10 +346,10 @@ def rewrite(path: Path, changes: dict[str, Any]) -> None:
     """Change metadata of a file; None removes an entry."""
     reader = gguf.GGUFReader(path)
     other = path.with_suffix(".new")
-    writer = gguf.GGUFWriter(other, "llama")
+    writer = gguf.GGUFWriter(other, reader.fields["general.architecture"].contents())
     copy_fields(reader, writer, changes)
     for one in reader.tensors:
-        writer.add_tensor(one.name, np.array(one.data))
+        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -291,6 +367,10 @@ def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[
         left.pop(name, None)
         if isinstance(value, str):
             writer.add_string(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
     for name, (kind, value, element) in left.items():

@@ -18,7 +18,7 @@ from inferno.machine import has_bfloat16
 from inferno.model_files import CONFIG, model_files
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype, choose_dtype, choose_kv_dtype, choose_num_blocks
-from inferno.quantization import BLOCK_FORMATS, FORMATS, MXFP4
+from inferno.quantization import FORMATS, MXFP4
 
 # Python with PyTorch, before any model: measured as PSS on Linux, x86-64, Python 3.11, CPU alone.
 BASE_BYTES = 175_000_000
@@ -138,7 +138,7 @@ def _kept_bytes(tensors: Iterable[Tensor], dtype: str, quantize: str | None) -> 
         # Checkpoints call gate what models here call router.
         name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
         # Blocks stay what they are where kernels run, which compute in these two.
-        stored = BLOCK_FORMATS.get(tensor.dtype) if dtype != "float16" else None
+        stored = quantization.kept_blocks(tensor.dtype, has_kernels=dtype != "float16")
         kept = quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
         bits[kept.name] += math.ceil(kept.bits * math.prod(tensor.shape))
     return {name: math.ceil(count / 8) for name, count in bits.items()}
