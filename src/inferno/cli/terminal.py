@@ -21,11 +21,14 @@ _USUAL_SIZE = os.terminal_size((80, 24))
 
 
 @contextlib.contextmanager
-def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes."""
+def loading_bar(what: str = "loading") -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes.
+
+    what  is being done.
+    """
     console = Console(stderr=True)
     columns = (
-        TextColumn("loading"),
+        TextColumn(what),
         BarColumn(),
         DownloadColumn(binary_units=False),
         TransferSpeedColumn(),
@@ -33,7 +36,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
     with Progress(
         *columns, console=console, transient=True, disable=not can_redraw(console)
     ) as bar:
-        task = bar.add_task("loading", total=None, visible=False)
+        task = bar.add_task(what, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 

@@ -87,6 +87,9 @@ _FAMILIES = {
     ),
 }
 
+# Architectures of config.json that GGUF files have under another's name.
+_WRITTEN_AS = {"MistralForCausalLM": "llama"}
+
 
 def architecture(metadata: Mapping[str, Value]) -> str:
     """Return general.architecture; UnknownArchitecture lists those that are read."""
@@ -103,6 +106,22 @@ def architecture(metadata: Mapping[str, Value]) -> str:
             f"It reads: {', '.join(_FAMILIES)}."
         )
     return name
+
+
+def architecture_of(hf_name: str) -> str:
+    """Return GGUF's name of an architecture of config.json. Raises UnknownArchitecture."""
+    names = {family.hf_name: name for name, family in _FAMILIES.items()} | _WRITTEN_AS
+    if hf_name not in names:
+        raise UnknownArchitecture(
+            f"config.json asks for {quoted(hf_name)}, which inferno doesn't write as GGUF. It "
+            f"writes: {', '.join(names)}."
+        )
+    return names[hf_name]
+
+
+def sizes_of(name: str) -> Mapping[str, str]:
+    """Return the keys of an architecture, after "ARCHITECTURE.", and config.json's for each."""
+    return _FAMILIES[name].sizes
 
 
 def has_permuted_heads(metadata: Mapping[str, Value]) -> bool:
@@ -175,16 +194,22 @@ def config_of(
     return values
 
 
+# What generation_config.json calls the authors' recommendations, by what follows
+# "general.sampling.".
+SAMPLING_KEYS: Mapping[str, str] = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+
+
 def sampling_defaults(metadata: Mapping[str, Value]) -> dict[str, Any]:
     """Return what generation_config.json would say of sampling: the authors' recommendations."""
-    names = {
-        "temp": "temperature",
-        "top_k": "top_k",
-        "top_p": "top_p",
-        "min_p": "min_p",
-        "penalty_repeat": "repetition_penalty",
+    found = {
+        hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in SAMPLING_KEYS.items()
     }
-    found = {hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _WHOLE = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -78,3 +78,15 @@ def is_of_all_experts(name: str) -> bool:
     """Return whether a tensor holds all experts of a layer, along its slowest axis."""
     match = _LAYER_NAME.fullmatch(name)
     return match is not None and match[2] in _OF_EXPERTS
+
+
+def gguf_names(architecture: str, num_layers: int) -> Iterator[str]:
+    """Yield the names that tensors of a model may have, in the order in which to write them."""
+    modules = {**_IN_LAYER, **_OF_EXPERTS, **_OF_ARCHITECTURE.get(architecture, {})}
+    yield "token_embd.weight"
+    for layer in range(num_layers):
+        for module in modules:
+            yield f"blk.{layer}.{module}.weight"
+            yield f"blk.{layer}.{module}.bias"
+    yield "output_norm.weight"
+    yield "output.weight"

@@ -12,6 +12,7 @@ from typing import Any
 
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
+from inferno.gguf.tensor_types import read_packed_name
 from inferno.json_file import MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
@@ -75,7 +76,14 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
                 continue
             try:
                 shape = tuple(int(size) for size in entry["shape"])
-                yield Tensor(name, str(entry["dtype"]), shape, path.name)
+                named = read_packed_name(name)
+                if named is None:
+                    yield Tensor(name, str(entry["dtype"]), shape, path.name)
+                else:
+                    weight, type = named
+                    *leading, num_blocks, _ = shape
+                    values = (*leading, num_blocks * type.block_values)
+                    yield Tensor(weight, type.name, values, path.name)
             except (KeyError, TypeError, ValueError):
                 raise CheckpointError(f"{path}: its header can't be read") from None
 

@@ -30,6 +30,7 @@ __all__ = [
     "INT8",
     "KEPT_BLOCKS",
     "MXFP4",
+    "PACKED_HERE",
     "QUANTIZATIONS",
     "Block",
     "InputRounding",
@@ -54,6 +55,10 @@ FORMATS: Mapping[str, WeightFormat] = {
 BLOCK_FORMATS: Mapping[str, WeightFormat] = {
     format.block.type: format for format in FORMATS.values() if format.block is not None
 }
+
+# The quant_method in config.json of folders that `inferno convert` writes: the names of tensors say
+# in which blocks each is.
+PACKED_HERE = "inferno"
 
 # Formats that floats may become when loaded: the values of the option `quantize`, besides none.
 QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)
