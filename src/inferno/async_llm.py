@@ -52,7 +52,7 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         self._all = _all_in_order(completions)
 
     def __await__(self) -> Generator[Any, Any, list[Completion]]:
-        """Return all completions, by prompt and then by sample."""
+        """Return all completions, by prompt and then by sequence."""
         return self._all.__await__()
 
     def __aiter__(self) -> AsyncIterator[Completion]:

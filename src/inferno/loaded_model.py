@@ -225,7 +225,7 @@ def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Se
 
 
 def _are_conversations(messages: object) -> TypeGuard[Sequence[Conversation]]:
-    """Return whether it is a list of lists of messages."""
+    """Return whether a value is a list of lists of messages."""
     return _is_list(messages) and bool(messages) and all(map(_is_list, messages))
 
 

@@ -1,4 +1,4 @@
-"""Tells a want of memory from other problems, whoever met it first, and says what to do about it.
+"""Tell a lack of memory from other problems, whoever met it first, and say what to do about it.
 
 Python raises MemoryError; PyTorch, the loader of libraries and the system have words of their own.
 """
@@ -16,6 +16,7 @@ from inferno.errors import NotEnoughMemory
 # with PyTorch for the CPU, on two cores.
 LEAST_ADDRESS_SPACE = 700 << 20
 EXIT_CODE = 71  # of an engine's process that lacks the memory to start; EX_OSERR of sysexits.h
+RESERVE_BYTES = 4 << 20  # kept by a process to say something with, once all else is taken
 _KINDS = (ImportError, RuntimeError, OSError, SystemError)
 _WORDS = re.compile(
     r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-# What other libraries (vLLM, transformers, llama.cpp, OpenAI's client) call what we have.
+# Names that other libraries (vLLM, transformers, llama.cpp, OpenAI's client) have for ours.
 OURS = {
     # a model and its engine
     "attention_backend": "attention",
@@ -84,7 +84,7 @@ _IN_ENVIRONMENT = "set HF_TOKEN or INFERNO_HOME in the environment"
 _NOT_NEEDED = "it is not needed here; leave it out"
 _USE_STREAM = "call `stream`, or `stream_chat`, for an output piece by piece"
 
-# What other libraries have and we have not, and what to do about it.
+# Parameters of other libraries that we don't have, and what to do about it.
 ABSENT = {
     "add_generation_prompt": _IN_ENCODE_CHAT,
     "add_special_tokens": "give the prompt as token ids to choose them yourself",

@@ -20,7 +20,7 @@ from inferno.parameters import names_fields
 from inferno.structured import StructuredOutput
 
 MAX_LOGPROBS = 20
-MAX_SAMPLES = 128
+MAX_SEQUENCES = 128
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 128
@@ -61,7 +61,7 @@ class SamplingParams:
     stop            texts that end the output; stop_token_ids: tokens that do.
     ignore_eos      go on past the end-of-sequence token.
     seed            the same request and seed give the same random numbers; None draws one.
-    n               samples per prompt.
+    n               sequences per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
@@ -153,7 +153,7 @@ class SamplingParams:
         flags=("--seed",),
         absent="a random one",
     )
-    n: int = _parameter(1, help="Choices per prompt.", low=1, high=MAX_SAMPLES)
+    n: int = _parameter(1, help="Choices per prompt.", low=1, high=MAX_SEQUENCES)
     logprobs: int | None = _parameter(
         None,
         help="Log-probabilities of the chosen token and of so many likeliest ones.",

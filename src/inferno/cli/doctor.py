@@ -148,7 +148,7 @@ def _device(device: Facts) -> str:
 
 def _kernels(kernels: Facts) -> str:
     none = f"none, as {kernels['why_not']}" if kernels["why_not"] else _UNKNOWN
-    return f"CPU kernels: {kernels['level'] or none}"
+    return f"CPU kernels: {kernels['isa'] or none}"
 
 
 def _ops(ops: dict[str, dict[str, str]]) -> list[str]:

@@ -15,14 +15,17 @@ import typer
 
 from inferno.errors import InfernoError, InvalidRequest, NeverFits
 from inferno.extras import install_command
-from inferno.out_of_memory import check_address_space, is_out_of_memory, out_of_memory
+from inferno.out_of_memory import (
+    RESERVE_BYTES,
+    check_address_space,
+    is_out_of_memory,
+    out_of_memory,
+)
 
 _OF_EXTRA_SERVE = (
     *("fastapi", "starlette", "uvicorn", "uvloop"),
     *("httptools", "msgspec", "prometheus_client"),
 )
-
-_RESERVE_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
@@ -33,7 +36,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
 
     loads_model     whether there must be memory for a model.
     """
-    reserve = [bytearray(_RESERVE_BYTES)]  # to say something with, once all else is taken
+    reserve = [bytearray(RESERVE_BYTES)]  # to say something with, once all else is taken
     if not debug:
         logging.getLogger("inferno").addHandler(_WARNINGS)
     try:

@@ -146,7 +146,7 @@ def _read_stdin() -> str:
     if sys.stdin is None:
         raise InvalidRequest("standard input is closed; give a prompt with --prompt")
     text = _decode(sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1), "standard input")
-    # What ends a line ends the last one too: `echo` and editors add it, and no model expects it.
+    # A line break ends the last line too: `echo` and editors add it, and no model expects it.
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 

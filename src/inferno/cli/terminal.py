@@ -52,7 +52,7 @@ def telling() -> Iterator[Callable[[str], None]]:
 
 
 def can_redraw(console: Console) -> bool:
-    """Return whether it is a terminal that can move its cursor."""
+    """Return whether an output is a terminal that can move its cursor."""
     return console.is_terminal and not console.is_dumb_terminal
 
 

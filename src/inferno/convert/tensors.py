@@ -53,7 +53,7 @@ class Source:
 
     @property
     def is_blocks(self) -> bool:
-        """Return whether it is blocks already."""
+        """Return whether the tensor is blocks already."""
         return self.type not in FLOAT_TYPES.values()
 
 

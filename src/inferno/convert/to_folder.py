@@ -26,6 +26,7 @@ from inferno.errors import ConfigError, InvalidRequest, ModelError
 from inferno.gguf.names import gguf_names, hf_name
 from inferno.gguf.tensor_types import packed_name
 from inferno.gguf.writer import NewTensor
+from inferno.json_file import SINGLE_FILE
 from inferno.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -40,7 +41,7 @@ from inferno.quantization import PACKED_HERE
 from inferno.text.tokenizer import MAX_TOKENIZER_BYTES
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import HARMLESS
-from inferno.weights.open import SINGLE_FILE, open_checkpoint
+from inferno.weights.open import open_checkpoint
 
 _OTHER_FILES = (
     *(GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG),

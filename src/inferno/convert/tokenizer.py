@@ -16,7 +16,7 @@ from inferno.convert.pre_tokenizer import find_rule
 from inferno.errors import ModelError, TokenizerError
 from inferno.gguf.config import SAMPLING_KEYS
 from inferno.gguf.header import MAX_VALUES, Value
-from inferno.gguf.tokenizer import tokenizer_files
+from inferno.gguf.tokenizer import SPACE, tokenizer_files
 from inferno.gguf.vocabulary import (
     BYTE,
     CONTROL,
@@ -37,9 +37,8 @@ from inferno.text.tokenizer import Tokenizer, load_tokenizer
 _logger = logging.getLogger("inferno")
 
 _MOST_TOKENS = MAX_VALUES // 4  # tokens, types, and scores or merges, are read again
-_SPACE = "\u2581"  # SentencePiece's sign for a space
-_REPLACE_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-_PREPEND_SPACE = {"type": "Prepend", "prepend": _SPACE}
+_REPLACE_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_PREPEND_SPACE = {"type": "Prepend", "prepend": SPACE}
 _WHOLE_MODEL = "use the model as it is, in the safetensors format"
 
 # Scripts, spaces, digits, words with apostrophes, signs, and what is no character of any language.

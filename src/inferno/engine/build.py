@@ -124,7 +124,7 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintFactory:
 
 
 def _step_target(options: EngineOptions) -> float | None:
-    """Seconds; None is "auto"."""
+    """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
     return None if isinstance(target, str) else target / 1000
 

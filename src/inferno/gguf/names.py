@@ -10,7 +10,7 @@ _WHOLE = {
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-# What stands between "blk.N." and ".weight" or ".bias".
+# The part of a name between "blk.N." and ".weight" or ".bias".
 _IN_LAYER: Mapping[str, str] = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
@@ -25,7 +25,7 @@ _IN_LAYER: Mapping[str, str] = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }
-# Those of which one tensor holds all experts, and what an expert's own is called.
+# Tensors that hold all experts, and the name of a single expert's.
 _OF_EXPERTS: Mapping[str, str] = {
     "ffn_gate_exps": "mlp.experts.{}.gate_proj",
     "ffn_up_exps": "mlp.experts.{}.up_proj",

@@ -14,10 +14,9 @@ from typing import Any
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
 from inferno.gguf.tensor_types import read_packed_name
-from inferno.json_file import MAX_TEMPLATE_BYTES, read_file, read_json
+from inferno.json_file import MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
-_MAX_HEADER_BYTES = 4 << 20
 _MAX_DIMS = 16
 _MAX_VALUES = 2**63 - 1
 _DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
@@ -129,7 +128,7 @@ def _header(path: Path) -> Mapping[str, Any]:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = file.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
+            header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)
     except OSError as problem:
         raise CheckpointError(f"{path}: can't be opened: {problem.strerror}") from None

@@ -77,7 +77,7 @@ def _hold(path: Path) -> None:
 
 
 def is_absent(name: str, revision: str | None = None) -> bool:
-    """Return whether it is a Hugging Face id of a model that would have to be downloaded."""
+    """Return whether a name is a Hugging Face id of a model that must be downloaded first."""
     if not is_repository(name) or _as_path(name).exists():
         return False
     return hub.find_here(name, revision) is None

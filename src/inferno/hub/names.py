@@ -58,7 +58,7 @@ class RemoteFile:
 
     @property
     def is_weights(self) -> bool:
-        """Return whether it holds tensors, and not what describes them."""
+        """Return whether a file holds tensors, and not what describes them."""
         return self.name.endswith(WEIGHTS)
 
 
@@ -89,12 +89,12 @@ def is_revision(name: str) -> bool:
 
 
 def is_commit(name: object) -> bool:
-    """Return whether it is the full hash of a commit."""
+    """Return whether a text is the full hash of a commit."""
     return isinstance(name, str) and _COMMIT.fullmatch(name) is not None
 
 
 def is_sha256(text: object) -> bool:
-    """Return whether it is a SHA-256 in lower-case hexadecimal digits."""
+    """Return whether a text is a SHA-256 in lower-case hexadecimal digits."""
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
@@ -104,7 +104,7 @@ def is_licence(text: object) -> bool:
 
 
 def is_file_name(name: object) -> bool:
-    """Return whether it names a file within a folder, on any system."""
+    """Return whether a text names a file within a folder, on any system."""
     if not isinstance(name, str):
         return False
     parts = name.split("/")

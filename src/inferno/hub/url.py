@@ -54,7 +54,7 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
 
 
 def is_elsewhere(text: str) -> bool:
-    """Return whether it is an address on a host that is not the user's hub."""
+    """Return whether a name is an address on a host that is not the user's hub."""
     try:
         url = urlsplit(text)
         return url.scheme in ("https", "http") and url.netloc not in _hosts()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+MOST_LISTED = 4  # tokens that a finding names
+
 
 class Level(StrEnum):
     """The weight of a finding; a fatal one keeps inferno from running the model, or its chats."""
@@ -33,12 +35,12 @@ class Finding:
 
     @property
     def level(self) -> Level:
-        """Return how bad it is."""
+        """Return how bad the finding is."""
         return CHECKS[self.check].level
 
     @property
     def why(self) -> str:
-        """Return why it matters."""
+        """Return why the finding matters."""
         return CHECKS[self.check].why
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferno.errors import InfernoError
-from inferno.lint.checks import Finding
+from inferno.lint.checks import MOST_LISTED, Finding
 from inferno.lint.tokens import Tokens
 from inferno.text.chat import ChatTemplate
 from inferno.text.special_token_escape import RenderedChat
@@ -30,7 +30,6 @@ _TOOL = {
 }
 # What templates write around messages: <|user|>, <｜User｜>, <start_of_turn>.
 _MARK = re.compile(r"<[|｜][^<>\s]{1,40}[|｜]>|<(?:start|end)_of_turn>")
-_MOST_LISTED = 4
 
 Message = Mapping[str, str]
 
@@ -161,7 +160,7 @@ def _end_of_turn(probe: _Probe, tokens: Tokens) -> Iterator[Finding]:
 
 
 def _is_answer_within(token: str, tokens: Tokens) -> bool:
-    """Return whether it ends a message of several in one output, as in gpt-oss's channels."""
+    """Return whether a token ends a message within an output, as in gpt-oss's channels."""
     harmony = ("<|end|>", "<|return|>")
     return token == harmony[0] and tokens.tokenizer.token_to_id(harmony[1]) in tokens.ends
 
@@ -173,5 +172,5 @@ def _marks(plain: _Rendered, tokens: Tokens) -> Iterator[Finding]:
         mark for mark in found if mark not in special and tokens.tokenizer.token_to_id(mark) is None
     ]
     if as_text:
-        listed = ", ".join(as_text[:_MOST_LISTED])
+        listed = ", ".join(as_text[:MOST_LISTED])
         yield Finding("marks are text", f"{listed} in the template: no tokens of the vocabulary")

@@ -9,11 +9,10 @@ from pathlib import Path
 from inferno.errors import ModelError
 from inferno.gguf.names import hf_name
 from inferno.hub.facts import read_tensors
-from inferno.lint.checks import Finding
+from inferno.lint.checks import MOST_LISTED, Finding
 from inferno.text.tokenizer import Tokenizer
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")  # tied ones may be either
-_MOST_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +50,8 @@ def token_findings(tokens: Tokens, config: Mapping[str, object], path: Path) -> 
     num_rows = _num_embeddings(path) or config.get("vocab_size")
     if isinstance(num_rows, int) and 0 < num_rows < tokenizer.vocab_size:
         beyond = [i for i in range(num_rows, tokenizer.vocab_size) if tokenizer.id_to_token(i)]
-        listed = ", ".join(f"{tokenizer.id_to_token(i)!r:.40}" for i in beyond[:_MOST_LISTED])
-        more = f" and {len(beyond) - _MOST_LISTED} more" if len(beyond) > _MOST_LISTED else ""
+        listed = ", ".join(f"{tokenizer.id_to_token(i)!r:.40}" for i in beyond[:MOST_LISTED])
+        more = f" and {len(beyond) - MOST_LISTED} more" if len(beyond) > MOST_LISTED else ""
         if beyond:
             yield Finding(
                 "vocabulary",
@@ -79,7 +78,7 @@ def _ends_of_text(tokens: Tokens) -> Iterator[Finding]:
 
 
 def _looks_like_a_mark(text: str) -> bool:
-    """Return whether it is such as </s> or [EOS], which some files forget to call special."""
+    """Return whether a text is such as </s> or [EOS], which some files forget to call special."""
     bare = text.strip()
     return bare[:1] in "<[" and bare[-1:] in ">]"
 

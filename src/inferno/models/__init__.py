@@ -77,7 +77,7 @@ def find_model(hf_config: Mapping[str, Any]) -> ModelModule:
 def read_model_config(
     hf_config: Mapping[str, Any], *, allow_unknown: bool = False
 ) -> DecoderConfig:
-    """config.json as the model's own config; every key is read, inert, or refused."""
+    """Read config.json as the model's own config; every key is read, inert, or refused."""
     module = find_model(hf_config)
     reader = ConfigReader(hf_config, allow_unknown=allow_unknown)
     reader.must_be("is_encoder_decoder", False)

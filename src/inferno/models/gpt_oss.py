@@ -26,7 +26,7 @@ from inferno.ops import Batch, ClampedSwiGLU, LayerKV
 from inferno.quantization import MXFP4
 from inferno.weights.pieces import FusedSpec, Piece, whole
 
-# What MXFP4 checkpoints may name as left in floats: everything but the experts.
+# Modules that MXFP4 checkpoints may name as left in floats: everything but the experts.
 _NEVER_PACKED = re.compile(
     r"(model\.)?(embed_tokens|norm|layers\.(\*|\d+)\.(self_attn|mlp\.router|\w+_layernorm)(\..+)?)"
     r"|lm_head"

@@ -10,7 +10,7 @@ from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig
 from inferno.weights.pieces import FusedSpec, stacked
 
-# Of all layers together. The largest published models have 24,000; a config that claims billions
+# All layers together. The largest published models have 24,000; a config that claims billions
 # must not be built.
 _MOST_EXPERTS = 2**16
 

@@ -22,7 +22,6 @@ from inferno.quantization import FORMATS, MXFP4
 
 # Python with PyTorch, before any model: measured as PSS on Linux, x86-64, Python 3.11, CPU alone.
 BASE_BYTES = 175_000_000
-_KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 _KEYS = re.compile(r".*\.self_attn\.k_proj\.weight")
 
 
@@ -62,7 +61,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits in what can be allocated now; True where nobody can tell."""
+        """Return whether the plan fits in what can be allocated now; True where nobody can tell."""
         if not self.num_blocks:
             return False
         return self.available is None or self.total_bytes <= self.available
@@ -156,7 +155,7 @@ def _token_bytes(tensors: Iterable[Tensor], config: Mapping[str, Any], kv_dtype:
             _size(config, "hidden_size") // max(1, _size(config, "num_attention_heads"))
         )
         scales = 4 * sum(rows) // max(1, head_dim)
-    return 2 * (sum(rows) * _KV_BYTES[kv_dtype] + scales)
+    return 2 * (sum(rows) * FORMATS[kv_dtype].code_bits // 8 + scales)
 
 
 def _workspace(config: Mapping[str, Any], options: EngineOptions) -> int:

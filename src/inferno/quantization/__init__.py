@@ -51,7 +51,7 @@ FORMATS: Mapping[str, WeightFormat] = {
     for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4, *GGUF_FORMATS)
 }
 
-# Those of which kernels read the blocks of GGUF files as they are, by GGUF's names.
+# The formats whose blocks in GGUF files kernels read as they are, by GGUF's names.
 BLOCK_FORMATS: Mapping[str, WeightFormat] = {
     format.block.type: format for format in FORMATS.values() if format.block is not None
 }
@@ -60,7 +60,7 @@ BLOCK_FORMATS: Mapping[str, WeightFormat] = {
 # in which blocks each is.
 PACKED_HERE = "inferno"
 
-# What floats may become while they are loaded: the values of the option `quantize`, besides none.
+# Formats that floats may become when loaded: the values of the option `quantize`, besides none.
 QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)
 
 

@@ -113,7 +113,7 @@ class Tokenizer:
         return self._backend.token_to_id(replace_surrogates(token))
 
     def spec(self) -> dict[str, Any]:
-        """Return it in the words of tokenizer.json, with the tokens that other files name."""
+        """Return the tokenizer as tokenizer.json says it, with the tokens that other files name."""
         with _refused_as("the tokenizer can't be written out"):
             spec: dict[str, Any] = json.loads(self._backend.to_str())
         return spec

@@ -34,7 +34,7 @@ _TEXT = (
     "and every morning he ran 3 miles to the old bridge. One day, the bridge was gone! Max sat "
     'down and thought: "What shall I do?" '
 )
-# What tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
+# Text that tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
 TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x**2  # café 你好 🙂"
 
 

@@ -11,7 +11,7 @@ from inferno.errors import InvalidRequest
 
 ORACLES = ("reference", "transformers", "llama.cpp", "cpu")
 MOST_SCHEDULES = 1000
-# Of a prompt: scores of a layer take heads * tokens² numbers, logits tokens * vocabulary.
+# The longest prompt: scores of a layer take heads * tokens² numbers, logits tokens * vocabulary.
 MOST_TOKENS = 1024
 
 Tell = Callable[[str], None]  # says what is being done, for those who wait

@@ -89,7 +89,7 @@ class Checkpoint:
         self._listener: Listener | None = None
 
     def tell(self, listener: Listener | None) -> None:
-        """Let it hear of all bytes that `read_into` and `read_rows_into` read from now on."""
+        """Tell a listener of all bytes that `read_into` and `read_rows_into` read from now on."""
         self._listener = listener
 
     def read_into(self, name: str, out: Tensor) -> None:

@@ -12,20 +12,17 @@ import torch
 from inferno.errors import CheckpointError, ModelNotFound
 from inferno.gguf.file import is_gguf_name
 from inferno.gguf.tensor_types import read_packed_name
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
 from inferno.weights.gguf import open_gguf
 from inferno.weights.safetensors import (
     LENGTH_BYTES,
-    MAX_INDEX_BYTES,
     parse_header,
     parse_index,
     parse_length,
 )
 from inferno.weights.tensor_info import RowCoding, TensorInfo
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
 
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 

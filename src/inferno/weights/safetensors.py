@@ -14,17 +14,11 @@ from typing import TypeGuard
 
 import torch
 
+from inferno.json_file import MAX_HEADER_BYTES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 from inferno.weights.tensor_info import TensorInfo
 
 LENGTH_BYTES = 8
-
-# The format allows 100 MB. Real headers take about 100 bytes a tensor: 4 MiB hold some 40,000
-# tensors, and anything larger exists only to exhaust memory.
-MAX_HEADER_BYTES = 4 << 20
-
-# The largest published models list 140,000 tensors in about 14 MB.
-MAX_INDEX_BYTES = 16 << 20
 
 # A shard is a plain file beside the index. These characters are all that real ones use, and with
 # them no path, drive, device or hidden file can be spelled.
@@ -61,7 +55,7 @@ _OPAQUE_SIZES = {
 }
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 
-# What is found in place of a safetensors file, by its first bytes, and what to do.
+# Contents found in place of a safetensors file, by their first bytes, and what to do.
 _IMPOSTORS = {
     b"version ": "it is a Git LFS pointer, not the file itself: run `git lfs pull`",
     b"PK\x03\x04": "it is a zip archive, maybe a renamed PyTorch pickle, which is never read",

@@ -43,7 +43,7 @@ class Setup:
     @property
     def is_empty(self) -> bool:
         admission = self.admission
-        return not (admission.num_open or admission.num_samples or admission.num_queued_tokens)
+        return not (admission.num_open or admission.num_sequences or admission.num_queued_tokens)
 
 
 def _request(num_tokens: int = 1, n: int = 1, max_tokens: int | None = None) -> Request:
@@ -112,7 +112,7 @@ def test_prompts_beyond_the_queue_are_sent_away_until_others_have_begun() -> Non
 def test_an_empty_server_takes_a_request_of_any_size() -> None:
     async def alone() -> None:
         setup = await _ready(max_queue=0, max_queue_tokens=10)
-        lease = setup.lease(1_000_000, num_samples=1000)
+        lease = setup.lease(1_000_000, num_sequences=1000)
         lease.release()
         assert setup.is_empty
 
@@ -122,10 +122,10 @@ def test_an_empty_server_takes_a_request_of_any_size() -> None:
 def test_samples_count_each() -> None:
     async def wide() -> None:
         setup = await _ready(max_queue=2)
-        lease = setup.lease(num_samples=3)
+        lease = setup.lease(num_sequences=3)
         with pytest.raises(Unavailable):
-            setup.lease(num_samples=2)
-        setup.lease(num_samples=1)
+            setup.lease(num_sequences=2)
+        setup.lease(num_sequences=1)
         lease.release()
 
     asyncio.run(wide())

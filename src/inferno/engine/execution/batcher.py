@@ -55,7 +55,7 @@ class Batcher:
     def build(
         self, plan: StepPlan, sequences: Sequence[KnownSequence], wanted_rows: Sequence[int]
     ) -> Batch:
-        """The step's tokens, positions, lengths and block tables as tensors.
+        """Return the step's tokens, positions, lengths and block tables as tensors.
 
         sequences    of the plan's chunks.
         wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.

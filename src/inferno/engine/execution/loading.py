@@ -38,7 +38,7 @@ def load_model(
     dtype: torch.dtype,
     progress: Progress | None,
 ) -> CausalLM:
-    """The model of a folder; its options must be checked against the device already.
+    """Load the model of a folder; its options must be checked against the device already.
 
     Raises ModelError, NotEnoughMemory, and InvalidRequest where the device can't quantize.
     """
@@ -149,7 +149,7 @@ class _Layout:
 
     @property
     def choices(self) -> dict[str, str]:
-        """All that shapes the packed weights of a checkpoint."""
+        """Return all that shapes the packed weights of a checkpoint."""
         return {"quantize": str(self._quantize), "dtype": str(self.dtype)}
 
     def format_of(self, name: str, parameter: Tensor, stored: WeightFormat) -> WeightFormat:

@@ -56,7 +56,7 @@ def return_free_memory() -> None:
 
 
 def rss_bytes() -> int:
-    """Resident memory; where there is no /proc, its peak."""
+    """Return the resident memory of this process; where there is no /proc, its peak."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -65,7 +65,7 @@ def rss_bytes() -> int:
 
 
 def num_threads() -> int:
-    """Threads; where there is no /proc, those that Python knows."""
+    """Count this process's threads; where there is no /proc, those that Python knows."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -67,7 +67,7 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
-# What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
+# The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
 
 _logger = logging.getLogger("inferno")
@@ -179,7 +179,7 @@ class LoadProgress:
         self._done = done
 
     def beat(self) -> None:
-        """Something was done that is not counted in bytes."""
+        """Tell the parent of progress that is not counted in bytes."""
         self._link.num_turns += 1
 
 
@@ -199,7 +199,7 @@ class Service:
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0
 
     def run(self) -> None:
-        """Until the parent says Shutdown."""
+        """Serve requests until the parent says Shutdown."""
         while self._is_open:
             if not self._engine.has_work:
                 self._wait()
@@ -210,7 +210,7 @@ class Service:
             self._link.num_turns += 1
 
     def _wait(self) -> None:
-        """For a message, telling now and then that there is none."""
+        """Wait for a message, telling now and then that there is none."""
         message = None
         self._link.is_idle = True
         while message is None:

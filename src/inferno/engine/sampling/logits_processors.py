@@ -214,7 +214,7 @@ def penalize(
     logits_RV[row_N, id_N] = logit_N.clamp_(max=_LARGEST)
 
 
-# What a request asks, whatever was said so far
+# The demands of a request, which stay the same in every step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,7 +316,7 @@ def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | No
 
 def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]:
     """Return bounds of logits, for rows that follow one another and share them."""
-    # Of rows that follow one another, number and place in the list differ by the same.
+    # In rows that follow one another, number and place in the list differ by the same.
     runs = groupby(enumerate(rows), key=lambda each: (each[1].number - each[0], each[1][1]))
     for (_, constraints), run in runs:
         numbers = [row.number for _, row in run]
@@ -324,7 +324,7 @@ def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]
             yield slice(numbers[0], numbers[-1] + 1), constraints.most_V
 
 
-# What was said so far
+# The tokens that a sequence has, counted
 
 
 class Counts(NamedTuple):

@@ -134,7 +134,7 @@ class SequenceState:
         self.prompt_logprobs += entries
 
     def take_prompt_logprobs(self) -> tuple[TokenLogprobs | None, ...] | None:
-        """All of them, once."""
+        """Return all log-probabilities of the prompt, the first time that they are asked for."""
         entries = self.prompt_logprobs
         if entries is None or len(entries) < self.num_prompt_tokens:
             return None
@@ -173,7 +173,7 @@ class SequenceState:
             queue_seconds=self.queue_seconds,
         )
 
-    # What plans say of it
+    # Its part of a plan
 
     def introduce(self, epoch: int) -> NewSequence:
         """Say all that an executor needs to know of it, and note that it does in this epoch."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from inferno.server.docs.schema_words import in_words, without_null
+from inferno.server.docs.field_table import in_words, without_null
 from inferno.server.http import ApiError
 from inferno.server.openai.request_types import (
     ChatRequest,
@@ -18,6 +18,7 @@ from inferno.server.openai.request_types import (
     TokenizeRequest,
     Unsupported,
 )
+from inferno.text.conversation import REASONING_FIELDS
 from inferno.text.model_text import ModelText
 from inferno.untrusted_json import (
     BadNumber,
@@ -41,7 +42,7 @@ _OWN_VERBOSITY = "medium"
 _MOST_KEYS = 100  # of messages: more names than the header has
 _ALWAYS_READ = frozenset({"role", "content"})
 # A message's reasoning is given to the template under all of its names.
-_REASONING = frozenset({"reasoning", "reasoning_content", "thinking"})
+_REASONING = frozenset(REASONING_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Call(Generic[Fields]):
         return admission_of(self.http.scope).acquire(
             sum(engine_request.num_tokens for engine_request in engine_requests),
             context=self.context,
-            num_samples=len(engine_requests) * self.fields.n,
+            num_sequences=len(engine_requests) * self.fields.n,
             timeout=self.fields.timeout,
         )
 

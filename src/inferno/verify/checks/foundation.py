@@ -27,10 +27,8 @@ from inferno.verify.options import Tell
 from inferno.verify.oracles.plain_config import PlainConfig
 from inferno.verify.oracles.plain_maths import unpack_mxfp4
 from inferno.verify.oracles.plain_weights import PlainWeights
-from inferno.verify.outcome import Row
+from inferno.verify.outcome import MOST_TOLD, Row
 from inferno.weights.pieces import FusedSpec, Piece
-
-_MOST_TOLD = 3
 
 
 def config_digest(hf_config: Mapping[str, Any]) -> str:
@@ -203,7 +201,7 @@ def foundation_row(given: Foundation, tell: Tell) -> Row:
         title="foundation",
         compared="config.json, weights against their files, the tokenizer",
         findings=tuple(_findings(given)),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 

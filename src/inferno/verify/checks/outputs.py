@@ -13,7 +13,7 @@ from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.step_plan import SequenceId
 from inferno.verify.checks.measures import Tolerances, measure
 from inferno.verify.oracles.plain_sampler import Draw, processed_logits, uniform
-from inferno.verify.outcome import Measure, Row
+from inferno.verify.outcome import MOST_TOLD, Measure, Row
 from inferno.verify.runs.engine_run import DRAW_SEED, Drawn
 from inferno.verify.runs.taps import Taps
 
@@ -21,7 +21,6 @@ Decode = Callable[[Sequence[int]], str]
 
 NUM_SELECTED = 20
 _NUM_SEEDS = 32  # tried on each row besides the one that the engine used
-_MOST_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ def _argmax(logits: Tensor, truth: Tensor, allowed: float) -> Row:
         title="argmax",
         compared="the likeliest token after every position",
         findings=tuple(findings),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 
@@ -218,7 +217,7 @@ def sampling_row(drawn: Sequence[Drawn], device: torch.device) -> Row:
         title="sampling",
         compared="tokens drawn in several ways, from the logits that they were drawn by",
         findings=() if problems else (f"{num_tokens} tokens drawn in {ways} ways are those due",),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 

@@ -106,7 +106,7 @@ def checkpoint_pieces(parameter: str, fused: FusedSpec, weights: PlainWeights) -
 
 
 def holds_blocks(weight: PackedWeight | PackedExperts) -> bool:
-    """Return whether it holds GGUF's blocks, beside which kernels round inputs to int8."""
+    """Return whether a weight holds GGUF's blocks, beside which kernels round inputs to int8."""
     return any(one.block is not None for one in formats_of(weight))
 
 
