@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text", "inferno"},
     "client": set(),
-    "engine": {"models", "layers", "ops", "weights", "model_files", "plan"},
+    "engine": {"models", "layers", "ops", "weights", "model_files", "plan", "hub"},
     "models": {"layers", "weights", "ops"},
     "layers": {"ops"},
     "weights": {"ops", "gguf"},

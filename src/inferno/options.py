@@ -40,6 +40,9 @@ _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]{0,30}://[^\s/]{1,255}|null")
 _URL = re.compile(r"https?://[!-~]{1,2000}")
 _MODEL_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _WORKER_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([kMGT]i?)?B", re.IGNORECASE)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 1 << 10 * power for power, unit in enumerate("kmgt", start=1)}
 _MAX = 2**31 - 1
 _MAX_SECONDS = 7 * 24 * 3600.0
 
@@ -190,6 +193,16 @@ class EngineOptions:
     allow_unknown_config: bool = option(
         False, help="Go on when config.json has unknown keys.", group=Group.MODEL
     )
+    memory: str | None = option(
+        None,
+        help="Bound of all memory together: weights, KV cache, workspace, Python; the cache takes "
+        "what is left.",
+        group=Group.MEMORY,
+        absent="half of what is free goes to the KV cache",
+        pattern=_MEMORY,
+        expected="bytes with a unit, such as 8GB or 6.5GiB",
+        metavar="SIZE",
+    )
     kv_dtype: str = option(
         "auto",
         help="What keys and values are kept in; auto is what is computed with, or 16 bits "
@@ -262,6 +275,21 @@ class EngineOptions:
         if isinstance(self.chat_template, str):  # as programs write paths
             object.__setattr__(self, "chat_template", Path(self.chat_template))  # type: ignore[unreachable]
         check_options(self, by_flag=False)
+        if self.memory is not None and self.device != "cpu":
+            raise InvalidRequest(
+                f"memory bounds what a model takes on the CPU, and device is {self.device}: leave "
+                "one of them out",
+                param="memory",
+            )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Return the bound of all memory in bytes, None where there is none."""
+        if self.memory is None:
+            return None
+        match = _MEMORY.fullmatch(self.memory)
+        assert match is not None, "it was checked"
+        return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 class EngineKeywords(TypedDict, total=False):
@@ -275,6 +303,7 @@ class EngineKeywords(TypedDict, total=False):
     load_format: str
     chat_template: Path | None
     allow_unknown_config: bool
+    memory: str | None
     kv_dtype: str
     block_size: int
     num_blocks: int | None

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
-from inferno.cli.terminal import readable_size
+from inferno.machine import readable_size
 from inferno.errors import InvalidRequest, ModelError
 from inferno.hub.add import add_local
 from inferno.hub.client import HubClient

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
-from inferno.cli.terminal import is_terminal, print_text, readable_size, terminal_size
+from inferno.cli.terminal import is_terminal, print_text, terminal_size
+from inferno.machine import readable_size
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.gguf.file import is_gguf_name

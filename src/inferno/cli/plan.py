@@ -12,7 +12,8 @@ import typer
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
-from inferno.cli.terminal import print_text, readable_size
+from inferno.cli.terminal import print_text
+from inferno.machine import readable_size
 from inferno.errors import ModelNotFound
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.machine import available_memory

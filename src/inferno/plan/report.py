@@ -1,0 +1,155 @@
+"""A plan in words: its table, what the cache holds, and what would fit where it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from inferno.errors import InfernoError
+from inferno.machine import readable_size
+from inferno.options import EngineOptions
+from inferno.plan.memory import Plan, make_plan
+from inferno.plan.shape import ModelShape
+from inferno.quantization import QUANTIZATIONS
+
+_COLUMN = 24
+_SHORTER = (1, 4, 16)  # parts of the context whose numbers of requests are shown
+_LEAST_CONTEXT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """Options with which a model would fit, as the command line spells them, and its plan."""
+
+    flags: str
+    plan: Plan
+
+
+def memory_table(plan: Plan) -> Iterator[str]:
+    """Yield the lines of what a model will take, part by part, beside what there is."""
+    for name, count in plan.weights.items():
+        yield _line(f"weights, {name}", count)
+    cache = f"KV cache, {plan.kv_dtype}"
+    yield _line(cache, plan.cache_bytes) if plan.num_blocks else f"{cache:<{_COLUMN}}   no room"
+    yield _line("workspace", plan.workspace)
+    if plan.text:
+        yield _line("tokenizer", plan.text)
+    yield _line("Python, PyTorch", plan.base)
+    yield _line("total, cache full", plan.total_bytes)
+    yield _line("most while loading", plan.loading_bytes)
+    name = "bound, --memory" if plan.is_bound else "available now"
+    yield f"{name:<{_COLUMN}}{'unknown':>10}" if plan.room is None else _line(name, plan.room)
+
+
+def unpacked_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for each of GGUF's types whose blocks become something else."""
+    for name, one in plan.unpacked.items():
+        yield (
+            f"{readable_size(one.file_bytes)} of {name} become {one.kept_as}: "
+            f"{readable_size(one.kept_bytes)}"
+        )
+
+
+def context_table(plan: Plan) -> Iterator[str]:
+    """Yield how many requests of how many tokens the cache holds at once."""
+    yield (
+        f"A token takes {readable_size(plan.cache.token_bytes)} of the cache, "
+        f"{readable_size(plan.cache.block_bytes)} a block of {plan.cache.block_size}. "
+        "What it holds at once:"
+    )
+    yield f"{'context':>10}{'requests':>10}"
+    for context in sorted({max(1, plan.context // part) for part in _SHORTER}):
+        yield f"{context:>10}{plan.num_requests(context):>10}"
+    if plan.longest < plan.context:
+        yield f"{plan.longest:>10}{plan.num_requests(plan.longest):>10}   the longest that fits"
+
+
+def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cure]:
+    """Yield changes of options with which the model fits, those that lose least first."""
+    for flags, changed in _candidates(options, plan):
+        try:
+            other = make_plan(
+                shape,
+                changed,
+                plan.room if options.memory is None else None,
+                base=plan.base,
+                has_text=plan.making_text > 0,
+                others=_others(options, plan),
+            )
+        except InfernoError:
+            continue
+        if other.fits and other.longest >= min(_LEAST_CONTEXT, other.context):
+            yield Cure(flags, other)
+
+
+def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[str]:
+    """Yield what to change, with the figures of each change; what is left where nothing helps."""
+    found = list(cures(shape, options, plan))
+    for cure in found:
+        yield (
+            f"  {cure.flags:<42}{readable_size(cure.plan.total_bytes):>8}, "
+            f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest} tokens"
+        )
+    if not found:
+        yield "  no other options: give it more memory, or choose a smaller model"
+
+
+def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
+    """Return why a model isn't loaded, with its table and what would fit."""
+    room = "unknown" if plan.room is None else readable_size(plan.room)
+    bound = f"--memory {options.memory}" if plan.is_bound else f"the {room} that are available"
+    lines = [
+        f"the model doesn't fit in {bound}: expected is",
+        *(f"  {line}" for line in memory_table(plan)),
+        "what would fit:",
+        *cure_lines(shape, options, plan),
+    ]
+    return "\n".join(lines)
+
+
+def _candidates(options: EngineOptions, plan: Plan) -> Iterator[tuple[str, EngineOptions]]:
+    """Yield options that take less, one change alone and then several together."""
+    sizes: list[tuple[str, EngineOptions]] = [("", options)]
+    if options.quantize == "none":
+        for name in QUANTIZATIONS:
+            changed = replace(options, quantize=name, dtype="auto")
+            sizes.append((f"--quantize {name}", changed))
+    for flags, base in sizes:
+        for kv_flags, kv_dtype in (("", options.kv_dtype), ("--kv-dtype int8", "int8")):
+            if kv_flags and options.kv_dtype == "int8":
+                continue
+            changed = replace(base, kv_dtype=kv_dtype)
+            if flags or kv_flags:
+                yield f"{flags} {kv_flags}".strip(), changed
+            if options.num_blocks is not None:
+                fewer = replace(changed, num_blocks=None)
+                blocks = _blocks_that_fit(plan, fewer)
+                if blocks is not None and blocks < options.num_blocks:
+                    fewer = replace(changed, num_blocks=blocks)
+                    yield f"{flags} {kv_flags} --num-blocks {blocks}".strip(), fewer
+            if plan.context > 2 * _LEAST_CONTEXT:
+                shorter = max(_LEAST_CONTEXT, plan.context // 4)
+                yield (
+                    f"{flags} {kv_flags} --max-model-len {shorter}".strip(),
+                    replace(changed, max_model_len=shorter),
+                )
+
+
+def _blocks_that_fit(plan: Plan, options: EngineOptions) -> int | None:
+    """Return how many blocks there is room for with the weights as they are; None for none."""
+    if plan.room is None or options.kv_dtype not in ("auto", plan.kv_dtype):
+        return None
+    free = plan.room - (plan.total_bytes - plan.cache_bytes)
+    blocks = free // plan.cache.block_bytes - 1
+    return blocks if blocks > 0 else None
+
+
+def _others(options: EngineOptions, plan: Plan) -> int:
+    """Return what a bound leaves to other processes."""
+    if options.memory_bytes is None or plan.room is None:
+        return 0
+    return max(0, options.memory_bytes - plan.room)
+
+
+def _line(name: str, count: int) -> str:
+    return f"{name:<{_COLUMN}}{readable_size(count):>10}"
