@@ -3,8 +3,8 @@
     python benchmarks/plan_memory.py [--folder FOLDER] [--settings NAME,...] [MODEL ...]
 
 Each model runs in a process of its own with each setting: it loads, then computes prompts until
-every block of its cache was written, in steps as full as they come. Meanwhile /proc/PID/smaps_rollup
-is read every few milliseconds. What counts is the proportional set size without pages of files.
+every block of its cache was written, in steps as full as they come. /proc/PID/smaps_rollup is read
+every few milliseconds. What counts is the proportional set size without pages of files.
 Without MODEL they are the embedded one, and random ones that plan_models.py writes to FOLDER.
 Packed weights of earlier runs are not used: each run has an INFERNO_HOME of its own.
 """
@@ -86,7 +86,8 @@ def _peaks(model: str, setting: dict[str, Any], plan: Plan) -> tuple[int, int]:
             text=True,
             env={**os.environ, "INFERNO_HOME": home},
         )
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         peaks = [0, 0]
         stage, is_over = 0, threading.Event()
 
@@ -126,7 +127,7 @@ def _set_size(process: int) -> int:
 def run(model: str, setting: dict[str, Any], num_tokens: int, context: int) -> None:
     """Load the model and write its whole cache; says when each is done, and waits to go on."""
     # In the process that is measured alone: the other one has no PyTorch.
-    from inferno import LLM, SamplingParams
+    from inferno import LLM, SamplingParams  # noqa: PLC0415
 
     llm = LLM(model, **setting)
     _say("loaded")

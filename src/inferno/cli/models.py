@@ -18,13 +18,13 @@ from rich.table import Table
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
 from inferno.cli.terminal import is_terminal, print_text, terminal_size
-from inferno.machine import readable_size
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.gguf.file import is_gguf_name
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.store import Entry, Store
+from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
 
 _PIPED_WIDTH = 160

@@ -15,7 +15,8 @@ from inferno.gguf.file import read_gguf
 from inferno.json_file import MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
-_MAX_HEADER_BYTES = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
+_MAX_DIMS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,25 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
             yield Tensor(tensor.name, tensor.type.name, tensor.shape, file.name)
         return
     for path in sorted(folder.glob("*.safetensors")):
-        for name, entry in _header(path).items():
-            if name == "__metadata__":
-                continue
-            try:
-                shape = tuple(int(size) for size in entry["shape"])
-                yield Tensor(name, str(entry["dtype"]), shape, path.name)
-            except (KeyError, TypeError, ValueError):
-                raise CheckpointError(f"{path}: its header can't be read") from None
+        yield from tensors_of(_header(path), path.name, str(path))
+
+
+def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Tensor]:
+    """Yield the tensors of a safetensors header; `place` is what messages call the file.
+
+    Raises CheckpointError where one is described as none can be.
+    """
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            shape, dtype = entry["shape"], entry["dtype"]
+        except (KeyError, TypeError):
+            raise CheckpointError(f"{place}: its header can't be read") from None
+        is_shape = isinstance(shape, list) and len(shape) <= _MAX_DIMS
+        if not is_shape or not all(type(size) is int and 0 <= size < 2**48 for size in shape):
+            raise CheckpointError(f"{place}: its header can't be read")
+        yield Tensor(name, str(dtype)[:16], tuple(shape), file)
 
 
 def read_template(folder: Path) -> str | None:
@@ -122,7 +134,7 @@ def _header(path: Path) -> Mapping[str, Any]:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = file.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
+            header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)
     except OSError as problem:
         raise CheckpointError(f"{path}: can't be opened: {problem.strerror}") from None

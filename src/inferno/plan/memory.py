@@ -203,9 +203,7 @@ def make_plan(
     )
 
 
-def kept_format(
-    tensor: Tensor, dtype: str, quantize: str | None
-) -> WeightFormat:
+def kept_format(tensor: Tensor, dtype: str, quantize: str | None) -> WeightFormat:
     """Return the format in which a tensor of a checkpoint is kept."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
         return MXFP4

@@ -66,20 +66,19 @@ def context_table(plan: Plan) -> Iterator[str]:
 
 def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cure]:
     """Yield changes of options with which the model fits, those that lose least first."""
-    for flags, changed in _candidates(options, plan):
-        try:
-            other = make_plan(
-                shape,
-                changed,
-                plan.room if options.memory is None else None,
-                base=plan.base,
-                has_text=plan.making_text > 0,
-                others=_others(options, plan),
-            )
-        except InfernoError:
+    for flags, changed in _candidates(options):
+        other = _planned(shape, changed, plan)
+        if other is not None and not other.fits and options.num_blocks is not None:
+            other = _planned(shape, replace(changed, num_blocks=None), plan)
+            if other is None or not 0 < other.num_blocks < options.num_blocks:
+                continue
+            flags = [*flags, f"--num-blocks {other.num_blocks}"]
+        if not flags or other is None or not other.fits:
             continue
-        if other.fits and other.longest >= min(_LEAST_CONTEXT, other.context):
-            yield Cure(flags, other)
+        if other.longest >= min(_LEAST_CONTEXT, other.context):
+            if other.longest < other.context:
+                flags = [*flags, f"--max-model-len {other.longest}"]
+            yield Cure(" ".join(flags), other)
 
 
 def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[str]:
@@ -87,8 +86,8 @@ def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterato
     found = list(cures(shape, options, plan))
     for cure in found:
         yield (
-            f"  {cure.flags:<42}{readable_size(cure.plan.total_bytes):>8}, "
-            f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest} tokens"
+            f"  {cure.flags:<60}{readable_size(cure.plan.total_bytes):>8}, "
+            f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest:,} tokens"
         )
     if not found:
         yield "  no other options: give it more memory, or choose a smaller model"
@@ -107,41 +106,32 @@ def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _candidates(options: EngineOptions, plan: Plan) -> Iterator[tuple[str, EngineOptions]]:
-    """Yield options that take less, one change alone and then several together."""
-    sizes: list[tuple[str, EngineOptions]] = [("", options)]
+def _planned(shape: ModelShape, options: EngineOptions, plan: Plan) -> Plan | None:
+    """Return the plan with other options in the same room; None where they can't be."""
+    try:
+        return make_plan(
+            shape,
+            options,
+            plan.room if options.memory is None else None,
+            base=plan.base,
+            has_text=plan.making_text > 0,
+            others=_others(options, plan),
+        )
+    except InfernoError:
+        return None
+
+
+def _candidates(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]]:
+    """Yield options that take less, with their flags: none first, then one change, then two."""
+    sizes: list[tuple[list[str], EngineOptions]] = [([], options)]
     if options.quantize == "none":
         for name in QUANTIZATIONS:
             changed = replace(options, quantize=name, dtype="auto")
-            sizes.append((f"--quantize {name}", changed))
-    for flags, base in sizes:
-        for kv_flags, kv_dtype in (("", options.kv_dtype), ("--kv-dtype int8", "int8")):
-            if kv_flags and options.kv_dtype == "int8":
-                continue
-            changed = replace(base, kv_dtype=kv_dtype)
-            if flags or kv_flags:
-                yield f"{flags} {kv_flags}".strip(), changed
-            if options.num_blocks is not None:
-                fewer = replace(changed, num_blocks=None)
-                blocks = _blocks_that_fit(plan, fewer)
-                if blocks is not None and blocks < options.num_blocks:
-                    fewer = replace(changed, num_blocks=blocks)
-                    yield f"{flags} {kv_flags} --num-blocks {blocks}".strip(), fewer
-            if plan.context > 2 * _LEAST_CONTEXT:
-                shorter = max(_LEAST_CONTEXT, plan.context // 4)
-                yield (
-                    f"{flags} {kv_flags} --max-model-len {shorter}".strip(),
-                    replace(changed, max_model_len=shorter),
-                )
-
-
-def _blocks_that_fit(plan: Plan, options: EngineOptions) -> int | None:
-    """Return how many blocks there is room for with the weights as they are; None for none."""
-    if plan.room is None or options.kv_dtype not in ("auto", plan.kv_dtype):
-        return None
-    free = plan.room - (plan.total_bytes - plan.cache_bytes)
-    blocks = free // plan.cache.block_bytes - 1
-    return blocks if blocks > 0 else None
+            sizes.append(([f"--quantize {name}"], changed))
+    for flags, changed in sizes:
+        yield flags, changed
+        if options.kv_dtype != "int8":
+            yield [*flags, "--kv-dtype int8"], replace(changed, kv_dtype="int8")
 
 
 def _others(options: EngineOptions, plan: Plan) -> int:

@@ -11,7 +11,11 @@ from typing import Any
 from inferno.errors import CheckpointError, ConfigError
 from inferno.gguf.names import ROPE_FACTORS, hf_name
 from inferno.hub.facts import Tensor, read_tensors
+from inferno.json_file import read_json
 from inferno.model_files import CONFIG, TOKENIZER, model_files
+
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+MAX_INDEX_BYTES = 16 << 20
 
 _KEYS = re.compile(r".*\.layers\.(\d{1,4})\.self_attn\.k_proj\.weight")
 _QUERIES = re.compile(r".*\.layers\.\d{1,4}\.self_attn\.q_proj\.weight")
@@ -68,7 +72,7 @@ def read_shape(path: Path) -> ModelShape:
     tokenizer = path / TOKENIZER
     return make_shape(
         files.json(CONFIG, error=ConfigError),
-        read_tensors(path),
+        _loaded(path, read_tensors(path)),
         place=str(path),
         tokenizer_bytes=tokenizer.stat().st_size if tokenizer.is_file() else 0,
         is_gguf=path.is_file(),
@@ -124,6 +128,26 @@ def layer_windows(config: Mapping[str, Any], num_layers: int) -> tuple[int | Non
         sliding = [isinstance(first, int) and layer >= first for layer in range(num_layers)]
     sliding += [False] * (num_layers - len(sliding))
     return tuple(window if is_sliding else None for is_sliding in sliding)
+
+
+def _loaded(path: Path, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield the tensors of the files that are loaded: one, or those that an index names.
+
+    Beside them may lie the same weights in their makers' own format.
+    """
+    if path.is_file():
+        yield from tensors
+        return
+    files: set[object] | None = None
+    if (path / SINGLE_FILE).exists():
+        files = {SINGLE_FILE}
+    elif (path / INDEX_FILE).exists():
+        index = read_json(path / INDEX_FILE, error=CheckpointError, max_bytes=MAX_INDEX_BYTES)
+        shards = index.get("weight_map")
+        files = set(shards.values()) if isinstance(shards, dict) else None
+    for tensor in tensors:
+        if files is None or tensor.file in files:
+            yield tensor
 
 
 def _window(config: Mapping[str, Any], default: int | None) -> int | None:
