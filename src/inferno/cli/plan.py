@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from inferno.errors import InfernoError
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.machine import available_memory
 from inferno.options import EngineOptions
+from inferno.plan.devices import GpuPlan, find_gpus, gpu_plans
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.report import context_table, cure_lines, cures, memory_table, unpacked_lines
 from inferno.plan.shape import ModelShape, make_shape, read_shape
@@ -60,14 +61,15 @@ def plan(
         shape, path = _shape(model, revision)
         options = EngineOptions(model=path, **given_options)
         found = make_plan(shape, options, available_memory())
+        on_gpus = list(gpu_plans(shape, options, find_gpus()))
         if not as_json:
-            _print(_described(found, shape, options))
+            _print(_described(found, on_gpus, shape, options))
         figures = None if measure else kept_figures(options.threads)
         if figures is None:
             figures = _measured(options)
         speed = None if figures is None else expected_speed(shape, found, figures)
         if as_json:
-            values = _values(found, shape, options, figures, speed)
+            values = _values(found, on_gpus, shape, options, figures, speed)
             print_text(json.dumps(values, indent=2) + "\n")
         elif figures is not None and speed is not None:
             _print(_speed_lines(found, figures, speed))
@@ -121,12 +123,14 @@ def _measured(options: EngineOptions) -> MachineFigures | None:
         return None
 
 
-def _described(found: Plan, shape: ModelShape, options: EngineOptions) -> Iterator[str]:
+def _described(
+    found: Plan, on_gpus: Sequence[GpuPlan], shape: ModelShape, options: EngineOptions
+) -> Iterator[str]:
     yield from memory_table(found)
     yield from unpacked_lines(found)
     yield ""
     if found.num_blocks:
-        yield from context_table(found)
+        yield from context_table(found, [(one.gpu.device, one.plan) for one in on_gpus])
     if not found.fits:
         yield "It doesn't fit. What would:"
         yield from cure_lines(shape, options, found)
@@ -148,6 +152,7 @@ def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator
 
 def _values(
     found: Plan,
+    on_gpus: Sequence[GpuPlan],
     shape: ModelShape,
     options: EngineOptions,
     figures: MachineFigures | None,
@@ -168,6 +173,17 @@ def _values(
         else [
             {"options": cure.flags, "total": cure.plan.total_bytes, "longest": cure.plan.longest}
             for cure in cures(shape, options, found)
+        ],
+        "gpus": [
+            {
+                "device": one.gpu.device,
+                "name": one.gpu.name,
+                "free": one.gpu.free,
+                "total": None if one.plan is None else one.plan.total_bytes,
+                "fits": one.plan is not None and one.plan.fits,
+                "longest": 0 if one.plan is None else one.plan.longest,
+            }
+            for one in on_gpus
         ],
         "machine": None if figures is None else asdict(figures),
         "speed": None if speed is None else asdict(speed),

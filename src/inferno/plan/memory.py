@@ -146,8 +146,9 @@ def make_plan(
     base: int = BASE_BYTES,
     has_text: bool = True,
     others: int = 0,
+    is_cpu: bool = True,
 ) -> Plan:
-    """Return the plan of a model on a CPU.
+    """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
 
     available  the bytes that a new process can have now; None: nobody can tell.
     base       what the process has before the model.
@@ -160,7 +161,7 @@ def make_plan(
     dtype = choose_dtype(
         asked_dtype(options.dtype, options.quantize),
         shape.config,
-        is_cpu=True,
+        is_cpu=is_cpu,
         has_bfloat16=bfloat16,
     )
     quantize = None if options.quantize == "none" else options.quantize
@@ -174,7 +175,7 @@ def make_plan(
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.config, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
-    weights, unpacked = _weights(shape, dtype, quantize)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
     needed = base + text + sum(weights.values()) + workspace
     num_blocks = options.num_blocks or _fitting_blocks(
@@ -203,14 +204,17 @@ def make_plan(
     )
 
 
-def kept_format(tensor: Tensor, dtype: str, quantize: str | None) -> WeightFormat:
+def kept_format(
+    tensor: Tensor, dtype: str, quantize: str | None, *, has_kernels: bool = True
+) -> WeightFormat:
     """Return the format in which a tensor of a checkpoint is kept."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
         return MXFP4
     # Checkpoints call gate what models here call router.
     name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
     # Blocks stay what they are where kernels run, which compute in these two.
-    stored = BLOCK_FORMATS.get(tensor.dtype) if dtype != "float16" else None
+    stays = has_kernels and dtype != "float16"
+    stored = BLOCK_FORMATS.get(tensor.dtype) if stays else None
     return quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
 
 
@@ -244,13 +248,13 @@ def _fitting_blocks(
 
 
 def _weights(
-    shape: ModelShape, dtype: str, quantize: str | None
+    shape: ModelShape, dtype: str, quantize: str | None, *, has_kernels: bool
 ) -> tuple[dict[str, int], dict[str, Unpacked]]:
     """Return the bytes of weights by format, and what of GGUF's blocks changes."""
     weights: Counter[str] = Counter()
     unpacked: dict[str, Unpacked] = {}
     for tensor in shape.tensors:
-        kept = kept_format(tensor, dtype, quantize)
+        kept = kept_format(tensor, dtype, quantize, has_kernels=has_kernels)
         count = kept_bytes(tensor, kept)
         weights[kept.name] += count
         is_coded = shape.is_gguf and tensor.dtype not in _PLAIN_TYPES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inferno.errors import InfernoError
@@ -50,18 +50,22 @@ def unpacked_lines(plan: Plan) -> Iterator[str]:
         )
 
 
-def context_table(plan: Plan) -> Iterator[str]:
-    """Yield how many requests of how many tokens the cache holds at once."""
+def context_table(plan: Plan, others: Sequence[tuple[str, Plan | None]] = ()) -> Iterator[str]:
+    """Yield how many requests of how many tokens fit at once on each device.
+
+    others  devices beside the CPU, with their plans; None: it can't run there.
+    """
     yield (
         f"A token takes {readable_size(plan.cache.token_bytes)} of the cache, "
         f"{readable_size(plan.cache.block_bytes)} a block of {plan.cache.block_size}. "
-        "What it holds at once:"
+        "Requests at once:"
     )
-    yield f"{'context':>10}{'requests':>10}"
-    for context in sorted({max(1, plan.context // part) for part in _SHORTER}):
-        yield f"{context:>10}{plan.num_requests(context):>10}"
-    if plan.longest < plan.context:
-        yield f"{plan.longest:>10}{plan.num_requests(plan.longest):>10}   the longest that fits"
+    devices = [("cpu", plan), *others]
+    yield f"{'context':>10}" + "".join(f"{name:>10}" for name, _ in devices)
+    contexts = {max(1, plan.context // part) for part in _SHORTER} | {max(1, plan.longest)}
+    for context in sorted(contexts):
+        counts = (one.num_requests(context) if one else 0 for _, one in devices)
+        yield f"{context:>10}" + "".join(f"{count or '-':>10}" for count in counts)
 
 
 def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cure]:
