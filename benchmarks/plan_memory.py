@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "default": {},
     "int8": {"quantize": "int8"},
     "int4": {"quantize": "int4"},
-    "kv int8, 300 blocks": {"kv_dtype": "int8", "num_blocks": 300},
+    "kv int8": {"kv_dtype": "int8", "num_blocks": 300},
 }
 PAUSE = 0.005  # seconds between two readings
 

@@ -39,7 +39,7 @@ _RUNNING_BYTES = 6_000_000
 # While it is made, the file's JSON values are there too. Measured on vocabularies of 32,000 to
 # 200,000 tokens.
 _TOKEN_BYTES, _GGUF_TOKEN_BYTES = 340, 640
-_MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 14, 1650
+_MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 1650
 
 _CHUNK_BYTES = 4 << 20  # weights/staging.py's
 _BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
