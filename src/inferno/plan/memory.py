@@ -197,7 +197,7 @@ def make_plan(
         base=base,
         text=text,
         making_text=making_text,
-        buffers=_buffers(shape, dtype, quantize),
+        buffers=_buffers(shape, decodes=bool(unpacked)),
         workspace=workspace + num_blocks * _BLOCK_BOOK_BYTES,
         room=room,
         is_bound=limit is not None and room == limit - others,
@@ -270,10 +270,14 @@ def _weights(
     return dict(weights), unpacked
 
 
-def _buffers(shape: ModelShape, dtype: str, quantize: str | None) -> int:
-    """Return the memory through which weights pass: one chunk of values, and one as stored."""
+def _buffers(shape: ModelShape, *, decodes: bool) -> int:
+    """Return the memory through which weights pass: a chunk of values, and it as stored.
+
+    decodes  whether blocks become floats: then a chunk's codes, values and rows in another order
+             are there too, and what they leave of the heap.
+    """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
-    return 2 * min(_CHUNK_BYTES, 4 * largest)
+    return (6 if decodes else 2) * min(_CHUNK_BYTES, 4 * largest)
 
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int]:
