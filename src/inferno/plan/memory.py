@@ -308,16 +308,18 @@ def _workspace(
     queries = max(1, shape.size("num_attention_heads")) * layer.head_dim
     keys = layer.num_kv_heads * layer.head_dim
     inner = shape.size("intermediate_size")
-    # The norm's output, the residual stream, and the output; queries before and after rotation,
-    # and what they have mixed.
-    attention = 3 * size + 3 * queries + 2 * keys
-    feed_forward = 3 * size + inner
-    packed = max(size, queries, inner)
     if shape.num_experts:
         inner = shape.size("moe_intermediate_size") or inner
+    # The norm's output, the residual stream, and the output; queries before and after rotation,
+    # and what they have mixed. An arena takes the first gap that is large enough, and the inner
+    # values of the feed-forward network find none among those that attention leaves.
+    # Those of experts lie in the kernels' own memory.
+    alive = 3 * size + 3 * queries + 2 * keys + (0 if shape.num_experts else inner)
+    packed = max(size, queries, inner)
+    if shape.num_experts:
         packed = max(packed, shape.num_chosen * (2 * inner + 2 * size))
     value = FORMATS[dtype].code_bits // 8
-    arenas = (1 if options.eager else 2) * value * max(attention, feed_forward)
+    arenas = (1 if options.eager else 2) * value * alive
     packed_value = 1.25 if quantize is not None and not shape.num_experts else value
     rows = max(_SMALL_STEP, options.max_num_seqs)
     tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
