@@ -79,12 +79,18 @@ def _add_random(
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
-    """Add a SentencePiece vocabulary of three special tokens and as many texts as are left."""
-    tokens = ["<unk>", "<s>", "</s>", *(f"▁w{i}" for i in range(size - 3))]
+    """Add a SentencePiece vocabulary of three special tokens and as many texts as are left.
+
+    A large one has all bytes too, without which llama.cpp can't encode every text.
+    """
+    num_bytes = 256 if size >= 300 else 0
+    num_words = size - 3 - num_bytes
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(num_bytes)]
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *(f"▁w{i}" for i in range(num_words))]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * 3 + [-float(i) for i in range(size - 3)])
-    writer.add_token_types([2, 3, 3] + [1] * (size - 3))
+    writer.add_token_scores([0.0] * (3 + num_bytes) + [-float(i) for i in range(num_words)])
+    writer.add_token_types([2, 3, 3] + [6] * num_bytes + [1] * num_words)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 

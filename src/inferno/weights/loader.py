@@ -88,6 +88,13 @@ def load_weights(
             _fill_by_expert(reader, packed, sources)
 
 
+def check_weights(
+    model: nn.Module, checkpoint: Checkpoint, fused: FusedSpec, tied: Mapping[str, str]
+) -> None:
+    """Raise WeightsMismatch where `load_weights` would, by names, shapes and types alone."""
+    _plan(model, checkpoint, fused, tied)
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """A weight of the checkpoint, as expected there, and the part of a parameter that it fills.
