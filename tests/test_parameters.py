@@ -32,7 +32,7 @@ def llm() -> Iterator[LLM]:
         ("max_token", "did you mean `max_tokens`"),
         ("tempreature", "did you mean `temperature`"),
         ("max_new_token", "did you mean `max_tokens`"),
-        ("guided_json", "does not constrain outputs"),
+        ("guided_json", "StructuredOutput"),
         ("do_sample", "`temperature=0.0`"),
         ("tensor_parallel_size", "one `device`"),
         ("dtype", r"give LLM\(\.\.\., dtype="),
@@ -75,7 +75,7 @@ def test_models_name_what_is_meant(kind: type, name: str, answer: str) -> None:
         ("max_new_tokens", r"params=SamplingParams\(max_tokens="),
         ("quantize", r"give LLM\(\.\.\., quantize="),
         ("lora_request", "adapters"),
-        ("guided_json", "does not constrain outputs"),
+        ("guided_json", "StructuredOutput"),
         ("prority", "did you mean `priority`"),
     ],
 )

@@ -61,15 +61,20 @@ OURS = {
     "conversation": "messages",
     "conversations": "messages",
     "generation_config": "params",
+    "guided_decoding": "structured",
     "input_ids": "prompts",
     "inputs": "prompts",
     "prompt_token_ids": "prompts",
+    "response_format": "structured",
     "sampling_params": "params",
+    "structured_outputs": "structured",
     "text": "prompts",
     "text_inputs": "prompts",
 }
 
-_NO_GRAMMAR = "inferno does not constrain outputs to a grammar; ask in the prompt, and check"
+_IN_STRUCTURED = (
+    "give `structured=StructuredOutput(json=..., regex=..., choice=...)` in SamplingParams"
+)
 _NO_BEAMS = "inferno samples and has no beam search; `n` gives several outputs"
 _ONE_DEVICE = "a model runs on one `device`; leave it out"
 _NO_CODE = "inferno never runs a model's own code; leave it out"
@@ -95,11 +100,10 @@ ABSENT = {
     "enable_lora": _NO_ADAPTERS,
     "enforce_eager": _NOT_NEEDED,
     "gpu_memory_utilization": "the cache is sized from free memory, or by `num_blocks`",
-    "guided_choice": _NO_GRAMMAR,
-    "guided_decoding": _NO_GRAMMAR,
-    "guided_grammar": _NO_GRAMMAR,
-    "guided_json": _NO_GRAMMAR,
-    "guided_regex": _NO_GRAMMAR,
+    "guided_choice": _IN_STRUCTURED,
+    "guided_grammar": _IN_STRUCTURED,
+    "guided_json": _IN_STRUCTURED,
+    "guided_regex": _IN_STRUCTURED,
     "hf_token": _IN_ENVIRONMENT,
     "length_penalty": _NO_BEAMS,
     "logits_processor": "`logit_bias`, `bad_words` and `allowed_token_ids` steer tokens",
@@ -113,11 +117,9 @@ ABSENT = {
     "pad_token_id": _NOT_NEEDED,
     "pipeline_parallel_size": _ONE_DEVICE,
     "request_id": "requests get ids of their own; leave it out",
-    "response_format": _NO_GRAMMAR,
     "speculative_config": "inferno has no speculative decoding yet; leave it out",
     "stream": _USE_STREAM,
     "streamer": _USE_STREAM,
-    "structured_outputs": _NO_GRAMMAR,
     "swap_space": _NOT_NEEDED,
     "tensor_parallel_size": _ONE_DEVICE,
     "token": _IN_ENVIRONMENT,

@@ -17,6 +17,7 @@ from typing import Any
 from inferno.errors import InvalidRequest
 from inferno.option_table import Group, OptionRow, option, table
 from inferno.parameters import names_fields
+from inferno.structured import StructuredOutput
 
 MAX_LOGPROBS = 20
 MAX_SAMPLES = 128
@@ -63,6 +64,8 @@ class SamplingParams:
     n               samples per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
+    structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
+                    it ends with the document, whatever min_tokens and ignore_eos say.
     """
 
     temperature: float = _parameter(
@@ -159,6 +162,9 @@ class SamplingParams:
     )
     prompt_logprobs: int | None = _parameter(
         None, help="Log-probabilities of the prompt's tokens.", low=0, high=MAX_LOGPROBS
+    )
+    structured: StructuredOutput | None = _parameter(
+        None, help="The shape that the output must have."
     )
 
     def __post_init__(self) -> None:
@@ -263,6 +269,12 @@ def _texts(name: str, value: object, most: int) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _structured(name: str, value: object) -> StructuredOutput | None:
+    if value is not None and not isinstance(value, StructuredOutput):
+        raise _refuse(name, value, "a StructuredOutput")
+    return value
+
+
 def _token_ids(name: str, value: object) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _refuse(name, value, "a list of token ids")
@@ -307,6 +319,7 @@ _CHECKS_OF_COLLECTIONS: Mapping[str, _Check] = {
     "bad_words": _bad_words,
     "stop": _stops,
     "stop_token_ids": _token_ids,
+    "structured": _structured,
 }
 # Every parameter's name, default and check; a default itself needs none.
 _CHECKS = tuple((row.name, row.default, _check_of(row)) for row in table(SamplingParams).values())

@@ -117,13 +117,14 @@ def plan_download(
     """Return what is to be fetched of a repository; ModelError for kinds that we don't run."""
     if not is_repository(name):
         raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
-    listing = client.listing(name, revision or "main", include)
+    asked = "main" if revision is None else revision
+    listing = client.listing(name, asked, include)
     refuse_listing(name, listing, include)
     places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
     if (snapshot := cached_snapshot(name, listing.commit)) is not None:
         places.append(snapshot.folder)
     missing = sum(min(_missing(place, file) for place in places) for file in listing.files)
-    return Plan(name, revision or "main", listing, include is None, missing)
+    return Plan(name, asked, listing, include is None, missing)
 
 
 def download(

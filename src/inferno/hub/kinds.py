@@ -9,7 +9,7 @@ from typing import Any
 from inferno.errors import ModelError
 from inferno.hub.names import Listing
 from inferno.json_file import read_json
-from inferno.quantization import FORMATS
+from inferno.quantization import FORMATS, PACKED_HERE
 from inferno.untrusted_json import quoted
 
 _NAMES = {
@@ -61,7 +61,7 @@ def refuse_config(name: str, config: Mapping[str, Any]) -> None:
     quantization = config.get("quantization_config")
     if isinstance(quantization, Mapping):
         method = quantization.get("quant_method")
-        if method not in FORMATS:
+        if method not in (*FORMATS, PACKED_HERE):
             raise _refusal(name, f"a model quantized with {_method(method)}: take the original")
     for key, sense in _OF_OTHER_SENSES.items():
         if key in config:

@@ -98,6 +98,11 @@ def is_sha256(text: object) -> bool:
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
+def is_licence(text: object) -> bool:
+    """Return whether it is the short name of a licence, or None: none is stated."""
+    return text is None or (isinstance(text, str) and _LICENCE.fullmatch(text) is not None)
+
+
 def is_file_name(name: object) -> bool:
     """Return whether it names a file within a folder, on any system."""
     if not isinstance(name, str):
@@ -181,7 +186,7 @@ def _could_lie_outside(name: str) -> bool:
 def _licence(answer: dict[str, Any]) -> str | None:
     card = answer.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
-    return licence if isinstance(licence, str) and _LICENCE.fullmatch(licence) else None
+    return licence if is_licence(licence) else None
 
 
 def _shown(value: object) -> str:

@@ -28,7 +28,7 @@ from inferno.plan.choices import (
     choose_num_blocks,
 )
 from inferno.plan.shape import ModelShape
-from inferno.quantization import BLOCK_FORMATS, FORMATS, MXFP4, WeightFormat
+from inferno.quantization import FORMATS, MXFP4, WeightFormat
 
 # Python with PyTorch and inferno, before any model; then what requests, threads and the event loop
 # take once tokens were made. Measured on Linux, x86-64, Python 3.11, PyTorch 2.13 for CPUs.
@@ -214,7 +214,7 @@ def kept_format(
     name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
     # Blocks stay what they are where kernels run, which compute in these two.
     stays = has_kernels and dtype != "float16"
-    stored = BLOCK_FORMATS.get(tensor.dtype) if stays else None
+    stored = quantization.kept_blocks(tensor.dtype, has_kernels=stays)
     return quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
 
 
@@ -257,8 +257,8 @@ def _weights(
         kept = kept_format(tensor, dtype, quantize, has_kernels=has_kernels)
         count = kept_bytes(tensor, kept)
         weights[kept.name] += count
-        is_coded = shape.is_gguf and tensor.dtype not in _PLAIN_TYPES
-        if is_coded and BLOCK_FORMATS.get(tensor.dtype) != kept and tensor.dtype in BY_NAME:
+        is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES
+        if shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name:
             before = unpacked.get(tensor.dtype, Unpacked(kept_as="", file_bytes=0, kept_bytes=0))
             names = {*filter(None, before.kept_as.split(", ")), kept.name}
             size = BY_NAME[tensor.dtype].num_bytes(math.prod(tensor.shape))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import tokenizers
 
@@ -109,6 +111,12 @@ class Tokenizer:
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token in the vocabulary's own spelling; None where there is none."""
         return self._backend.token_to_id(replace_surrogates(token))
+
+    def spec(self) -> dict[str, Any]:
+        """Return it in the words of tokenizer.json, with the tokens that other files name."""
+        with _refused_as("the tokenizer can't be written out"):
+            spec: dict[str, Any] = json.loads(self._backend.to_str())
+        return spec
 
     def join(self, tokens: list[str]) -> str:
         """Return the text of tokens in the vocabulary's own spelling."""

@@ -166,7 +166,11 @@ def ban_completed_words(
 def apply_masks(
     logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
 ) -> None:
-    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits."""
+    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits.
+
+    Where other bans leave nothing of what a mask allows, the mask stands: a document that is
+    complete ends before min_tokens.
+    """
     keys = {i: (row.sequence_id, row.position) for i, row in rows.items()}
     found = {i: masks[key] for i, key in keys.items() if key in masks}
     if not found:
@@ -175,7 +179,9 @@ def apply_masks(
     is_allowed_NV = np.unpackbits(packed_NW, axis=1, count=logits_RV.shape[1], bitorder="little")
     is_banned_NV = torch.from_numpy(is_allowed_NV == 0).to(logits_RV.device)
     for i, is_banned_V in zip(found, is_banned_NV, strict=True):
-        logits_RV[i].masked_fill_(is_banned_V, _BANNED)
+        logits_V = logits_RV[i].masked_fill_(is_banned_V, _BANNED)
+        if logits_V.max() == _BANNED:
+            logits_V.masked_fill_(~is_banned_V, 0.0)
 
 
 def penalize(

@@ -14,7 +14,7 @@ from inferno.quantization import FORMATS, InputRounding
 from inferno.verify.case import Case
 from inferno.verify.checks.layers import turned_by_oracle
 from inferno.verify.checks.measures import Noise, Tolerances, noise_between
-from inferno.verify.checks.quantized import DequantizedWeights, holds_blocks
+from inferno.verify.checks.quantized import DequantizedWeights
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.choose import DeviceOracle
 from inferno.verify.oracles.llamacpp import LlamaCppOracle
@@ -51,7 +51,7 @@ class PlainForward:
         """Return the weights of the files, or what quantizing left of them."""
         case = self.case
         if not is_dequantized or case.quantize is None:
-            return PlainWeights(case.checkpoint, dtype)
+            return PlainWeights(case.checkpoint, dtype, as_kept=case.keeps_blocks)
         model, quantize = self.observed.model, case.quantize
         return DequantizedWeights(
             case.checkpoint, dtype, model=model, fused=case.fused, quantize=quantize
@@ -110,11 +110,11 @@ def plain_forward(
 ) -> PlainForward:
     """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
-    has_codes = case.quantize is not None or any(
-        holds_blocks(weight) for _, weight in packed_weights(observed.model)
-    )
+    is_packed = _has_packed_weights(observed.model)
+    # Any weight of a GGUF file may be packed; of other checkpoints, experts alone.
+    has_codes = case.quantize is not None or (is_packed and bool(case.checkpoint.blocks()))
     rounding = Rounding(
-        mxfp4=is_engine or _has_packed_weights(observed.model),
+        mxfp4=is_engine or is_packed,
         matrices=has_codes,
         powers=_rounds_by_powers(case.quantize),
         kv=_kv_dtype(case, observed) if has_codes else None,

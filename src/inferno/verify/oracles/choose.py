@@ -21,7 +21,7 @@ from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.llamacpp import open_llama_cpp
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
 from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.oracles.saved import SavedOracle, load
 from inferno.verify.runs.engine_run import observe
@@ -51,7 +51,7 @@ def choose_oracle(
         case "llama.cpp":
             threads = engine.threads or num_usable_cores()
             return open_llama_cpp(options.model, checkpoint, threads, tell)
-    weights = PlainWeights(checkpoint, torch.float32)
+    weights = PlainWeights(checkpoint, torch.float32, as_kept=engine_keeps_blocks(engine))
     return ReferenceOracle(options.model, hf_config, weights, tell)
 
 

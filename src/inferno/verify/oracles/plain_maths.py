@@ -262,7 +262,7 @@ def find_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
     else:
         prefix, names = f"block_sparse_moe.experts.{index}", ("w1", "w3", "w2")
     gate, up, down = (weights[f"{prefix}.{name}.weight"] for name in names)
-    return Expert(gate, up, down)
+    return Expert(gate, up, down, *(weights.get(f"{prefix}.{name}.bias") for name in names))
 
 
 def _stacked_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
