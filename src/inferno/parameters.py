@@ -169,22 +169,33 @@ def _spoken(function: Callable[..., Any]) -> str:
 
 def _answer(callee: str, name: str, known: Collection[str]) -> str:
     words = f"{callee} has no parameter `{name}`"
-    ours = OURS.get(name, name)
-    if ours == "prompts" and "prompt" in known:
-        ours = "prompt"
+    ours = _ours(name, known)
     if ours in known:
         return f"{words}: it is called `{ours}` here"
-    if _homes.get(ours) == "SamplingParams":
-        return f"{words}: give params=SamplingParams({ours}=...)"
-    if ours in _homes:
-        return f"{words}: give {_homes[ours]}(..., {ours}=...)"
+    if (written := _written(ours, known)) is not None:
+        return f"{words}: give {written}"
     if name in ABSENT:
         return f"{words}: {ABSENT[name]}"
-    meant = {theirs: mine for theirs, mine in OURS.items() if mine in known}
-    meant |= {each: each for each in known}
-    if close := difflib.get_close_matches(name, meant, 1, _CLOSE):
-        return f"{words}: did you mean `{meant[close[0]]}`?"
+    if close := difflib.get_close_matches(name, {*known, *OURS, *_homes, *ABSENT}, 1, _CLOSE):
+        meant = _ours(close[0], known)
+        shown, reason = _written(meant, known) or f"`{meant}`", ABSENT.get(meant)
+        return f"{words}: did you mean {shown}?" + (f" If so: {reason}" if reason else "")
     return f"{words}; it has " + ", ".join(f"`{each}`" for each in sorted(known))
+
+
+def _ours(name: str, known: Collection[str]) -> str:
+    """Return what a parameter is called here, if it is called otherwise elsewhere."""
+    ours = OURS.get(name, name)
+    return "prompt" if ours == "prompts" and "prompt" in known else ours
+
+
+def _written(ours: str, known: Collection[str]) -> str | None:
+    """Return how a parameter of ours is to be given; None where there is no such parameter."""
+    if ours in known:
+        return f"`{ours}`"
+    if _homes.get(ours) == "SamplingParams":
+        return f"params=SamplingParams({ours}=...)"
+    return f"{_homes[ours]}(..., {ours}=...)" if ours in _homes else None
 
 
 def takes_as(

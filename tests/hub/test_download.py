@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFo
 from inferno.hub.client import HubClient, Patience, _next_url
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Entry, Store, stored_file
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import (
     COMMIT,
@@ -694,15 +694,30 @@ def test_a_model_that_was_changed_on_disk_is_fetched_anew(
     assert len(ranges(hub)) == 2
 
 
-def test_a_bit_that_flipped_on_disk_is_found_by_the_next_download(
-    hub: Hub, client: HubClient, store: Store
-) -> None:
-    path = fetch(client, store).folder / "model.safetensors"
+def change_a_bit(path: Path) -> None:
+    """Write it in place, and set the time of modification back."""
     before = path.stat()
     content = bytearray(WEIGHTS)
     content[9] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_model_that_was_changed_with_its_old_time_is_fetched_anew(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    change_a_bit(fetch(client, store).folder / "model.safetensors")
+    assert local_entry(store, NAME, None) is None
+    assert (fetch_model(NAME, None) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_bit_that_flipped_on_disk_is_found_by_the_next_download(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    entry = fetch(client, store)
+    change_a_bit(entry.folder / "model.safetensors")
+    flipped = [stored_file(entry.folder, one.name, one.sha256) for one in entry.files]
+    store.write(replace(entry, files=tuple(flipped)))  # as disks do: no time tells of it
     assert (fetch(client, store).folder / "model.safetensors").read_bytes() == WEIGHTS
 
 

@@ -47,20 +47,25 @@ _HELD: list[int] = []
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a model, with its modification time when its hash was last compared."""
+    """A file of a model, with the times of its last modification and change when it was hashed.
+
+    Users can set the first time back, not the second.
+    """
 
     name: str
     size: int
     sha256: str
     mtime_ns: int
+    ctime_ns: int
 
     def is_as_verified(self, folder: Path) -> bool:
-        """Return whether size and time are still those of when the hash was compared."""
+        """Return whether size and times are still those of when the hash was compared."""
         try:
             status = (folder / self.name).stat()
         except OSError:
             return False
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+        found = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return found == (self.size, self.mtime_ns, self.ctime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,7 +380,7 @@ class Store:
 def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
     """Return a file as it is now, whose hash has just been compared."""
     status = (folder / name).stat()
-    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns)
+    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def asked_also(entry: Entry, revision: str | None) -> Entry:
