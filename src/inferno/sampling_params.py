@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from inferno.errors import InvalidRequest
-from inferno.options import Group, OptionRow, option, table
+from inferno.option_table import Group, OptionRow, option, table
 from inferno.parameters import names_fields
 from inferno.structured import StructuredOutput
 

@@ -17,7 +17,6 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
-from inferno.cli.terminal import readable_size
 from inferno.errors import InvalidRequest, ModelError
 from inferno.hub import local
 from inferno.hub.add import add_local
@@ -27,6 +26,7 @@ from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import local_models
 from inferno.hub.store import Entry, Store
 from inferno.hub.url import WantedModel, parse_model
+from inferno.machine import readable_size
 from tests.hub.loopback import COMMIT, Hub
 from tests.patience import PATIENCE
 from tests.tiny import save_tiny_model

@@ -15,12 +15,12 @@ from inferno import convert as conversion
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
-from inferno.cli.terminal import loading_bar, print_text, readable_size
+from inferno.cli.terminal import loading_bar, print_text
 from inferno.convert.types import FILE_TYPES
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.gguf.file import is_gguf_name
 from inferno.hub.find import find_model_folder, is_absent
-from inferno.machine import num_usable_cores
+from inferno.machine import num_usable_cores, readable_size
 from inferno.options import EngineOptions
 
 _ALIASES = {"q4_k_m": "q4_k", "mxfp4_moe": "mxfp4"}  # llama.cpp's names of what is the same

@@ -14,10 +14,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
-from inferno.cli.terminal import can_redraw, print_text, readable_size, telling
+from inferno.cli.terminal import can_redraw, print_text, telling
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.hub.find import is_absent
 from inferno.hub.store import Entry, Store
+from inferno.machine import readable_size
 
 if TYPE_CHECKING:
     from inferno.hub.client import HubClient

@@ -21,7 +21,6 @@ from inferno.cli.model_options import Debug, Revision
 from inferno.cli.terminal import (
     is_terminal,
     print_text,
-    readable_size,
     terminal_size,
     visible_text,
 )
@@ -31,6 +30,7 @@ from inferno.gguf.file import is_gguf_name
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.store import Entry, Store
+from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
 
 _PIPED_WIDTH = 160

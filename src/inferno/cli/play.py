@@ -20,7 +20,8 @@ from inferno.cli.model_options import (
 )
 from inferno.cli.options import options_of, takes_options
 from inferno.errors import InvalidRequest
-from inferno.options import EngineOptions, Group
+from inferno.option_table import Group
+from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 
 # Options that matter only where requests share steps, or to those who measure.

@@ -56,16 +56,6 @@ def can_redraw(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal
 
 
-def readable_size(num_bytes: int) -> str:
-    """Return a number of bytes as people read it."""
-    value, unit = float(num_bytes), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"
-
-
 def safe_text(text: str, encoding: str | None) -> str:
     """Replace what the terminal's encoding lacks, so that printing the text can't fail."""
     encoding = encoding or "utf-8"

@@ -20,13 +20,14 @@ from inferno.engine.execution.runner import Runner
 from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
+from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.extras import install_command
 from inferno.layers.decoder import CausalLM
-from inferno.machine import num_usable_cores
+from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
@@ -43,8 +44,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("inferno")
 
 
-def build_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+def build_engine(
+    options: EngineOptions, progress: Progress | None = None, *, others: int = 0
+) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
+
+    others  bytes of other processes that options.memory bounds as well.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -56,14 +61,22 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     dtype = _compute_dtype(options, hf_config, device)
     if device.type == "cpu":
         warn_if_missing()
+    is_cpu = device.type == "cpu"
+    plan = plan_engine(options, hf_config, config, others) if is_cpu else None
     kernels = ops.kernel_context(options.threads or num_usable_cores())
     with kernels:
         model = load_model(options, hf_config, config, device, dtype, progress)
+    return_free_memory()  # through which weights passed
     kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
-    num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
-        layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
-    )
+    if plan is not None:
+        assert plan.cache.block_bytes == layout.block_bytes, "one arithmetic for both"
+        num_blocks = plan.num_blocks
+        log_actual(plan)
+    else:
+        num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
+            layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
+        )
     _logger.info(
         "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),

@@ -76,16 +76,24 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
             yield Tensor(tensor.name, tensor.type.name, tensor.shape, file.name)
         return
     for path in sorted(folder.glob("*.safetensors")):
-        for name, entry in _header(path).items():
-            if name == "__metadata__":
-                continue
-            match entry:
-                case {"dtype": str(dtype), "shape": list(shape)} if (
-                    name.isprintable() and _DTYPE.fullmatch(dtype) and _is_shape(shape)
-                ):
-                    yield _named(name, dtype, tuple(shape), path)
-                case _:
-                    raise CheckpointError(f"{path}: its header can't be read")
+        yield from tensors_of(_header(path), path.name, str(path))
+
+
+def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Tensor]:
+    """Yield the tensors of a safetensors header; `place` is what messages call the file.
+
+    Raises CheckpointError where one is described as none can be.
+    """
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        match entry:
+            case {"dtype": str(dtype), "shape": list(shape)} if (
+                name.isprintable() and _DTYPE.fullmatch(dtype) and _is_shape(shape)
+            ):
+                yield _named(name, dtype, tuple(shape), file, place)
+            case _:
+                raise CheckpointError(f"{place}: its header can't be read")
 
 
 def read_template(folder: Path) -> str | None:
@@ -136,16 +144,16 @@ def _header(path: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{path}: its header can't be read") from None
 
 
-def _named(name: str, dtype: str, shape: tuple[int, ...], path: Path) -> Tensor:
+def _named(name: str, dtype: str, shape: tuple[int, ...], file: str, place: str) -> Tensor:
     """Return the tensor of a header's entry; of GGUF's blocks, the weight that they hold."""
     named = read_packed_name(name)
     if named is None:
-        return Tensor(name, dtype, shape, path.name)
+        return Tensor(name, dtype, shape, file)
     if len(shape) < 2:
-        raise CheckpointError(f"{path}: its header can't be read")
+        raise CheckpointError(f"{place}: its header can't be read")
     weight, type = named
     *leading, num_blocks, _ = shape
-    return Tensor(weight, type.name, (*leading, num_blocks * type.block_values), path.name)
+    return Tensor(weight, type.name, (*leading, num_blocks * type.block_values), file)
 
 
 def _is_shape(sizes: list[object]) -> bool:

@@ -18,7 +18,7 @@ from huggingface_hub import constants
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
-from inferno.hub.kinds import refuse_config, refuse_listing
+from inferno.hub.kinds import refuse_config_in, refuse_listing
 from inferno.hub.names import Listing, RemoteFile, is_repository
 from inferno.hub.store import Entry, Store, StoredFile, asked_also, stored_file
 from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content
@@ -243,7 +243,7 @@ def _fetched(
 
 
 def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None]) -> None:
-    refuse_config(name, folder)
+    refuse_config_in(name, folder)
     if (folder / "config.json").exists() and (problem := refuse(folder)) is not None:
         raise ModelError(f"{name} is not downloaded, as inferno doesn't run it: {problem}")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
+from inferno.machine import return_free_memory
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
 from inferno.quantization import RowRange, WeightFormat, is_matrix
 from inferno.untrusted_json import quoted
@@ -34,6 +35,7 @@ HARMLESS = re.compile(r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.
 
 PACKED = frozenset({torch.uint8})
 _MAX_LISTED = 10
+_HOLES_BYTES = 32 << 20  # bytes of weights after which the heap's holes go back to the system
 
 
 def load_weights(
@@ -71,8 +73,13 @@ def load_weights(
     total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
     reader = _Reader(checkpoint, Staging(), _Count(progress, total), dtype)
     check_fits(kept_bytes or total, device, dtype)
+    since = 0
     for name, unfilled in list(model.named_parameters()):
         sources = plan[name]
+        since += sum(source.num_bytes(dtype) for source in sources)
+        if since > _HOLES_BYTES:  # what is decoded leaves holes between what lasts
+            return_free_memory()
+            since = 0
         packed = None
         if name in kept:
             ranges = _ranges(unfilled, sources, kept[name])

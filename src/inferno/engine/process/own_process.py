@@ -48,13 +48,6 @@ def share_one_heap() -> None:
             ctypes.CDLL(None).mallopt(_MOST_HEAPS, 1)
 
 
-def return_free_memory() -> None:
-    """Give the system back what the heap has free; takes milliseconds."""
-    if sys.platform == "linux":
-        with suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
-
-
 def rss_bytes() -> int:
     """Return the resident memory of this process; where there is no /proc, its peak."""
     try:

@@ -53,11 +53,11 @@ from inferno.engine.process.own_process import (
     give_way,
     ignore_signals,
     num_threads,
-    return_free_memory,
     rss_bytes,
     share_one_heap,
 )
 from inferno.errors import InfernoError, InvalidRequest
+from inferno.machine import own_memory, return_free_memory
 from inferno.options import EngineOptions
 from inferno.out_of_memory import is_out_of_memory, out_of_memory
 from inferno.requests import Request, TokenEvent
@@ -97,7 +97,8 @@ def serve(start: Start, link: Link) -> int:
         if torch.device(start.options.device).type == "cpu":
             give_way()
         progress = LoadProgress(link)
-        engine = build_engine(start.options, progress)
+        server_bytes = own_memory(os.getppid()) or 0
+        engine = build_engine(start.options, progress, others=server_bytes)
         facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
         link.send(NotLoaded(problem_of(problem)))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict
 
 from inferno.errors import InvalidRequest
-from inferno.options import table
+from inferno.option_table import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
 from inferno.server.model_service import ModelService
 from inferno.server.openai.request_types import (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from inferno.json_file import MAX_TEMPLATE_BYTES
-from inferno.options import table
+from inferno.option_table import table
 from inferno.sampling_params import (
     MAX_BAD_WORDS,
     MAX_LISTED_IDS,
