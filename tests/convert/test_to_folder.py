@@ -14,9 +14,10 @@ from inferno import ops
 from inferno.convert import write_folder, write_gguf
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import CheckpointError, InvalidRequest, ModelError, WeightsMismatch
-from inferno.hub.kinds import refuse_config
+from inferno.hub.kinds import refuse_config_in
 from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
+from inferno.plan.shape import read_shape
 from inferno.weights.open import open_checkpoint
 from tests.convert.test_to_gguf import WIDE, convert, logits, save
 from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE
@@ -68,7 +69,7 @@ def test_a_plan_counts_what_it_keeps(tmp_path: Path) -> None:
     pack(tmp_path / "hf", tmp_path / "packed", "q4_k")
     convert(tmp_path / "hf", tmp_path / "model.gguf", "q4_k")
     plans = [
-        make_plan(path, EngineOptions(model=path), available=None).weights
+        make_plan(read_shape(path), EngineOptions(model=path), available=None).weights
         for path in (tmp_path / "packed", tmp_path / "model.gguf")
     ]
     assert plans[0].keys() >= {"q4_k", "q6_k"}
@@ -81,7 +82,7 @@ def test_its_config_says_that_it_is_packed(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "packed" / "config.json").read_text())
     assert config.pop("quantization_config") == {"quant_method": "inferno"}
     assert config == json.loads((MODEL_FOLDERS["demo"] / "config.json").read_text())
-    refuse_config("demo", tmp_path / "packed")
+    refuse_config_in("demo", tmp_path / "packed")
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         found = (tmp_path / "packed" / name).read_bytes()
         assert found == (MODEL_FOLDERS["demo"] / name).read_bytes()

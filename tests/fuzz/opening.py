@@ -23,6 +23,7 @@ from inferno.gguf.names import hf_name
 from inferno.hub.facts import read_facts, read_template, read_tensors
 from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
+from inferno.plan.shape import read_shape
 from inferno.text.model_text import ModelText
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.open import open_checkpoint
@@ -72,7 +73,7 @@ def _list_tensors(path: Path) -> None:
 
 
 def _plan(path: Path) -> None:
-    make_plan(path, EngineOptions(model=path, threads=1), 8 << 30)
+    make_plan(read_shape(path), EngineOptions(model=path, threads=1), 8 << 30)
 
 
 def _use_text(path: Path, *, runs: bool) -> None:

@@ -23,10 +23,10 @@ from inferno.gguf.config import config_of
 from inferno.gguf.file import GgufModel, is_later_shard, read_gguf
 from inferno.gguf.header import GgufHeader, parse_header
 from inferno.hub.client import HubClient, Interrupted, pieces
-from inferno.hub.facts import MAX_HEADER_BYTES, Tensor, tensors_of
+from inferno.hub.facts import Tensor, tensors_of
 from inferno.hub.kinds import refuse_config, refuse_listing
 from inferno.hub.names import Listing, RemoteFile
-from inferno.json_file import MAX_JSON_BYTES
+from inferno.json_file import MAX_HEADER_BYTES, MAX_JSON_BYTES
 from inferno.untrusted_json import Malformed, parse_object
 
 # Most headers of shards have less; a GGUF file's begins with its vocabulary, megabytes.
