@@ -23,7 +23,7 @@ from huggingface_hub import constants
 from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.client import HubClient, Patience, _next_url
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
-from inferno.hub.find import find_model_folder
+from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.store import Entry, Store, stored_file
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import (
@@ -916,6 +916,47 @@ def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store
     assert len([one for one in hub.asked_files() if one.path.endswith("q4.gguf")]) == 1
     with pytest.raises(ModelError, match="no weights that match"):
         fetch(client, store, include="nothing*")
+
+
+def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
+    hub.files = {
+        "x-Q4_K_M.gguf": b"GGUF4",
+        "x-q4_k.gguf": b"GGUF",
+        "x-Q8_0-00001-of-00002.gguf": b"GGUF8",
+        "x-Q8_0-00002-of-00002.gguf": b"more",
+    }
+    for name, file in (
+        ("x-Q4_K_M.gguf", "x-Q4_K_M.gguf"),
+        ("q4_k_m", "x-Q4_K_M.gguf"),
+        ("Q4_K", "x-q4_k.gguf"),
+        ("Q8_0", "x-Q8_0-00001-of-00002.gguf"),
+        ("x-Q8_0-00001-of-00002.gguf", "x-Q8_0-00001-of-00002.gguf"),
+    ):
+        path = find_model_folder(f"{NAME}:{name}")
+        assert path.name == file
+        assert not is_absent(f"{NAME}:{name}")
+    assert (path.parent / "x-Q8_0-00002-of-00002.gguf").read_bytes() == b"more"
+    assert len(hub.asked_files()) == 4  # each once
+    assert is_absent(f"{NAME}:Q2_K")
+    with pytest.raises(ModelError, match="no weights that match"):
+        find_model_folder(f"{NAME}:Q2_K")
+    with pytest.raises(ModelNotFound, match="there is no folder"):
+        find_model_folder(f"{NAME}:")
+    with pytest.raises(ModelError, match="no weights that match"):  # it is no pattern
+        find_model_folder(f"{NAME}:*.gguf")
+    hub.files["y-q4_k_m.gguf"] = b"GGUF"
+    hub.commit = "f" * 40
+    with pytest.raises(ModelNotFound, match=r"must choose one .* 'x-Q4_K_M.gguf', 'y-q4_k_m.gguf'"):
+        find_model_folder(f"{NAME}:Q4_K_M", hub.commit)
+
+
+@pytest.mark.parametrize("name", ["a/model:../x.gguf", "a/model:/etc/x.gguf", "a/model:\0.gguf"])
+def test_a_file_of_a_name_is_looked_for_in_the_listing_alone(
+    name: str, hub: Hub, store: Store
+) -> None:
+    with pytest.raises(ModelError):
+        find_model_folder(name)
+    assert nothing_is_a_model(store)
 
 
 def test_some_shards_are_no_model(hub: Hub, client: HubClient, store: Store) -> None:

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from inferno.cli.errors import one_line_errors, say
-from inferno.cli.model_options import Debug, Revision
+from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.terminal import print_text, telling
 from inferno.errors import InfernoError
 from inferno.hub.find import find_model_folder, is_absent
+from inferno.hub.names import split_file
 from inferno.machine import available_memory
 from inferno.options import EngineOptions
 from inferno.plan.devices import GpuPlan, find_gpus, gpu_plans
@@ -34,15 +35,11 @@ _OPTIONS = (
     *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
 )
-_MODEL_HELP = (
-    "A model's folder, a GGUF file, demo, a Hugging Face id, or OWNER/NAME:FILE for one of a "
-    "repository's GGUF files."
-)
 
 
 @takes_options(EngineOptions, only=_OPTIONS)
 def plan(
-    model: Annotated[str, typer.Argument(help=_MODEL_HELP)],
+    model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     revision: Revision = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure this machine's speed anew, 2 seconds.")
@@ -79,15 +76,10 @@ def plan(
 
 def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
     """Return the shape of a model, here or on the hub, and the path that stands for it."""
-    repository, file = _parts(model)
-    if file is None and not is_absent(model, revision):
+    if not is_absent(model, revision):
         path = find_model_folder(model, revision)
         return read_shape(path), path
-    if file is not None and not is_absent(repository, revision):
-        path = find_model_folder(repository, revision)
-        folder = path.parent if path.is_file() else path
-        if (folder / file).is_file():
-            return read_shape(folder / file), folder / file
+    repository, file = split_file(model)
     # Imported now: with the HTTP client it takes longer than a model that is here.
     from inferno.hub.fetch import hub_client  # noqa: PLC0415
     from inferno.hub.headers import read_remote  # noqa: PLC0415
@@ -103,13 +95,6 @@ def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
         is_gguf=remote.is_gguf,
     )
     return shape, Path(repository)
-
-
-def _parts(model: str) -> tuple[str, str | None]:
-    """Return a repository and the file that is chosen of it; what is no such name stays whole."""
-    repository, colon, file = model.partition(":")
-    is_chosen = colon and file.endswith(".gguf") and not Path(model).exists()
-    return (repository, file) if is_chosen and repository.count("/") == 1 else (model, None)
 
 
 def _measured(options: EngineOptions) -> MachineFigures | None:

@@ -21,6 +21,7 @@ MAX_SMALL_BYTES = 1 << 28  # of what is no weights: the largest published tokeni
 _MAX_FILES = 100_000
 _MAX_CHOSEN = 10_000
 
+_SHARD = re.compile(r"-[0-9]{5}-of-(?=[0-9]{5}\.gguf$)")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,199}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -81,6 +82,25 @@ def is_repository(name: str) -> bool:
     """Return whether a name is spelled as a Hugging Face id: OWNER/NAME."""
     is_plain = _REPOSITORY.fullmatch(name) is not None
     return is_plain and not any(odd in name for odd in ("..", "--", "-/", "./"))
+
+
+def split_file(name: str) -> tuple[str, str | None]:
+    """Split OWNER/NAME:FILE into the repository and a pattern for its weights; others stay whole.
+
+    FILE is the name of a GGUF file, or the end of one, such as Q4_K_M in any case. The name of a
+    split model's file means all of them.
+    """
+    repository, colon, file = name.partition(":")
+    if not colon or not file or not is_repository(repository):
+        return name, None
+    literal = "".join(f"[{one}]" if one in "*?[" else one for one in file)
+    if file.endswith(".gguf"):
+        return repository, _SHARD.sub("-?????-of-", literal)
+    either = "".join(
+        f"[{one.lower()}{one.upper()}]" if one.isascii() and one.isalpha() else f"[{one}]"
+        for one in file
+    )
+    return repository, f"*{either}[.-]*gguf"
 
 
 def is_revision(name: str) -> bool:

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,20 @@ class Entry:
     @property
     def path(self) -> Path:
         """Return what is opened to run it: its folder, or its GGUF file where it has one alone."""
+        files = self.gguf_files("*")
+        has_others = any(file.name.endswith(".safetensors") for file in self.files)
+        return self.folder / files[0] if len(files) == 1 and not has_others else self.folder
+
+    def gguf_files(self, pattern: str) -> list[str]:
+        """Return the names of its GGUF models that match; the first file stands for a split one."""
         names = sorted(file.name for file in self.files)
-        files = [Path(name) for name in names if is_gguf_name(Path(name))]
-        first = [file for file in files if not is_later_shard(file)]
-        has_others = any(name.endswith(".safetensors") for name in names)
-        return self.folder / first[0] if len(first) == 1 and not has_others else self.folder
+        return [
+            name
+            for name in names
+            if is_gguf_name(Path(name))
+            and fnmatchcase(name, pattern)
+            and not is_later_shard(Path(name))
+        ]
 
     def changed(self) -> list[StoredFile]:
         """Return the files that are gone, or may have been changed since they were verified."""
