@@ -177,6 +177,7 @@ def test_no_import_cycles() -> None:
 SEVERAL_FACTS = {
     "ALIGNMENT": "of memory, and of a file's parts",
     "BLOCK": "of a vocabulary, and of a table of characters",
+    "CHUNK_BYTES": "plan/ imports no torch; tests/plan/test_memory.py holds both together",
     "GROUP": "verify's oracles share nothing with what they check",
     "MAX_ELEMENTS": "each format's reader has bounds of its own",
     "PANEL": "names of a fact that stands elsewhere",

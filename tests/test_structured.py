@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inferno import InfernoError, SamplingParams, StructuredOutput
-from inferno.structured import MAX_CHOICES, MAX_GRAMMAR_BYTES
+from inferno.structured import MAX_GRAMMAR_BYTES, MAX_TEXTS
 
 
 def test_a_schema_is_kept_as_text_with_its_keys_in_order() -> None:
@@ -31,7 +31,7 @@ def test_a_schema_is_kept_as_text_with_its_keys_in_order() -> None:
         ({"regex": "a" * (MAX_GRAMMAR_BYTES + 1)}, "at most"),
         ({"choice": "yes"}, "a list of texts"),
         ({"choice": ["yes", ""]}, "none of them empty"),
-        ({"choice": ["a"] * (MAX_CHOICES + 1)}, f"up to {MAX_CHOICES} texts"),
+        ({"choice": ["a"] * (MAX_TEXTS + 1)}, f"up to {MAX_TEXTS} texts"),
         ({"json_object": "yes"}, "json_object"),
         ({"regex": "a", "disable_any_whitespace": True}, "beside json or json_object"),
         ({"json_object": True, "disable_any_whitespace": 1}, "disable_any_whitespace"),

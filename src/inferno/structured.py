@@ -11,7 +11,7 @@ from inferno.errors import InvalidRequest
 from inferno.untrusted_json import Malformed, parse_object
 
 MAX_GRAMMAR_BYTES = 256 << 10
-MAX_CHOICES = 1024
+MAX_TEXTS = 1024  # to choose from
 
 # What says the shape; the other fields say more of it.
 _SHAPES = ("json", "json_object", "regex", "choice", "grammar")
@@ -77,8 +77,8 @@ def _schema_text(schema: object) -> str:
 def _choices(choices: object) -> tuple[str, ...]:
     if isinstance(choices, str) or not isinstance(choices, Sequence):
         raise _refuse("a list of texts as choice", type(choices).__name__)
-    if len(choices) > MAX_CHOICES or not all(isinstance(each, str) and each for each in choices):
-        raise _refuse(f"up to {MAX_CHOICES} texts as choice, none of them empty", "something else")
+    if len(choices) > MAX_TEXTS or not all(isinstance(each, str) and each for each in choices):
+        raise _refuse(f"up to {MAX_TEXTS} texts as choice, none of them empty", "something else")
     if choices:
         _check_text("choice", "".join(choices))
     return tuple(choices)

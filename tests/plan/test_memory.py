@@ -12,8 +12,10 @@ from inferno import LLM, ops
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.options import EngineOptions
+from inferno.plan import memory
 from inferno.plan.memory import make_plan
 from inferno.plan.shape import read_shape
+from inferno.weights import staging
 from tests.gguf.convert import write_gguf
 from tests.tiny import save_tiny
 
@@ -46,3 +48,7 @@ def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
     assert {"q4_k", "q5_k", "q6_k", "q8_0"} <= plan.weights.keys()
     actual = build_engine(options).footprint
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
+
+
+def test_the_chunk_that_is_counted_is_the_one_that_is_read() -> None:
+    assert memory.CHUNK_BYTES == staging.CHUNK_BYTES

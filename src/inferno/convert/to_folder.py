@@ -26,7 +26,7 @@ from inferno.errors import ConfigError, InvalidRequest, ModelError
 from inferno.gguf.names import gguf_names, hf_name
 from inferno.gguf.tensor_types import packed_name
 from inferno.gguf.writer import NewTensor
-from inferno.json_file import SINGLE_FILE
+from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE
 from inferno.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -38,7 +38,6 @@ from inferno.model_files import (
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
 from inferno.quantization import PACKED_HERE
-from inferno.text.tokenizer import MAX_TOKENIZER_BYTES
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import HARMLESS
 from inferno.weights.open import open_checkpoint

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inferno.errors import ConfigError, UnknownArchitecture
-from inferno.gguf.header import Value
+from inferno.gguf.header import GgufTensor, Value
 from inferno.untrusted_json import quoted
+
+# Blocks, and what is stored in bfloat16, are computed in that.
+_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
 
 # config.json's key for each of a model's own, by what follows "ARCHITECTURE." in the metadata.
 _SIZES = {
@@ -379,3 +384,12 @@ def _layer_types(keys: _Keys, num_layers: int) -> list[str]:
     else:
         flags = [layer % pattern < pattern - 1 for layer in range(min(num_layers, _MOST_LAYERS))]
     return ["sliding_attention" if flag else "full_attention" for flag in flags]
+
+
+def computed_dtype(tensors: Iterable[GgufTensor]) -> str:
+    """Return torch's name of the type to compute in, by the type of most values."""
+    counts: Counter[str] = Counter()
+    for tensor in tensors:
+        counts[tensor.type.name] += math.prod(tensor.shape)
+    ((name, _),) = counts.most_common(1) or [("F32", 0)]
+    return _DTYPES.get(name, "bfloat16")

@@ -14,10 +14,9 @@ from typing import Any
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
 from inferno.gguf.tensor_types import read_packed_name
-from inferno.json_file import MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
+from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
-_MAX_DIMS = 16
 _MAX_VALUES = 2**63 - 1
 _DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
 
@@ -159,11 +158,11 @@ def _named(name: str, dtype: str, shape: tuple[int, ...], file: str, place: str)
 def _is_shape(sizes: list[object]) -> bool:
     """Return whether these are the sizes of a tensor, as the loader takes them."""
     num_values = 1
-    for size in sizes[: _MAX_DIMS + 1]:
+    for size in sizes[: MAX_DIMS + 1]:
         if type(size) is not int or not 0 <= size <= _MAX_VALUES:
             return False
         num_values *= size or 1
-    return len(sizes) <= _MAX_DIMS and num_values <= _MAX_VALUES
+    return len(sizes) <= MAX_DIMS and num_values <= _MAX_VALUES
 
 
 def _first_text(value: object) -> str | None:

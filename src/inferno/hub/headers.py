@@ -6,10 +6,8 @@ config and headers come together in the next, and what is left of long headers i
 
 from __future__ import annotations
 
-import math
 import re
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from typing import Any
 import httpx
 
 from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelError
-from inferno.gguf.config import config_of
-from inferno.gguf.file import GgufModel, is_later_shard, read_gguf
+from inferno.gguf.config import computed_dtype, config_of
+from inferno.gguf.file import is_later_shard, read_gguf
 from inferno.gguf.header import GgufHeader, parse_header
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.facts import Tensor, tensors_of
@@ -35,7 +33,6 @@ _MOST_BYTES = 128 << 20  # of all headers together
 _MOST_FILES = 512  # the largest published models have 200 shards
 _AT_ONCE = 8
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
-_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +101,12 @@ def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFil
         return files.gguf(by_path[path])
 
     model = read_gguf(firsts[0], read)
-    config = config_of(model.metadata, tuple(model.tensors), dtype=_dtype(model), rope_factors=None)
+    config = config_of(
+        model.metadata,
+        tuple(model.tensors),
+        dtype=computed_dtype(tensor for _, tensor in model.tensors.values()),
+        rope_factors=None,
+    )
     tensors = tuple(
         Tensor(tensor.name, tensor.type.name, tensor.shape, path.name)
         for path, tensor in model.tensors.values()
@@ -112,15 +114,6 @@ def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFil
     return RemoteModel(
         commit=listing.commit, config=config, tensors=tensors, tokenizer_bytes=0, is_gguf=True
     )
-
-
-def _dtype(model: GgufModel) -> str:
-    """Return torch's name of the type to compute in, by the type of most values."""
-    counts: Counter[str] = Counter()
-    for _, tensor in model.tensors.values():
-        counts[tensor.type.name] += math.prod(tensor.shape)
-    ((name, _),) = counts.most_common(1) or [("F32", 0)]
-    return _DTYPES.get(name, "bfloat16")
 
 
 class _Files:

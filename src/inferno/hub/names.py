@@ -119,7 +119,7 @@ def is_sha256(text: object) -> bool:
 
 
 def is_licence(text: object) -> bool:
-    """Return whether it is the short name of a licence, or None: none is stated."""
+    """Return whether a text is the short name of a licence, or None: none is stated."""
     return text is None or (isinstance(text, str) and _LICENCE.fullmatch(text) is not None)
 
 

@@ -13,6 +13,7 @@ from inferno.options import DTYPES
 
 MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
+SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 

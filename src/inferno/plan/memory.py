@@ -22,6 +22,7 @@ from inferno.options import EngineOptions
 from inferno.plan.cache import CacheShape
 from inferno.plan.choices import (
     MEMORY_SHARE,
+    SMALL_STEP,
     asked_dtype,
     choose_dtype,
     choose_kv_dtype,
@@ -41,9 +42,8 @@ _RUNNING_BYTES = 6_000_000
 _TOKEN_BYTES, _GGUF_TOKEN_BYTES = 340, 640
 _MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 1650
 
-_CHUNK_BYTES = 4 << 20  # weights/staging.py's
+CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torch
 _BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
-_SMALL_STEP = 64  # engine/execution/batcher.py's
 _SLOT_BYTES = 8
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
 
@@ -115,7 +115,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits in its room, at both peaks; True where nobody can tell."""
+        """Return whether the plan fits in its room, at both peaks; True where nobody can tell."""
         if not self.num_blocks:
             return False
         return self.room is None or max(self.loading_bytes, self.total_bytes) <= self.room
@@ -277,7 +277,7 @@ def _buffers(shape: ModelShape, *, decodes: bool) -> int:
              are there too, and what they leave of the heap.
     """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
-    return (6 if decodes else 2) * min(_CHUNK_BYTES, 4 * largest)
+    return (6 if decodes else 2) * min(CHUNK_BYTES, 4 * largest)
 
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int]:
@@ -303,7 +303,7 @@ def _workspace(
     both come to hold the most that a layer has. Kernels keep a packed copy of a product's inputs.
     """
     num_tokens = min(options.max_num_batched_tokens, options.max_num_seqs * context)
-    num_tokens = max(_SMALL_STEP, num_tokens)
+    num_tokens = max(SMALL_STEP, num_tokens)
     size, layer = shape.size("hidden_size"), cache.layers[0]
     queries = max(1, shape.size("num_attention_heads")) * layer.head_dim
     keys = layer.num_kv_heads * layer.head_dim
@@ -321,7 +321,7 @@ def _workspace(
     value = FORMATS[dtype].code_bits // 8
     arenas = (1 if options.eager else 2) * value * alive
     packed_value = 1.25 if quantize is not None and not shape.num_experts else value
-    rows = max(_SMALL_STEP, options.max_num_seqs)
+    rows = max(SMALL_STEP, options.max_num_seqs)
     tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
     logits = 4 * options.max_num_seqs * shape.size("vocab_size")
     steps = num_tokens * (arenas + math.ceil(packed_value * packed))

@@ -11,11 +11,8 @@ from typing import Any
 from inferno.errors import CheckpointError, ConfigError
 from inferno.gguf.names import ROPE_FACTORS, hf_name
 from inferno.hub.facts import Tensor, read_tensors
-from inferno.json_file import read_json
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, read_json
 from inferno.model_files import CONFIG, TOKENIZER, model_files
-
-SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-MAX_INDEX_BYTES = 16 << 20
 
 _KEYS = re.compile(r".*\.layers\.(\d{1,4})\.self_attn\.k_proj\.weight")
 _QUERIES = re.compile(r".*\.layers\.\d{1,4}\.self_attn\.q_proj\.weight")

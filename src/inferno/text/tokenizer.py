@@ -13,6 +13,7 @@ from typing import Any
 import tokenizers
 
 from inferno.errors import InvalidRequest, TokenizerError
+from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
@@ -21,7 +22,6 @@ from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_need
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
-MAX_TOKENIZER_BYTES = 128 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

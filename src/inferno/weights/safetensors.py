@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 import torch
 
-from inferno.json_file import MAX_HEADER_BYTES
+from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 from inferno.weights.tensor_info import TensorInfo
 
@@ -25,7 +25,6 @@ LENGTH_BYTES = 8
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,239}\.safetensors")
 
 MAX_NAME_LENGTH = 1024
-MAX_DIMS = 16
 MAX_ELEMENTS = 2**63 - 1  # what torch can count
 
 # Types that torch computes with, or at least holds, by the format's names.

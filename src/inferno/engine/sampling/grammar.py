@@ -16,11 +16,11 @@ import numpy as np
 
 from inferno.engine.sampling.constraints import Mask
 from inferno.errors import InvalidRequest, TokenizerError
+from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
 from inferno.structured import StructuredOutput
 
-MAX_TOKENIZER_BYTES = 128 << 20
 _MOST_KEPT = 64  # compiled grammars, some kilobytes to megabytes each
 
 # Between JSON's tokens may stand a space, or a new line and its indentation: with more, a model
