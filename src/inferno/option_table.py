@@ -6,11 +6,11 @@ An option is a field of a dataclass; inferno/options.py and sampling_params.py h
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from re import Pattern
 from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -49,7 +49,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     is_low_excluded: bool = False
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern[str] | None = None
     expected: str = ""
     accepts_auto: bool = False
     flags: tuple[str, ...] = ()

@@ -100,7 +100,11 @@ def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterato
 def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
     """Return why a model isn't loaded, with its table and what would fit."""
     room = "unknown" if plan.room is None else readable_size(plan.room)
-    bound = f"--memory {options.memory}" if plan.is_bound else f"the {room} that are available"
+    bound = (
+        f"--memory {options.memory}"
+        if plan.is_bound
+        else f"the {room} of memory that are available"
+    )
     lines = [
         f"the model doesn't fit in {bound}: expected is",
         *(f"  {line}" for line in memory_table(plan)),

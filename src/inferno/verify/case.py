@@ -18,8 +18,9 @@ from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
+from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.verify.oracles.saved import SavedOracle
+from inferno.weights.allocate import keeps_blocks
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from inferno.weights.pieces import FusedSpec
@@ -36,6 +37,13 @@ _TEXT = (
 )
 # Text that tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
 TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x**2  # café 你好 🙂"
+
+
+def engine_keeps_blocks(engine: EngineOptions) -> bool:
+    """Return whether an engine of these options keeps GGUF's blocks packed."""
+    dtype = torch.float16 if engine.dtype == "float16" else torch.float32
+    quantize = None if engine.quantize == "none" else engine.quantize
+    return keeps_blocks(torch.device(engine.device), dtype, quantize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

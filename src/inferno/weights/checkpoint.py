@@ -197,6 +197,12 @@ class Checkpoint:
             if one.parts[0].coding is not None and not one.format.is_float
         }
 
+    def read_as_kept(self, name: str, format: WeightFormat) -> Tensor:
+        """Return the values, in float32, that a weight has once its blocks are kept in a format."""
+        rows = StoredRows.empty(format, self.stored[name].shape)
+        self.read_packed_into(name, 0, rows)
+        return rows.unpack(torch.float32)
+
     def rounded_blocks(self) -> dict[str, WeightFormat]:
         """Return those of `blocks` whose format doesn't hold all of their values."""
         return {

@@ -17,11 +17,12 @@ from inferno.machine import num_usable_cores
 from inferno.model_files import TOKENIZER, model_files
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import load_tokenizer
+from inferno.verify.case import engine_keeps_blocks
 from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.llamacpp import open_llama_cpp
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
+from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.oracles.saved import SavedOracle, load
 from inferno.verify.runs.engine_run import observe

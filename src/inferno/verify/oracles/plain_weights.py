@@ -8,18 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from inferno.engine.execution.device import find_device
-from inferno.ops import StoredRows
-from inferno.options import EngineOptions
-from inferno.weights.allocate import keeps_blocks
 from inferno.weights.checkpoint import FLOATS, Checkpoint
-
-
-def engine_keeps_blocks(engine: EngineOptions) -> bool:
-    """Return whether an engine of these options keeps GGUF's blocks packed."""
-    dtype = torch.float16 if engine.dtype == "float16" else torch.float32
-    quantize = None if engine.quantize == "none" else engine.quantize
-    return keeps_blocks(find_device(engine.device), dtype, quantize)
 
 
 class PlainWeights:
@@ -49,9 +38,7 @@ class PlainWeights:
         assert isinstance(info.dtype, torch.dtype), f"{name} is of a type that can't be read"
         dtype = self.dtype if info.dtype in FLOATS else info.dtype
         if name in self._rounded and len(info.shape) > 1:
-            rows = StoredRows.empty(self._rounded[name], info.shape)
-            self._checkpoint.read_packed_into(name, 0, rows)
-            return rows.unpack(dtype)
+            return self._checkpoint.read_as_kept(name, self._rounded[name]).to(dtype)
         tensor = torch.empty(info.shape, dtype=dtype)
         self._checkpoint.read_into(name, tensor)
         return tensor
