@@ -42,8 +42,8 @@ RECIPES = {
 }
 
 FURTHER_RECIPES = {
-    "demo": Recipe(num_steps=370, matrix_rate=0.0008, other_rate=0.001),
-    "demo-draft": Recipe(num_steps=330, matrix_rate=0.003, other_rate=0.0025, teacher_share=0.8),
+    "demo": Recipe(num_steps=400, matrix_rate=0.0008, other_rate=0.001),
+    "demo-draft": Recipe(num_steps=450, matrix_rate=0.003, other_rate=0.0025, teacher_share=0.8),
 }
 
 
