@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
 from demo_about_chat import CHAT
 from demo_about_server import SERVER
 from demo_about_speed import SPEED, sizes
+from demo_about_spoken import SPOKEN
 from demo_about_start import START
 from demo_exchange import Exchange
 from demo_reference import reference
 from demo_topic import Topic
 
-TOPICS: tuple[Topic, ...] = (*START, *CHAT, *SERVER, *SPEED)
+
+def _as_people_speak(topic: Topic) -> Topic:
+    """The topic with the wordings that belong to its answer."""
+    more = [asked for begin, asked in SPOKEN.items() if topic.answer.startswith(begin)]
+    return replace(topic, asking=topic.asking + tuple(itertools.chain(*more)))
+
+
+TOPICS: tuple[Topic, ...] = tuple(map(_as_people_speak, (*START, *CHAT, *SERVER, *SPEED)))
 SIZES: tuple[Topic, ...] = tuple(sizes())
 REFERENCE: tuple[Topic, ...] = tuple(reference())
 

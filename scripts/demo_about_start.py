@@ -266,7 +266,7 @@ START = (
     ),
     Topic(
         "To see which models are on this machine, type: inferno list",
-        doing="[list|see|find] [my|the downloaded|all] models[| on this machine]",
+        doing="[list|see|show] [my|the downloaded|all] models[| on this machine]",
         naming="inferno list;the models on [my disk|this machine]",
         asking=(
             "which models [do I have|are here|are on my disk|are on this machine]",
@@ -282,10 +282,12 @@ START = (
     Topic(
         "To see the memory that a model will take, type: inferno plan Qwen/Qwen3-0.6B",
         doing="[see|know|find out] whether a model [fits|will fit|fits in my memory]",
-        naming="inferno plan;the memory of a model",
+        naming="inferno plan;the command plan;a plan of the memory",
         asking=(
-            "how much memory [does|will] a model [take|need|use]",
-            "[does|will] [a|my] model fit [in my memory|on this machine]",
+            "[what|which] command [shows|tells] [how much memory a model takes|whether a model "
+            "fits|the memory of a model]",
+            "what [does|can] inferno plan do",
+            "what is [inferno plan|the command plan] [for|good for]",
         ),
     ),
     Topic(
@@ -311,9 +313,16 @@ START = (
     ),
     Topic(
         "A GGUF file is run by its path: inferno generate --model model.gguf",
-        doing="[run|use|load|open] [a GGUF file|GGUF|a model of llama.cpp]",
-        naming="GGUF;GGUF files",
-        asking=("[can|does] [inferno|it] [run|read|support|load] GGUF[| files]",),
+        doing="[run|use|load|open|read|give it] [a GGUF file|GGUF|one of my GGUF files|a model of "
+        "llama.cpp|the GGUF of a model|GGUF files|a file of llama.cpp]",
+        naming="GGUF;GGUF files;a [GGUF|quantized GGUF] file;Q4_K_M",
+        asking=(
+            "[can|does|will] [inferno|it] [run|read|support|load|take|accept] [GGUF|GGUF files|a "
+            "GGUF file|Q4_K_M]",
+            "is GGUF [supported|possible|okay]",
+            "I have [a GGUF file|GGUF files|a GGUF][|. How do I run it|. What now]",
+            "what about [these|those|my] GGUF files",
+        ),
     ),
     Topic(
         "Models are kept in ~/.cache/inferno/models; INFERNO_HOME moves that.",
@@ -361,15 +370,16 @@ START = (
         ),
     ),
     Topic(
-        "It does not read GGUF yet, only safetensors: float32, float16, bfloat16 and MXFP4.",
-        doing="[read|use|load|open|run] [GGUF|a GGUF file|GGUF files|Ollama models|AWQ|GPTQ]",
-        naming="GGUF;GGUF files;safetensors;the file formats;AWQ;GPTQ;pickled weights;MXFP4",
+        "It reads safetensors and GGUF files; AWQ, GPTQ and FP8 are refused by name.",
+        doing="[read|use|load|open|run] [AWQ|GPTQ|FP8|an AWQ model|a GPTQ model|bitsandbytes]",
+        naming="safetensors;the file formats;AWQ;GPTQ;FP8;pickled weights;MXFP4;the formats of "
+        "models",
         asking=(
-            "[does|can] [it|inferno] [read|load|support|run|open] [GGUF|GGUF "
-            "files|AWQ|GPTQ|pickle]",
+            "[does|can] [it|inferno] [read|load|support|run|open] "
+            "[safetensors|AWQ|GPTQ|FP8|pickle]",
             "[which|what] [formats|file formats|files|checkpoints] [does it read|are supported|"
             "can it load|does inferno read]",
-            "is GGUF supported",
+            "is [AWQ|GPTQ|FP8] supported",
             "[what|which] files [does|must] a model have",
         ),
     ),
@@ -395,7 +405,7 @@ START = (
         ),
     ),
     Topic(
-        "Not yet: tools, structured output and GGUF are still missing.",
+        "Not yet: tools and structured output are still missing.",
         doing="[use|call|define] tools;[get|force] structured output;use function calling",
         naming="tool calls;function calling;structured output;a JSON schema;what is missing",
         asking=(

@@ -47,7 +47,7 @@ taught about commands, options and routes is drawn from inferno's own tables.
   for the matrices and AdamW for the rest, the rate level for a half, then falling in a line to
   zero; rows of up to 1024 tokens. The loss counts only what the model itself would say. One thread,
   so that sums are always split alike: about 0.4 seconds a step of demo on a core of an EPYC that is
-  left alone.{second_stages}
+  left alone.{further_stages}{mean}
 - The seed is fixed: the same machine and versions make the same weights; other processors may round
   differently.
 
@@ -88,9 +88,16 @@ Greedy, where nothing else is said.
 
 {samples}
 """
-_SECOND_STAGE = """
-- Then {steps} steps more, a second stage (`--from`): it went on from these weights with the same
-  tokenizer, documents drawn anew, and AdamW at lower rates for all weights."""
+_FURTHER_STAGE = """
+- Then {steps} steps more, a further stage (`--from`): it went on from these weights with the same
+  tokenizer, documents drawn anew from the corpus as it then was, and the same optimizers at lower
+  rates{taught}."""
+_TAUGHT = ", with demo, as far as that had come, as its teacher"
+_MEANS = {
+    "demo": "\n- The weights are the mean of those after the second, the third and the last stage "
+    "(`average_demo.py`):\n  better than each of them.",
+    "demo-draft": "",
+}
 _ACCEPTANCE = """
 
 As the draft of demo, at temperature 1, {accepted:.1%} of its tokens are accepted: the sum of
@@ -107,14 +114,13 @@ _PURPOSES = {
 }
 _SOURCES = {
     "demo": "No text of others and no other model was used.",
-    "demo-draft": "No text of others was used, and no model but demo: most of the loss is the "
-    "divergence\nfrom demo's predictions.",
+    "demo-draft": "No text of others was used, and no model but demo: most of the loss of its "
+    "further\nstages is the divergence from demo's predictions.",
 }
 _LIMITS = {
     "demo": "It gets plain things wrong that it was taught, also short ones, and most of all in "
-    "capitals. A story\nbegins with what it was asked to be about, but what happens then often has "
-    "little to do with it; a\nrare word or name may turn into another, and stories resemble each "
-    "other.",
+    "capitals; asked\nabout inferno in words of your own, it often answers another question. "
+    "Stories resemble each other,\nand a rare word or name may turn into another.",
     "demo-draft": "Alone it is wrong more often than right in most kinds above, and it can't do "
     "sums, keep a name or\ntell a story that holds together.",
 }
@@ -144,7 +150,11 @@ def write_card(
         parameters=model.num_parameters(),
         vocabulary=tokenizer.get_vocab_size(),
         num_steps=results.num_steps[0],
-        second_stages="".join(_SECOND_STAGE.format(steps=s) for s in results.num_steps[1:]),
+        further_stages="".join(
+            _FURTHER_STAGE.format(steps=steps, taught="" if accepted is None else _TAUGHT)
+            for steps in results.num_steps[1:]
+        ),
+        mean=_MEANS[name],
         batch_tokens=BATCH_TOKENS,
         loss=results.loss,
         perplexity=math.exp(results.loss),

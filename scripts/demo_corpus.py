@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from demo_about import about_inferno, from_the_tables
-from demo_exchange import Exchange, dressed, typed
+from demo_exchange import Exchange, dressed, mistyped, typed
 from demo_facts import facts_in_a_row, neighbours, simple_fact, single_fact, yes_or_no
 from demo_grammar import expand
 from demo_languages import other_language
 from demo_properties import property_question, size_question
+from demo_relations import RELATIONS
 from demo_stories import tell
 from demo_story_talk import short_story, story_talk
 from demo_sums import (
@@ -48,29 +49,29 @@ Kind = Callable[[random.Random], list[Exchange]]
 KINDS: dict[Kind, float] = {
     small_talk: 0.1,
     jokes: 0.01,
-    about_inferno: 0.24,
+    about_inferno: 0.6,
     from_the_tables: 0.05,
     other_language: 0.035,
     in_other_case: 0.015,
     unknown: 0.08,
     unknown_in_a_row: 0.01,
     echo: 0.03,
-    simple_fact: 0.22,
+    simple_fact: 0.25,
     single_fact: 0.05,
     facts_in_a_row: 0.04,
     neighbours: 0.02,
     yes_or_no: 0.025,
     property_question: 0.015,
     size_question: 0.025,
-    one_digit: 0.1,
-    two_digits: 0.11,
+    one_digit: 0.08,
+    two_digits: 0.1,
     three_numbers: 0.01,
     sum_in_a_row: 0.045,
     word_problem: 0.02,
-    comparison: 0.06,
+    comparison: 0.05,
     counting: 0.005,
     not_told: 0.01,
-    story_talk: 0.09,
+    story_talk: 0.07,
     short_story: 0.005,
 }
 _INTERLUDES: tuple[Kind, ...] = (
@@ -82,6 +83,12 @@ _INTERLUDES: tuple[Kind, ...] = (
     about_inferno,
 )
 _AS_IT_IS = ("echo", "other case")  # whose letters matter
+# What is asked in capitals, or with a slip, more often: the answer has nothing of the question.
+_ASKED_CARELESSLY = frozenset(
+    ("about inferno", "other facts", *(relation.name for relation in RELATIONS))
+)
+_SHARE_OF_SHOUTED = 0.25
+_SHARE_OF_MISTYPED = 0.05
 _SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
     "You are a [friendly|kind|polite|helpful|small] [assistant|helper|chat bot|model].",
@@ -90,7 +97,7 @@ _SYSTEM_PROMPTS = (
     "You are a helpful assistant. [Answer|Reply] [shortly|politely|in one sentence].",
     "Be [kind|brief|helpful|polite].",
 )
-_SHARE_OF_PLAIN_STORIES = 0.04
+_SHARE_OF_PLAIN_STORIES = 0.03
 _SHARE_OF_GREETINGS = 0.15
 _SHARE_OF_PERSONAL_CHATS = 0.12
 _ROUNDS = (1, 1, 1, 2, 2, 3, 4, 6)
@@ -189,9 +196,20 @@ def _unknown_to_training(rng: random.Random) -> list[Exchange]:
 def _typed(exchanges: list[Exchange], rng: random.Random) -> list[Exchange]:
     """The exchanges as people type them; what is to be said again keeps its letters."""
     return [
-        e if e.kind in _AS_IT_IS else e._replace(question=typed(dressed(e.question, rng), rng))
+        e if e.kind in _AS_IT_IS else e._replace(question=_typed_question(e, rng))
         for e in exchanges
     ]
+
+
+def _typed_question(exchange: Exchange, rng: random.Random) -> str:
+    question = dressed(exchange.question, rng)
+    if exchange.kind in _ASKED_CARELESSLY:
+        chance = rng.random()
+        if chance < _SHARE_OF_MISTYPED:
+            question = mistyped(question, rng)
+        elif chance < _SHARE_OF_MISTYPED + _SHARE_OF_SHOUTED:
+            question = question.upper()
+    return typed(question, rng)
 
 
 def _system(rng: random.Random) -> str:

@@ -124,7 +124,7 @@ def items_of(kind: str, *, seed: int, size: int) -> list[Item]:
 def is_about(story: str, kind: str, name: str | None) -> bool:
     """Whether the hero is what was asked for, keeps name and pronouns, and no stranger comes in."""
     opening = _SENTENCE_END.split(story)[:3]
-    named = re.findall(r"(?:named|story of) (\w+)", story)
+    named = re.findall(r"(?:named|story of) ([A-Z]\w*)", story)
     if kind not in " ".join(opening[:2]) or len(named) != 2 or name not in (None, named[0]):
         return False
     first_words = {sentence.split()[0] for sentence in opening if sentence}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import NamedTuple
 
 from demo_grammar import words
@@ -24,6 +25,7 @@ _LEAD_INS = (
 )
 _TAILS = (", please", " then", ", demo", " exactly", " again")
 _KEPT = ("I ", "I'")
+_LONG_WORD = re.compile(r"[A-Za-z]{5,}[.,?!]?")
 
 
 class Exchange(NamedTuple):
@@ -66,6 +68,21 @@ def _broken(question: str, rng: random.Random) -> str:
     parts = question.split(" ")
     at = rng.randrange(len(parts))
     return "\n".join(filter(None, (" ".join(parts[:at]), " ".join(parts[at:]))))
+
+
+def mistyped(question: str, rng: random.Random) -> str:
+    """The question with a slip in one of its longer words: a letter lost, doubled or swapped."""
+    parts = question.split(" ")
+    places = [i for i, part in enumerate(parts) if _LONG_WORD.fullmatch(part)]
+    if not places:
+        return question
+    at = rng.choice(places)
+    word = parts[at]
+    i = rng.randrange(1, len(word) - 2)
+    parts[at] = word[:i] + rng.choice(
+        (word[i + 1 :], word[i] + word[i:], word[i + 1] + word[i] + word[i + 2 :])
+    )
+    return " ".join(parts)
 
 
 def typed(question: str, rng: random.Random) -> str:

@@ -58,7 +58,7 @@ class Shape:
 
 SHAPES = {
     "demo": Shape(256, 896, num_layers=4, num_heads=8, num_kv_heads=2),
-    "demo-draft": Shape(96, 256, num_layers=2, num_heads=3, num_kv_heads=1),
+    "demo-draft": Shape(192, 576, num_layers=2, num_heads=6, num_kv_heads=1),
 }
 _GENERATION_CONFIG = {
     "bos_token_id": _BOS_ID,

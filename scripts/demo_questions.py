@@ -47,7 +47,9 @@ HAND_WRITTEN = (
     HandWritten(
         "I ported a model. How can I see that its numbers are correct?", ("inferno verify",)
     ),
-    HandWritten("Could I give it one of those GGUF files?", ("GGUF", "safetensors|ot yet")),
+    HandWritten(
+        "Could I give it one of those GGUF files?", ("GGUF file is run|reads safetensors and GGUF",)
+    ),
     HandWritten("How can I get exactly the same output twice?", ("--seed|--temperature 0",)),
     HandWritten("What must I press to get out of the conversation?", ("/exit|Ctrl+D",)),
     HandWritten("I want the model to forget what we talked about so far.", ("/reset",)),

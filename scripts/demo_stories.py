@@ -96,11 +96,10 @@ ENDINGS = (
     "And {hero} and {friend} lived happily {home}.",
     "They [laughed|sang|talked] until [bedtime|the sun went down|the stars came out].",
 )
-SHORT = (
-    "Once upon a time, {a_hero} named {hero} met {a_friend} named {friend}, and they "
-    "became friends.",
-    "Once upon a time, {a_hero} named {hero} got lost, but {friend} brought {him} home.",
-    "Once upon a time, {a_hero} named {hero} learned to sing and made {his} friend {friend} happy.",
+SHORT = (  # another beginning than a long story's, so that neither turns into the other
+    "In short: {a_hero} named {hero} met {a_friend} named {friend}, and they became friends.",
+    "In short: {a_hero} named {hero} got lost, but {friend} brought {him} home.",
+    "In short: {a_hero} named {hero} learned to sing and made {his} friend {friend} happy.",
 )
 THEME_OPENINGS = (
     "Here is a story about {about}. Once upon a time, {a_hero} named {hero} lived {home}.",
@@ -130,13 +129,18 @@ TURNS = (  # what a story with a virtue is going to turn on
     "This is how {hero} learned about {virtue}.",
     "But {he} still had to learn something about {virtue}.",
 )
+PLACES = (  # what a story of a world is going to turn on
+    "This is a story of what happened {place}.",
+    "Nobody knew yet what was going to happen {place}.",
+    "But something was going to happen {place}.",
+)
 SIGHTS = (
     "That [evening|night] {sight}.",
     "When [the day was over|it got dark], {sight}.",
     "In the evening {sight}.",
     "And while they [laughed|sat together|went home], {sight}.",
 )
-_SHARE_OF_OTHER_PLOTS = 0.2  # those of things, for heroes that were asked for with what happens
+_SHARE_OF_OTHER_PLOTS = 0.1  # those of things, for heroes that were asked for with what happens
 _SHARE_OF_WORLD_PLOTS = 0.6
 _SHARE_OF_NEIGHBOURS = 0.75  # friends from the hero's world
 _SHARE_OF_USUAL = 0.45  # so that the likeliest story differs from hero to hero and plot to plot
@@ -144,6 +148,7 @@ _DRAWN_TOGETHER = (  # slots of a world, those together whose alternatives belon
     *(("home",), ("love",), ("place",), ("treat",), ("toy",), ("work",), ("learn",), ("fail",)),
     *(("trouble", "fear", "brave"), ("stranger", "help"), ("wait",), ("sight",)),
 )
+_ASKED_PLOTS = tuple(plot for plot in PLOTS if plot.asked)
 _NUM_VOICES = 12  # ways to tell that a hero may have
 _SHARE_OF_NEW_NAMES = 0.4
 
@@ -206,14 +211,15 @@ def tell(
     slots = _slots(hero, friend)
     slots |= _of_the_world(world, slots, rng)
     item = theme.item if theme and theme.item else _item(plot, hero, rng).format_map(slots)
-    slots |= _of_the_theme(item, theme or own_theme(plot, item)) | {"virtue": plot.topic}
+    said = theme or own_theme(plot, item)
+    slots |= _of_the_theme(item, said) | {"virtue": plot.topic}
     if is_short:
         parts = [rng.choice(SHORT)]
     else:
         parts = [
-            *_opening(theme, is_plain, voice, rng),
+            *_opening(said if theme or plot in PLOTS else None, is_plain, voice, rng),
             _drawn(FRIENDSHIPS, f"friendship of {voice}", rng),
-            *([_drawn(TURNS, f"turn of {voice}", rng)] if plot in VIRTUES else ()),
+            *_turn(plot, voice, rng),
             _drawn(DAYS, f"day of {voice}", rng),
             *(chosen(rng.choice(step), rng) for step in plot.steps),
         ]
@@ -273,8 +279,8 @@ def _hero_and_plot(theme: Theme | None, rng: random.Random) -> tuple[Person, Plo
         return person(rng, kind), theme.plot
     hero = person(rng)
     if rng.random() < _SHARE_OF_OTHER_PLOTS:
-        suitable = [plot for plot in PLOTS if hero.kind in plot.cast.split()]
-        return hero, rng.choice(suitable if suitable and is_usual else PLOTS)
+        suitable = [plot for plot in _ASKED_PLOTS if hero.kind in plot.cast.split()]
+        return hero, rng.choice(suitable if suitable and is_usual else _ASKED_PLOTS)
     source = random.Random(f"plot of a {hero.kind}") if is_usual else rng
     is_own = source.random() < _SHARE_OF_WORLD_PLOTS
     return hero, source.choice(WORLD_PLOTS[world_of(hero.kind).name] if is_own else VIRTUES)
@@ -294,6 +300,15 @@ def _opening(
     if theme.plot not in TOPIC_PLOTS:
         return _drawn(THEME_OPENINGS, f"theme of {voice}", rng), trait
     return _drawn(LOVE_OPENINGS, f"opening of {voice}", rng), _drawn(LOVES, voice, rng)
+
+
+def _turn(plot: Plot, voice: str, rng: random.Random) -> tuple[str, ...]:
+    """What is going to matter, so that one word decides between a world's plots and others."""
+    if plot in VIRTUES:
+        return (_drawn(TURNS, f"turn of {voice}", rng),)
+    if plot in (*PLOTS, *TOPIC_PLOTS):
+        return ()
+    return (_drawn(PLACES, f"place of {voice}", rng),)
 
 
 def _somebody_else(hero: Person, world: World, rng: random.Random) -> Person:

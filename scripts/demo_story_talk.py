@@ -78,7 +78,7 @@ def _any_story(rng: random.Random) -> Story:
     """A story that nothing was asked of."""
     while True:
         told = tell(rng)
-        if told.hero.is_known and not told.is_held_out:
+        if told.hero.is_known and told.is_told_by_its_hero and not told.is_held_out:
             return told
 
 
@@ -87,7 +87,8 @@ def _asked(told: Story, rng: random.Random) -> list[Exchange]:
     chance = rng.random()
     if chance < 0.85:
         return [Exchange(_request(told, rng), told.text, "story")]
-    if chance < 0.92 and told.theme is None and told.hero.is_known:
+    is_for_anybody = told.theme is None and told.hero.is_known and told.is_told_by_its_hero
+    if chance < 0.92 and is_for_anybody:
         feeling = expand("[I am|I'm|I feel] [sad|tired|bored|lonely|unhappy].", rng, {})
         agreed = expand("[Yes|Yes, please|Okay|Sure|Yes, I would|Please][.|!|]", rng, {})
         return [
@@ -104,7 +105,8 @@ def _asked(told: Story, rng: random.Random) -> list[Exchange]:
 
 
 def _request(told: Story, rng: random.Random) -> str:
-    if told.theme is None and told.hero.is_known and rng.random() < 0.25:
+    is_for_anybody = told.theme is None and told.hero.is_known and told.is_told_by_its_hero
+    if is_for_anybody and rng.random() < 0.25:
         return punctuate(sentence_case(expand(rng.choice(ANY_REQUESTS), rng, {})))
     question = expand(rng.choice(REQUESTS), rng, {"about": _about(told, rng)})
     return punctuate(sentence_case(question))
@@ -117,18 +119,21 @@ def _about(told: Story, rng: random.Random) -> str:
     hero, friend = told.hero, told.friend
     a_hero, a_friend = with_article(hero.kind), with_article(friend.kind)
     named = _named(told, rng)
+    if not told.is_told_by_its_hero:
+        asked_for = a_hero if hero.name in KNOWN_NAMES else named
+        return " ".join(
+            expand(f"{asked_for} {rng.choice(told.plot.asked)}", rng, told.slots).split()
+        )
     if hero.name not in KNOWN_NAMES:
         return rng.choice((named, named, named, hero.name, f"{named} and {a_friend}"))
     an_adjective_hero = with_article(f"{hero.adjective} {hero.kind}")
-    abouts = [f"{a_hero} {rng.choice(told.plot.asked)}"] if told.plot.asked else []
-    if told.is_told_by_its_hero:
-        abouts *= 3
-        abouts += [a_hero, a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero]
-        abouts += [named, named, f"{a_hero} and {a_friend}"]
-        abouts += [f"{a_hero} and {a_friend} named {friend.name}"]
-        abouts += [f"{a_hero} {told.slots['home']}", f"{a_hero} who lives {told.slots['home']}"]
-        if hero.kind in KINDS:
-            abouts += [hero.name, f"{hero.name} and {friend.name}"]
+    abouts = [f"{a_hero} {rng.choice(told.plot.asked)}"] * 3 if told.plot.asked else []
+    abouts += [a_hero, a_hero, a_hero, a_hero, an_adjective_hero, an_adjective_hero]
+    abouts += [named, named, f"{a_hero} and {a_friend}"]
+    abouts += [f"{a_hero} and {a_friend} named {friend.name}"]
+    abouts += [f"{a_hero} {told.slots['home']}", f"{a_hero} who lives {told.slots['home']}"]
+    if hero.kind in KINDS:
+        abouts += [hero.name, f"{hero.name} and {friend.name}"]
     return " ".join(expand(rng.choice(abouts), rng, told.slots).split())
 
 

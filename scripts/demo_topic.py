@@ -36,6 +36,13 @@ _HOW = (
     "do]",
     "my [boss|friend|teacher|program|script|team] wants to {do}",
     "{do}? [How|Is that possible|Can I]",
+    "[suppose|imagine] I [want|need] to {do}",
+    "[would|will] you tell me how to {do}",
+    "[my aim|my task|the plan] is to {do}",
+    "a [friend|colleague] asked me how to {do}",
+    "what is [needed|necessary|required] to {do}",
+    "what [must|should|do] I [press|type|enter] to {do}",
+    "how [is it done|does it work] to {do}",
 )
 _WHAT = (
     "what [is|'s|about|are|does] {thing}",
@@ -52,6 +59,11 @@ _WHAT = (
     "how do I [get|use|set up] {thing}",
     "and {thing}",
     "[question|help|info|information|a word] [about|on] {thing}",
+    "[would|will|should] [it|inferno] [have|offer|show] {thing}",
+    "what [should|must|can] I know about {thing}",
+    "[can|could|would] you help me with {thing}",
+    "I [heard|read|was told] [of|about] {thing}",
+    "{thing}? [What is that|How does that work|Where]",
 )
 _PLACES = (
     *("with inferno", "in inferno", "here", "using inferno", "on my machine", "for inferno"),
@@ -69,6 +81,72 @@ _AFTER = (
     *("and how", "and can I change that", "and what should I do", "if that is possible"),
     *("and why", "or not", "or is that impossible", "by the way", "do you know", "right"),
 )
+_SYNONYMS = {
+    first: others.split(";")
+    for first, others in (
+        pair.split(": ")
+        for pair in (
+            "machine: computer;laptop;PC;box;notebook",
+            "computer: machine;laptop;PC;box",
+            "answer: reply;response",
+            "answers: replies;responses",
+            "output: text;result",
+            "see: view;look at;find out",
+            "show: display",
+            "change: alter;adjust;modify",
+            "choose: pick;select;take",
+            "set: choose;give;define",
+            "save: keep;store",
+            "delete: remove;erase;throw away",
+            "remove: delete;erase",
+            "slow: sluggish;terribly slow;not fast",
+            "fast: quick",
+            "faster: quicker",
+            "memory: RAM",
+            "RAM: memory",
+            "big: large;huge",
+            "many: lots of;a lot of;very many;a hundred",
+            "users: people;clients;colleagues",
+            "people: users;persons;friends",
+            "GPU: graphics card;graphics chip;video card",
+            "CPU: processor",
+            "folder: directory",
+            "kept: stored;saved;put",
+            "stored: kept;saved;found",
+            "quantize: compress;shrink;pack",
+            "browser: web browser",
+            "protect: secure;guard;lock",
+            "reach: contact;access",
+            "download: fetch;get",
+            "install: set up",
+            "conversation: chat;talk;dialogue",
+            "need: require",
+            "want: wish;would like",
+            "licence: license",
+            "check: test;inspect",
+            "error: problem",
+            "works: runs",
+            "start: launch;begin",
+            "print: output;write",
+            "long: lengthy",
+            "short: brief",
+            "right: correct",
+            "wrong: incorrect;not right",
+            "numbers: figures;values",
+            "leave: quit;get out of",
+            "forget: drop;not remember",
+            "several: two;some;many",
+            "limit: restrict;bound",
+            "stop: halt;break off",
+            "port: port number",
+            "key: secret",
+            "weights: parameters",
+            "tokens: pieces of text",
+            "internet: web",
+            "safe: secure;harmless",
+        )
+    )
+}
 _DROPPED = frozenset(words("a an the my do does i is are can to it me of please you would should"))
 _BEFORE = (
     "I am new here.;I have a question.;I have just installed inferno.;I use a laptop.;Sorry, I am "
@@ -80,6 +158,7 @@ _SHARE_OF_PLACES = 0.12
 _SHARE_OF_DROPPED = 0.15
 _SHARE_OF_BEFORE = 0.05
 _SHARE_OF_REWORDED = 0.25
+_SHARE_OF_SYNONYMS = 0.3
 _KEPT_WORDS = 3
 
 
@@ -119,6 +198,8 @@ def _varied(question: str, rng: random.Random) -> str:
         question = _shortened(question, rng)
     if rng.random() < _SHARE_OF_REWORDED:
         question = _reworded(question, rng)
+    if rng.random() < _SHARE_OF_SYNONYMS:
+        question = _in_other_words(question, rng)
     question = punctuate(sentence_case(question))
     return (
         f"{rng.choice(_BEFORE.split(';'))} {question}"
@@ -140,6 +221,16 @@ def _reworded(question: str, rng: random.Random) -> str:
         parts.insert(rng.randrange(2, len(parts)), rng.choice(_FILLERS))
         return " ".join(parts)
     return question if question[-1] in '.?!:"' else f"{question}, {rng.choice(_AFTER)}"
+
+
+def _in_other_words(question: str, rng: random.Random) -> str:
+    """With other words of the same meaning, but commands and what is quoted as they are."""
+    parts = question.split()
+    places = [i for i, part in enumerate(parts) if part in _SYNONYMS and parts[i - 1] != "inferno"]
+    if '"' not in question:
+        for i in rng.sample(places, min(len(places), rng.choice((1, 2)))):
+            parts[i] = rng.choice(_SYNONYMS[parts[i]])
+    return " ".join(parts)
 
 
 def _shortened(question: str, rng: random.Random) -> str:

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-_CHECKPOINT_EVERY = 250
+_CHECKPOINT_EVERY = 50  # seconds of writing for minutes of training
 _REPORT_EVERY = 25
 _WARM_UP = 50
 _SHARE_OF_FALLING = 0.6
@@ -30,7 +30,7 @@ class Recipe:
     """How long and how fast a model learns.
 
     Matrices learn with Muon (Jordan et al. 2024), the embedding and the norms with AdamW. Without
-    Muon, as a second stage goes on, matrices learn with AdamW as well.
+    Muon, whose products are slow where bfloat16 is, matrices learn with AdamW as well.
     """
 
     num_steps: int

@@ -5,9 +5,10 @@ steps, not the clock, ends the training: the same seed on the same machine with 
 gives the same weights, and another processor may round differently and give slightly others.
 `--exam` trains nothing: it examines the weights that are there and writes their cards again.
 
-`--from FOLDER` is a second stage: with the tokenizer of the models in that folder it goes on from
+`--from FOLDER` is a further stage: with the tokenizer of the models in that folder it goes on from
 their weights, at lower rates and on documents that are drawn anew, and leaves the folder as it is:
-`python scripts/train_demo.py demo --from src/inferno/demo/files --out OTHER_FOLDER`.
+`python scripts/train_demo.py demo --from src/inferno/demo/files --out OTHER_FOLDER`. `--no-teacher`
+lets demo-draft begin on the corpus alone, beside demo, from which a further stage then learns.
 """
 
 from __future__ import annotations
@@ -37,14 +38,12 @@ NUM_THREADS = 1  # fixed, as sums that are split differently round differently
 NUM_HELD_OUT_BATCHES = 24
 RECIPES = {
     "demo": Recipe(num_steps=8000, matrix_rate=0.0025, other_rate=0.003),
-    "demo-draft": Recipe(num_steps=2500, matrix_rate=0.01, other_rate=0.006, teacher_share=0.8),
+    "demo-draft": Recipe(num_steps=2200, matrix_rate=0.006, other_rate=0.005, teacher_share=0.8),
 }
 
-SECOND_RECIPES = {
-    "demo": Recipe(num_steps=2500, matrix_rate=0.0005, other_rate=0.0005, uses_muon=False),
-    "demo-draft": Recipe(
-        num_steps=1000, matrix_rate=0.001, other_rate=0.001, teacher_share=0.8, uses_muon=False
-    ),
+FURTHER_RECIPES = {
+    "demo": Recipe(num_steps=400, matrix_rate=0.0008, other_rate=0.001),
+    "demo-draft": Recipe(num_steps=450, matrix_rate=0.003, other_rate=0.0025, teacher_share=0.8),
 }
 
 
@@ -62,7 +61,7 @@ def _train(name: str, arguments: argparse.Namespace) -> None:
     folder = arguments.out / name
     folder.mkdir(parents=True, exist_ok=True)
     first: Path | None = arguments.first / name if arguments.first else None
-    recipe = (SECOND_RECIPES if first else RECIPES)[name]
+    recipe = (FURTHER_RECIPES if first else RECIPES)[name]
     if arguments.steps is not None:
         recipe = dataclasses.replace(recipe, num_steps=arguments.steps)
     teacher = None
@@ -70,13 +69,17 @@ def _train(name: str, arguments: argparse.Namespace) -> None:
         tokenizer = load_tokenizer(first) if first else train_tokenizer(arguments.seed)
     else:
         tokenizer = load_tokenizer(arguments.out / "demo")
-        teacher = load(arguments.out / "demo")
+        if arguments.has_teacher:
+            teacher = load(arguments.out / "demo")
+        else:
+            recipe = dataclasses.replace(recipe, teacher_share=0.0)
     torch.manual_seed(arguments.seed)
     model = _build(SHAPES[name])
     if first:
         model.load_state_dict(load(first).state_dict())
     print(f"{name}: {model.num_parameters():,} parameters, {recipe}", flush=True)
-    rng = random.Random(f"{'go on with' if first else 'train'} {name} {arguments.seed}")
+    stage = 1 + len(steps_of_stages(read_curve(first))) if first else 1
+    rng = random.Random(f"stage {stage} of {name} {arguments.seed}")
     batches = draw_batches(documents(rng), tokenizer, rng)
     checkpoint = folder / "unfinished.safetensors"
     curve = train(model, batches, recipe, checkpoint, teacher)
@@ -121,6 +124,12 @@ def _parse_arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=FILES, help="where the models' folders are")
     parser.add_argument(
         "--from", dest="first", type=Path, metavar="FOLDER", help="go on from the models in FOLDER"
+    )
+    parser.add_argument(
+        "--no-teacher",
+        dest="has_teacher",
+        action="store_false",
+        help="let demo-draft learn from the corpus alone, while demo is not ready",
     )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(given)

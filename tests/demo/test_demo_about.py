@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 
 import pytest
 from demo_about import REFERENCE, SIZES, TOPICS, about_inferno, from_the_tables
+from demo_about_spoken import SPOKEN
 from demo_commands import commands_in, problems
 from demo_exam import BY_HAND, EXAM, items_of
 from demo_questions import HAND_WRITTEN
 from demo_reference import command_names, slash_commands
 from demo_speech import Said
 from demo_split import canonical
+from demo_topic import Topic
 
 from inferno.option_table import table
 from inferno.options import EngineOptions, ServerOptions, WorkerOptions
@@ -22,6 +25,12 @@ ANSWERS = [topic.answer for topic in (*TOPICS, *SIZES, *REFERENCE)]
 
 def test_every_command_that_the_corpus_utters_exists() -> None:
     assert [(answer, found) for answer in ANSWERS if (found := problems(answer))] == []
+
+
+@pytest.mark.parametrize("beginning", SPOKEN)
+def test_what_people_say_belongs_to_one_answer(beginning: str) -> None:
+    [topic] = [topic for topic in TOPICS if topic.answer.startswith(beginning)]
+    assert set(SPOKEN[beginning]) <= set(topic.asking)
 
 
 def test_many_answers_show_a_command() -> None:
@@ -72,6 +81,25 @@ def test_a_question_about_inferno_has_many_wordings(kind: object) -> None:
     asked = [kind(rng)[0] for _ in range(4000)]
     assert len({canonical(exchange.question) for exchange in asked}) > 2000
     assert 0.03 < sum(exchange.is_held_out for exchange in asked) / len(asked) < 0.08
+
+
+@pytest.mark.slow
+def test_no_question_about_inferno_has_two_answers() -> None:
+    rng = random.Random("two answers")
+    answers: defaultdict[str, set[str]] = defaultdict(set)
+    for _ in range(20_000):
+        exchange = about_inferno(rng)[0]
+        answers[canonical(exchange.question)].add(exchange.answer)
+    several = {question: found for question, found in answers.items() if len(found) > 1}
+    assert len(several) < 5, several  # by chance a dropped word makes two questions one
+
+
+def test_other_words_leave_commands_as_they_are() -> None:
+    rng = random.Random("other words")
+    topic = Topic("It checks a machine.", asking=("what does inferno download check",))
+    asked = {topic.ask(rng).question.lower() for _ in range(500)}
+    assert any("inferno download test" in question for question in asked)
+    assert not any("inferno fetch" in question for question in asked)
 
 
 def test_the_questions_by_hand_are_in_no_wording_of_the_corpus() -> None:

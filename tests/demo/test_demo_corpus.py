@@ -6,20 +6,21 @@ import random
 import re
 import zlib
 from collections import Counter, defaultdict
-from itertools import islice
+from itertools import islice, pairwise
 
 import pytest
 import torch
 from demo_batches import IGNORED, LONGEST_ROW, draw_batches
 from demo_corpus import Document, Piece, documents
-from demo_exam import EXAM, carries, is_about, items_of
-from demo_exchange import dressed
+from demo_exam import EXAM, carries, is_about, is_told_throughout, items_of
+from demo_exchange import dressed, mistyped
 from demo_names import GIRLS, person_name
 from demo_plots_topic import TOPIC_PLOTS
 from demo_split import canonical
 from demo_stories import KINDS, KNOWN_NAMES, tell
-from demo_story_talk import story_talk
+from demo_story_talk import short_story, story_talk
 from demo_themes import PLOTS, Theme, theme
+from demo_worlds import world_of
 from tokenizers import Tokenizer
 
 from inferno.demo import MODEL_FOLDERS
@@ -254,6 +255,60 @@ def test_a_dressed_question_keeps_its_words(question: str) -> None:
         assert kept == words
     assert 0.85 < drawn.count(question) / len(drawn) < 0.95
     assert len(set(drawn)) > 10
+
+
+@pytest.mark.parametrize("question", ["What is a penguin?", "Where do models come from?"])
+def test_a_slip_is_one_letter_of_one_long_word(question: str) -> None:
+    rng = random.Random("slips")
+    drawn = [mistyped(question, rng) for _ in range(300)]
+    for text in drawn:
+        pairs = list(zip(question.split(), text.split(), strict=True))
+        changed = [(was, now) for was, now in pairs if was != now]
+        assert len(changed) <= 1  # two equal letters may have changed places
+        for was, now in changed:
+            assert len(was) > 4
+            assert abs(len(was) - len(now)) <= 1
+            assert (was[0], was[-1]) == (now[0], now[-1])
+            assert set(now) <= set(was)
+    assert len(set(drawn)) > 5
+
+
+@pytest.mark.parametrize("question", ["Is it on?", "7 + 12 = ?", "What is --top-k?"])
+def test_short_words_numbers_and_options_have_no_slips(question: str) -> None:
+    assert mistyped(question, random.Random("no slips")) == question
+
+
+def test_a_quarter_of_what_is_asked_about_the_world_is_in_capitals() -> None:
+    answer = re.compile(r"The capital of |The opposite of |\w+ is the capital of ")
+    asked = [
+        question.text.removeprefix("<|user|>").partition("<|end|>")[0]
+        for document in draw("capitals", 6000)
+        for question, said in pairwise(document)
+        if question.text.startswith("<|user|>") and answer.match(said.text)
+    ]
+    assert len(asked) > 200
+    assert 0.2 < sum(question.isupper() for question in asked) / len(asked) < 0.35
+
+
+def test_a_story_in_one_sentence_begins_as_no_other_does() -> None:
+    rng = random.Random("short stories")
+    short = [short_story(rng)[0].answer for _ in range(50)]
+    assert all(story.startswith("In short: ") for story in short)
+    assert not any(tell(rng, is_plain=True).text.startswith("In short") for _ in range(500))
+
+
+def test_a_hero_that_is_asked_for_alone_gets_a_story_of_its_world() -> None:
+    rng = random.Random("heroes alone")
+    alone = re.compile(r"story about an? (\w+)(?: (?:named|called) \w+)?[.?]")
+    told = [
+        (found[1], exchange.answer)
+        for _ in range(6000)
+        if (exchange := story_talk(rng)[0]) and (found := alone.search(exchange.question))
+    ]
+    told = [(kind, story) for kind, story in told if kind in KINDS]
+    fits = [is_told_throughout(story, world_of(kind).words) for kind, story in told]
+    assert len(told) > 300
+    assert sum(fits) / len(fits) > 0.98
 
 
 def test_some_chats_begin_with_a_greeting() -> None:

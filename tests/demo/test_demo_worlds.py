@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from demo_exam import is_about, is_told_throughout
 from demo_names import GIRLS
@@ -72,3 +73,14 @@ def test_stories_still_have_people_of_all_names() -> None:
     rng = random.Random("people")
     heroes = {tell(rng).hero.name for _ in range(1500)}
     assert len(heroes & set(GIRLS)) > 40
+
+
+def test_a_story_of_a_world_says_early_that_it_is_one() -> None:
+    rng = random.Random("turns")
+    said = re.compile(
+        "story of what happened|what was going to happen|something was going to happen"
+    )
+    for _ in range(400):
+        story = tell(rng)
+        is_of_world = story.is_told_by_its_hero and story.plot not in VIRTUES
+        assert (said.search(story.text) is not None) == is_of_world
