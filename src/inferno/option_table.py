@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from re import Pattern
 from types import MappingProxyType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from inferno.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import re
 
 
 class Group(StrEnum):
@@ -49,7 +51,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     is_low_excluded: bool = False
-    pattern: Pattern[str] | None = None
+    pattern: re.Pattern[str] | None = None
     expected: str = ""
     accepts_auto: bool = False
     flags: tuple[str, ...] = ()

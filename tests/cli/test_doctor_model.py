@@ -52,7 +52,7 @@ def test_what_the_engine_refuses_is_fatal(
     edit_config(tmp_path, **damage)
     result = run(str(tmp_path))
     assert result.exit_code == 1
-    assert "FATAL, model: " in result.stdout
+    assert "FATAL, model:" in result.stdout
     assert said in result.stdout
 
 
@@ -63,7 +63,7 @@ def test_a_gguf_file_and_another_template_are_looked_at(tmp_path: Path) -> None:
     template.write_text("{% for")
     result = run(str(path), "--chat-template", str(template))
     assert result.exit_code == 1
-    assert "FATAL, template: " in result.stdout
+    assert "FATAL, template:" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
     A page of huggingface.co is asked for at HF_ENDPOINT. Raises InvalidRequest.
     """
     if "://" not in text:
-        repository, file = split_file(text)
-        if file is not None and include is not None:
+        repository, chosen = split_file(text)
+        if chosen is not None and include is not None:
             raise InvalidRequest("a file is named already: give no --include", param="include")
         if is_repository(repository):
-            return WantedModel(repository, revision, include or file)
+            return WantedModel(repository, revision, include or chosen)
         raise InvalidRequest(
             f"a model to download is OWNER/NAME, a URL, or a folder that exists, not {quoted(text)}"
         )
