@@ -80,12 +80,12 @@ def test_one_question_in_twenty_is_held_out_however_it_is_typed() -> None:
 def test_held_out_names_are_never_told() -> None:
     told = {
         name
-        for document in draw("names", 4000)
+        for document in draw("names", 7000)
         for piece in document
         for name in re.findall(r"(?:Nice to meet you, |Your name is |named )(\w+)", piece.text)
     }
     rng = random.Random("new names")
-    assert len(told) > 400
+    assert len(told) > 500
     assert told.isdisjoint(person_name(rng, held_out=True) for _ in range(500))
 
 
