@@ -291,6 +291,15 @@ START = (
         ),
     ),
     Topic(
+        "To write a model as a GGUF file, type: inferno convert demo --to demo.gguf --type q4_k",
+        doing="[write|save|convert] a model [as|to] [GGUF|a GGUF file]",
+        naming="inferno convert;a GGUF file of a model",
+        asking=(
+            "how [do|can] I [make|write|get] a GGUF file [of a model|]",
+            "can inferno [write|make] GGUF files",
+        ),
+    ),
+    Topic(
         "To remove a model from this machine, type: inferno rm Qwen/Qwen3-0.6B",
         doing="[delete|remove|uninstall|get rid of] [a|a downloaded] model",
         naming="inferno rm;removing models",

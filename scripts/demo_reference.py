@@ -16,7 +16,8 @@ from typer.main import get_command
 
 from inferno.cli.app import app
 from inferno.cli.chat.commands import Commands
-from inferno.options import EngineOptions, OptionRow, ServerOptions, WorkerOptions, table
+from inferno.option_table import OptionRow, table
+from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 from inferno.server.routes import ROUTES, WORKER_ROUTES
 
 _LONGEST_HELP = 90

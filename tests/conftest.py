@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 import torch
@@ -11,6 +12,9 @@ from inferno import ops
 from inferno.ops import reference
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# A shell's background jobs ignore it, and tests of Ctrl+C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -158,6 +158,7 @@ _METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
     "fullmatch": lambda pattern, text: pattern.fullmatch(text),
     "search": lambda pattern, text: pattern.search(text),
     "sub": lambda pattern, text: pattern.sub(text[:0], text),
+    "subn": lambda pattern, text: pattern.subn(text[:0], text),
     "split": lambda pattern, text: pattern.split(text),
     "findall": lambda pattern, text: pattern.findall(text),
     "finditer": lambda pattern, text: sum(1 for _ in pattern.finditer(text)),

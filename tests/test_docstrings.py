@@ -14,8 +14,11 @@ CAPTIONS = frozenset(
     {
         *("what", "who", "whose", "whom", "it", "its", "of", "those", "as", "that", "they"),
         *("how", "which", "whether", "where", "when", "why"),
+        *("for", "until", "something", "everything", "whoever"),
     }
 )
+# Neither does a pronoun that stands for a word of another docstring: "Return whether it ended".
+PRONOUNS = frozenset({"it", "them", "they"})
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,6 +36,7 @@ def test_docstrings_are_sentences(name: str) -> None:
     wrong = []
     for place, text in docstrings(package_files()[name]):
         first = text.split()[0].strip(",.:;").lower()
-        if first in CAPTIONS or not text.endswith((".", "!", "?", ":", ")")):
+        begins = {word.strip(",.:;") for word in text.lower().split()[:4]}
+        if first in CAPTIONS or begins & PRONOUNS or not text.endswith((".", "!", "?", ":", ")")):
             wrong.append(f"{place}: {text!r}")
     assert not wrong, "\n".join(wrong)

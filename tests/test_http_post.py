@@ -14,6 +14,7 @@ import pytest
 
 from inferno.errors import InvalidRequest
 from inferno.http_post import Target, parse_target, post
+from tests.patience import PATIENCE
 
 
 def test_a_target_is_what_the_url_says() -> None:
@@ -90,14 +91,14 @@ def saying(raw: bytes) -> Iterator[tuple[Target, list[bytes]]]:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/path?query"
         yield parse_target(url, option="--x"), heard
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 def ask(raw: bytes, **headers: str) -> tuple[int, dict[str, str], bytes, bytes]:
     """Status, headers and body of such an answer, and the request."""
 
     async def run(target: Target) -> tuple[int, Any, bytes]:
-        async with asyncio.timeout(10), post(target, b"how are you?", headers) as answer:
+        async with asyncio.timeout(PATIENCE), post(target, b"how are you?", headers) as answer:
             body = b"".join([piece async for piece in answer.pieces()])
             return answer.status, answer.headers, body
 

@@ -1,7 +1,8 @@
 """A regular expression takes twice the time for twice the text, whatever a stranger sends.
 
 The package is walked for them, so that a new one can't be forgotten: each is a constant, or made by
-one of the makers below.
+one of the makers below. Those of the chat page, which reads what models say, are tried in Python's
+engine, which goes back over a text as browsers' do.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.near_misses import Use, as_line
 
 SOURCE = Path(inferno.__file__).parent
 ROOT = SOURCE.parents[1]
-METHODS = ("match", "fullmatch", "search", "sub", "split", "findall", "finditer")
+METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
 ANY_METHOD = ("match", "fullmatch", "search")
 TOKENS = ("<s>", "<|im_end|>", "<|im_start|>", "<|", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaab")
 
@@ -41,6 +42,7 @@ class Call(NamedTuple):
     line: int
     function: str
     pattern: ast.expr
+    flags: int
     name: str | None  # of the constant that a module keeps it as
 
     @property
@@ -83,13 +85,25 @@ def _calls(module: str, tree: ast.Module) -> Iterator[Call]:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id="re"), attr=function), args=[pattern, *_]
             ) if function in (*METHODS, "compile"):
-                yield Call(module, node.lineno, function, pattern, kept.get(id(node)))
+                flags = _flags([*node.args, *(each.value for each in node.keywords)])
+                yield Call(module, node.lineno, function, pattern, flags, kept.get(id(node)))
             case ast.Call(func=ast.Name(id="Meta"), keywords=keywords):
                 for each in keywords:
                     if each.arg == "pattern":
-                        yield Call(module, node.lineno, "search", each.value, None)
+                        yield Call(module, node.lineno, "search", each.value, 0, None)
             case ast.ImportFrom(module="re"):
                 raise AssertionError(f"{module} imports from re: write re.compile, to be found")
+
+
+def _flags(arguments: list[ast.expr]) -> int:
+    """What `re.M` and its like among the arguments say."""
+    flags = 0
+    for argument in arguments:
+        for node in ast.walk(argument):
+            match node:
+                case ast.Attribute(value=ast.Name(id="re"), attr=name) if name.isupper():
+                    flags |= getattr(re, name)
+    return flags
 
 
 def _methods(name: str, trees: list[ast.Module]) -> tuple[str, ...]:
@@ -125,11 +139,44 @@ def _uses() -> Iterator[Use]:
             elif isinstance(call.pattern, ast.Constant):
                 function = call.function
                 methods = ANY_METHOD if function == "compile" else (function,)
-                yield Use.of(call.where, re.compile(call.pattern.value), methods)
+                yield Use.of(call.where, re.compile(call.pattern.value, call.flags), methods)
             else:
                 key = module, ast.unparse(call.pattern)
                 assert key in MAKERS, f"{call.where}: make it a constant, or give it a maker: {key}"
                 yield Use.of(call.where, MAKERS[key](), (*ANY_METHOD, "split", "finditer"))
+
+
+# What stands before a literal in a script, and where it can be no division.
+_LITERAL = re.compile(
+    r"(?:[=(!,?:&|]|\breturn)\s*"
+    r"/(?![/*])(?P<pattern>(?:[^/\\\[\n]|\\.|\[(?:[^\]\\\n]|\\.)*\])+)/(?P<flags>[a-z]*)"
+)
+
+
+def _page_uses() -> Iterator[Use]:
+    for script in sorted((SOURCE / "server/page").glob("*.js")):
+        for number, line in enumerate(script.read_text("utf-8").splitlines(), start=1):
+            for found in _LITERAL.finditer(re.sub(r"(^|\s)//.*", "", line)):
+                where = f"{script.name}:{number} {found[0]}"
+                sticky, every = "y" in found["flags"], "g" in found["flags"]
+                method = "match" if sticky else "finditer" if every else "search"
+                pattern = _in_python(found["pattern"], found["flags"])
+                yield Use.of(where, re.compile(pattern), (method,))
+
+
+def _in_python(pattern: str, flags: str) -> str:
+    """A pattern of JavaScript's that means the same in Python."""
+    assert not set(flags) - set("gsuy"), flags
+    any_character = "[^\n\r\u2028\u2029]" if "s" not in flags else "(?s:.)"
+    written, is_class = "", False
+    for token in re.findall(r"(?s)\\.|.", pattern.replace(r"\p{L}\p{N}", r"\w")):
+        if is_class:
+            written += r"\[" if token == "[" else token
+            is_class = token != "]"
+        else:
+            written += {".": any_character, "$": r"\Z"}.get(token, token)
+            is_class = token == "["
+    return written
 
 
 def _routes() -> Iterator[Use]:
@@ -144,7 +191,7 @@ def _routes() -> Iterator[Use]:
 
 @pytest.fixture(scope="module")
 def uses() -> list[Use]:
-    return [*_uses(), *_routes()]
+    return [*_uses(), *_page_uses(), *_routes()]
 
 
 def test_every_module_is_walked(uses: list[Use]) -> None:
@@ -156,6 +203,13 @@ def test_every_module_is_walked(uses: list[Use]) -> None:
         found
     )
     assert all(use.methods for use in uses), [use.where for use in uses if not use.methods]
+
+
+def test_every_script_of_the_page_that_has_some_is_walked(uses: list[Use]) -> None:
+    scripts = [script.name for script in (SOURCE / "server/page").glob("*.js")]
+    numbers = {name: sum(use.where.startswith(f"{name}:") for use in uses) for name in scripts}
+    assert numbers["inline.js"] >= 10, numbers
+    assert numbers["blocks.js"] >= 10, numbers
 
 
 def test_the_time_grows_with_the_text(uses: list[Use]) -> None:

@@ -12,14 +12,8 @@ from inferno import LLM
 from inferno.cli.options import options_of
 from inferno.cli.serve import serve
 from inferno.errors import InvalidRequest
-from inferno.options import (
-    EngineKeywords,
-    EngineOptions,
-    OptionRow,
-    ServerOptions,
-    WorkerOptions,
-    table,
-)
+from inferno.option_table import OptionRow, table
+from inferno.options import EngineKeywords, EngineOptions, ServerOptions, WorkerOptions
 
 WORKER = {"worker_id": "w", "callback_url": "http://127.0.0.1:9/", "device": "cpu"}
 NEEDED: dict[type, dict[str, Any]] = {

@@ -110,7 +110,7 @@ SERVE = ("serve", "demo", "--port", "0", "--num-blocks", str(2**24), "--block-si
 
 @pytest.mark.parametrize("arguments", [GENERATE, SERVE], ids=["generate", "serve"])
 @pytest.mark.parametrize(
-    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.56, 0.65, 0.8))]
+    "gib", [0.3, *(pytest.param(gib, marks=pytest.mark.slow) for gib in (0.7, 0.75, 0.8))]
 )
 def test_a_command_with_little_memory_says_so(arguments: tuple[str, ...], gib: float) -> None:
     done = limited(gib, *arguments)
@@ -124,9 +124,11 @@ def test_a_command_with_little_memory_says_so(arguments: tuple[str, ...], gib: f
         assert done.stderr.splitlines()[-1].startswith(("error: ", "OpenBLAS error: "))
 
 
-def test_what_is_too_little_for_anything_is_refused_at_once() -> None:
-    done = limited(0.5, *GENERATE)
+@pytest.mark.parametrize("gib", [0.5, 0.6, 0.63])  # where libraries have crashed, or waited
+def test_what_is_too_little_for_anything_is_refused_at_once(gib: float) -> None:
+    done = limited(gib, *GENERATE)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: memory ran out: this process may take 0.50 GiB")
+    [said] = done.stderr.splitlines()
+    assert said.startswith(f"error: memory ran out: this process may take {gib:.2f} GiB")
     with pytest.raises(NotEnoughMemory):
         raise out_of_memory()

@@ -32,7 +32,7 @@ def llm() -> Iterator[LLM]:
         ("max_token", "did you mean `max_tokens`"),
         ("tempreature", "did you mean `temperature`"),
         ("max_new_token", "did you mean `max_tokens`"),
-        ("guided_json", "does not constrain outputs"),
+        ("guided_json", "StructuredOutput"),
         ("do_sample", "`temperature=0.0`"),
         ("tensor_parallel_size", "one `device`"),
         ("dtype", r"give LLM\(\.\.\., dtype="),
@@ -58,6 +58,7 @@ def test_sampling_params_name_what_is_meant(name: str, answer: str) -> None:
         ("max_new_tokens", r"params=SamplingParams\(max_tokens="),
         ("temperature", r"params=SamplingParams\(temperature="),
         ("max_model_length", "did you mean `max_model_len`"),
+        ("temprature", r"did you mean params=SamplingParams\(temperature="),
         ("wobble", "it has `allow_unknown_config`"),
     ],
 )
@@ -75,8 +76,12 @@ def test_models_name_what_is_meant(kind: type, name: str, answer: str) -> None:
         ("max_new_tokens", r"params=SamplingParams\(max_tokens="),
         ("quantize", r"give LLM\(\.\.\., quantize="),
         ("lora_request", "adapters"),
-        ("guided_json", "does not constrain outputs"),
+        ("guided_json", "StructuredOutput"),
         ("prority", "did you mean `priority`"),
+        ("temprature", r"did you mean params=SamplingParams\(temperature=\.\.\.\)\?"),
+        ("max_new_token", r"did you mean params=SamplingParams\(max_tokens="),
+        ("quantise", r"did you mean LLM\(\.\.\., quantize="),
+        ("tensor_paralel_size", "did you mean `tensor_parallel_size`.*one `device`"),
     ],
 )
 def test_calls_name_what_is_meant(llm: LLM, method: str, name: str, answer: str) -> None:

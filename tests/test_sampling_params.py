@@ -10,6 +10,7 @@ import pytest
 
 from inferno.errors import InvalidRequest
 from inferno.requests import SamplingParams
+from inferno.structured import StructuredOutput
 
 NOT_NUMBERS: list[Any] = ["1", None, True, [1], math.nan, math.inf, -math.inf, 10**400, 1 + 0j]
 NOT_INTEGERS: list[Any] = ["1", True, 1.0, [1], math.nan, 2**70, -(2**70), 10**5000]
@@ -42,6 +43,10 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "allowed_token_ids": (
         [None, [3], range(1 << 18)],
         [[], [-1], [2**40], ["1"], "12", 3, [7] * 10**6],
+    ),
+    "structured": (
+        [None, StructuredOutput(json_object=True)],
+        ["json", {"json_object": True}, True],
     ),
     "logit_bias": (
         [{}, {3: -100}, {3: 1.5}],

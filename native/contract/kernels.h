@@ -181,7 +181,7 @@ struct Kernels {
 
 // Null where this build, or this processor, doesn't have the isa.
 const Kernels* find_kernels(const char* isa);
-// Those of this processor's best isa.
+// The kernels of this processor's best isa.
 const Kernels* best_kernels();
 
 }  // namespace inferno

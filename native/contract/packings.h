@@ -18,7 +18,7 @@ constexpr std::int64_t kPanel = 16;
 // Inputs that share a scale, in weights that have scales and in the activations beside them.
 constexpr std::int64_t kScaleGroup = 32;
 
-// What scales the whole numbers of a scale group. An offset is added to each scaled number.
+// The scales of a scale group's whole numbers. An offset is added to each scaled number.
 enum class ScaleType {
     none,
     bf16,  // not float16: its range is that of the weights, and codes make good what it rounds away

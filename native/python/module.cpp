@@ -292,12 +292,12 @@ NB_MODULE(_native, m) {
         .def("release_memory", &KernelContext::release_memory)
         .def_prop_ro("num_threads", [](const KernelContext& c) { return c.team.num_threads(); })
         .def_prop_ro("arena_size", [](const KernelContext& c) { return c.arena()->size(); });
-    nb::class_<Program>(m, "Program")
+    nb::class_<CapturedGraph>(m, "CapturedGraph")
         .def(nb::init<KernelContext&>(), nb::keep_alive<1, 2>())
-        .def("start", &Program::start)
-        .def("stop", &Program::stop)
-        .def("run", &Program::run, nb::call_guard<nb::gil_scoped_release>())
-        .def("__len__", &Program::size);
+        .def("start", &CapturedGraph::start)
+        .def("stop", &CapturedGraph::stop)
+        .def("run", &CapturedGraph::run, nb::call_guard<nb::gil_scoped_release>())
+        .def("__len__", &CapturedGraph::size);
 
     nb::class_<Prefault>(m, "Prefault")
         .def(
@@ -336,7 +336,6 @@ NB_MODULE(_native, m) {
 
     m.def("pack", &pack_rows);
     m.def("pack_stored", &pack_stored_weight);
-    m.def("pack_mxfp4", &pack_stored_weight);  // its name before there were other formats
     m.def("linear", &linear, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
     m.def("linear", &linear_by_ranges, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
     m.def("gated_linear", &gated_linear, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),

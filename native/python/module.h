@@ -1,4 +1,4 @@
-// What the files of the Python face share.
+// Helpers that the files of the Python face share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@ const T* array(std::uintptr_t address) {
     return reinterpret_cast<const T*>(address);
 }
 
-// What a sequence of numbers holds. nanobind's own casts end the process where memory runs out.
+// The numbers of a Python sequence. nanobind's own casts end the process where memory runs out.
 template <class T>
 std::vector<T> elements(nanobind::handle sequence) {
     std::vector<T> values;

@@ -6,7 +6,7 @@
 
 namespace inferno {
 
-// As its specification has it (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with seed 0.
+// XXH64, by its specification (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), with seed 0.
 std::uint64_t xxh64(const void* data, std::size_t bytes);
 
 }  // namespace inferno

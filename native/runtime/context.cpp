@@ -61,19 +61,19 @@ void KernelContext::leave() {
     is_bound_.store(false);
 }
 
-Program::~Program() { stop(); }
+CapturedGraph::~CapturedGraph() { stop(); }
 
-void Program::start() {
-    if (context_.recording) throw std::logic_error("a program is being recorded already");
+void CapturedGraph::start() {
+    if (context_.recording) throw std::logic_error("a graph is being captured already");
     calls_.clear();
     context_.recording = this;
 }
 
-void Program::stop() {
+void CapturedGraph::stop() {
     if (context_.recording == this) context_.recording = nullptr;
 }
 
-void Program::run() const {
+void CapturedGraph::run() const {
     context_.enter();
     struct Left {
         KernelContext& context;

@@ -1,4 +1,4 @@
-// What one engine's kernel calls work with.
+// The state that one engine's kernel calls work with.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ namespace inferno {
 struct KernelContext;
 
 // The calls of a step, to be made again without Python between them.
-class Program {
+class CapturedGraph {
    public:
     using Call = std::function<void(Team&)>;
 
     // The context outlives it.
-    explicit Program(KernelContext& context) : context_(context) {}
-    ~Program();
-    Program(const Program&) = delete;
-    Program& operator=(const Program&) = delete;
+    explicit CapturedGraph(KernelContext& context) : context_(context) {}
+    ~CapturedGraph();
+    CapturedGraph(const CapturedGraph&) = delete;
+    CapturedGraph& operator=(const CapturedGraph&) = delete;
 
     // Record the calls of the context, from now on, until `stop`; they are made meanwhile.
     void start();
@@ -46,10 +46,10 @@ struct KernelContext {
     KernelContext& operator=(const KernelContext&) = delete;
 
     Team team;
-    // A program's results keep their places for its next run, so others lie elsewhere.
+    // A graph's results keep their places for its next run, so others lie elsewhere.
     const std::shared_ptr<Arena> results = std::make_shared<Arena>();
     const std::shared_ptr<Arena> recorded_results = std::make_shared<Arena>();
-    Program* recording = nullptr;  // the program that is being recorded, if any
+    CapturedGraph* recording = nullptr;  // the graph that is being captured, if any
 
     // Let the system have the memory of results that nobody holds; for between two steps.
     void release_memory() noexcept {

@@ -5,7 +5,7 @@
 
 namespace inferno {
 
-// What a thread is told: do parts [begin, end) of the work.
+// The order to a thread: do parts [begin, end) of the work.
 using Body = void (*)(void* context, std::int64_t begin, std::int64_t end, int thread);
 
 // Two pools that spin on the same cores would ruin each other, so there is one. Its threads spin for

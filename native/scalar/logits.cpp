@@ -1,4 +1,4 @@
-// What choosing a token asks of a row of logits: its peaks, weights and their sums, candidates.
+// A row of logits, as choosing a token needs it: its peaks, weights and their sums, candidates.
 #include <math.h>
 
 #include "contract/isa_functions.h"

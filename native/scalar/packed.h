@@ -77,7 +77,7 @@ inline ScalePlace scale_place(const Weight& w, Index output, Index group) {
             group % kTogether, output % kPanel};
 }
 
-// Of the scale group of an input, or of its half.
+// The scale of an input's scale group, or of its half.
 template <class Format>
 inline float scale(const Weight& w, Index output, Index input) {
     const ScalePlace at = scale_place<Format>(w, output, input / kScaleGroup);
@@ -100,7 +100,7 @@ inline float scale(const Weight& w, Index output, Index input) {
     }
 }
 
-// What is added to every scaled number of a scale group.
+// The offset that is added to every scaled number of a scale group.
 template <class Format>
 inline float offset(const Weight& w, Index output, Index group) {
     const ScalePlace at = scale_place<Format>(w, output, group);

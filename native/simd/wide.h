@@ -1,4 +1,4 @@
-// What choosing a token needs of sixteen lanes: sums in float64, and comparisons as bits.
+// Sixteen lanes as choosing a token needs them: sums in float64, and comparisons as bits.
 #pragma once
 
 #include "lanes.h"

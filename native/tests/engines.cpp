@@ -92,7 +92,7 @@ struct Engine {
           out_proj(packing, kWidth, kWidth),
           gate_up(packing, 2 * kHidden, kWidth),
           down(packing, kWidth, kHidden),
-          program(*context) {
+          graph(*context) {
         for (Packed* each : {&table, &qkv, &out_proj, &gate_up, &down}) {
             const Matrix source(each->weight.outputs, each->weight.inputs, random);
             each->fill(source.rows, context->team);
@@ -173,9 +173,9 @@ struct Engine {
     std::uint64_t sample() {
         const Kernels& kernels = the_kernels();
         Team& team = context->team;
-        largest(logits.rows, kernels, peaks, tokens, team);
-        const std::vector<SamplingSpec> rules(kTokens, {0.8, 50, 0.9, 0});
-        draw(logits.rows, peaks, rules, uniform, kernels, tokens, team);
+        argmax(logits.rows, kernels, peaks, tokens, team);
+        const std::vector<SamplingSpec> specs(kTokens, {0.8, 50, 0.9, 0});
+        draw(logits.rows, peaks, specs, uniform, kernels, tokens, team);
         log_totals(logits.rows, peaks, kernels, totals, team);
         top_tokens(logits.rows, 5, kernels, top, team);
         return xxh64(tokens, sizeof tokens) + xxh64(totals, sizeof totals) +
@@ -187,12 +187,12 @@ struct Engine {
     // A checksum of all that a step gives.
     std::uint64_t step(bool is_replayed) {
         context->enter();
-        if (is_replayed && program.size() > 0) {
-            program.run();
+        if (is_replayed && graph.size() > 0) {
+            graph.run();
         } else if (is_replayed) {
-            program.start();
+            graph.start();
             forward();
-            program.stop();
+            graph.stop();
         } else {
             Team::Turn turn(context->team);
             forward();
@@ -232,7 +232,7 @@ struct Engine {
     std::int64_t chosen[kTokens * kChosen], tokens[kTokens], top[kTokens * 5];
     float chances[kTokens * kChosen], peaks[kTokens];
     double uniform[kTokens] = {}, totals[kTokens];
-    Program program;
+    CapturedGraph graph;
     Prefault prefault{{{keys.as<char>(), keys.bytes()}, {values.as<char>(), values.bytes()}}};
 };
 
@@ -260,7 +260,7 @@ void generate(int index, std::uint64_t expected, unsigned seed,
     } while (std::chrono::steady_clock::now() < end);
 }
 
-// What a load does: weights packed in a context that no other thread has, and pages touched.
+// The work of a load: weights packed in a context that no other thread has, and pages touched.
 void load(unsigned seed, std::chrono::steady_clock::time_point end) {
     std::mt19937 random(seed);
     const Matrix source(128, kWidth, random);

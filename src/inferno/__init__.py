@@ -11,8 +11,16 @@ if TYPE_CHECKING:
     from inferno.errors import InfernoError
     from inferno.llm import LLM
     from inferno.requests import SamplingParams
+    from inferno.structured import StructuredOutput
 
-__all__ = ["LLM", "AsyncLLM", "InfernoError", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "InfernoError",
+    "SamplingParams",
+    "StructuredOutput",
+    "__version__",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -20,6 +28,7 @@ _HOMES = {
     "InfernoError": "inferno.errors",
     "LLM": "inferno.llm",
     "SamplingParams": "inferno.requests",
+    "StructuredOutput": "inferno.structured",
 }
 
 

@@ -52,7 +52,7 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         self._all = _all_in_order(completions)
 
     def __await__(self) -> Generator[Any, Any, list[Completion]]:
-        """Return all completions, by prompt and then by sample."""
+        """Return all completions, by prompt and then by sequence."""
         return self._all.__await__()
 
     def __aiter__(self) -> AsyncIterator[Completion]:
@@ -299,27 +299,29 @@ class AsyncLLM:
 
     async def _load(self) -> LoadedModel:
         """Return the model once it is loaded: the first call begins that, in a thread."""
-        loop = asyncio.get_running_loop()
-        self._check(loop)
+        loop = self._checked_loop()
         if self._loading is None:
             self._loading = loop.run_in_executor(self._threads, self._build, loop)
             self._loading.add_done_callback(asyncio.Future.exception)  # it may reach nobody else
         return await asyncio.shield(self._loading)
 
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        if os.getpid() != self._pid:
+    def _checked_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop; EngineDied where this model can't be used."""
+        if os.getpid() != self._pid:  # asked first, for no loop runs in a child of a running one
             raise EngineDied(
                 "this AsyncLLM was made before this process was forked and works only in the "
                 "process that made it; make a new one here"
             )
         if self._is_closed:
             raise EngineDied("this LLM is closed; make a new one")
+        loop = asyncio.get_running_loop()
         self._owner = self._owner or loop
         if loop is not self._owner:
             raise EngineDied(
                 "this AsyncLLM belongs to another event loop, which used it first; make one for "
                 "each loop, or an LLM, which any thread may call"
             )
+        return loop
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> LoadedModel:
         def note(done: int, total: int) -> None:
@@ -335,8 +337,7 @@ class AsyncLLM:
 
     async def _in_thread(self, make: Callable[[LoadedModel], T], model: LoadedModel) -> T:
         """Run `make`, which tokenizes or renders, in a thread: it is too slow for event loops."""
-        self._check(asyncio.get_running_loop())
-        return await asyncio.get_running_loop().run_in_executor(self._threads, make, model)
+        return await self._checked_loop().run_in_executor(self._threads, make, model)
 
     async def _complete(
         self, make: Callable[[LoadedModel], list[SequenceTexts]], priority: int

@@ -138,7 +138,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _is_authority(text: str) -> bool:
-    """Return whether it is a name or IP address, and perhaps a port: no user, escape or zone."""
+    """Return whether a text is a host's name or IP address, and perhaps a port, and no more."""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")
         is_host = bool(bracket) and "%" not in address and _is_address(IPv6Address, address)

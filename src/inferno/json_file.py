@@ -13,6 +13,17 @@ from inferno.untrusted_json import Malformed, parse_object
 MAX_JSON_BYTES = 8 * 2**20
 MAX_TEMPLATE_BYTES = 2**20  # of a chat template, wherever it stands
 
+# The files of a folder that hold its weights: one, or shards that an index names.
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+# The largest published models list 140,000 tensors in about 14 MB.
+MAX_INDEX_BYTES = 16 << 20
+MAX_TOKENIZER_BYTES = 128 << 20
+MAX_DIMS = 16  # of a tensor in safetensors
+# A safetensors header may have 100 MB. Real ones take about 100 bytes a tensor: 4 MiB hold some
+# 40,000 tensors, and anything larger exists only to exhaust memory.
+MAX_HEADER_BYTES = 4 << 20
+
 
 def read_json(
     path: Path, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES

@@ -16,6 +16,7 @@ from inferno.engine.build import build_engine
 from inferno.engine.execution.torch_threads import BorrowedThreads
 from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder
+from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
@@ -49,6 +50,7 @@ class LoadedModel:
             chat_template=options.chat_template,
         )
         self.default_params = SamplingParams(**self.text.defaults)
+        return_free_memory()  # of parsing a large tokenizer: twice what is kept of it
         self._threads = BorrowedThreads()
         self.client = InlineClient(build_engine(options, progress))
         self._numbers = itertools.count()
@@ -225,7 +227,7 @@ def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Se
 
 
 def _are_conversations(messages: object) -> TypeGuard[Sequence[Conversation]]:
-    """Return whether it is a list of lists of messages."""
+    """Return whether a value is a list of lists of messages."""
     return _is_list(messages) and bool(messages) and all(map(_is_list, messages))
 
 

@@ -7,17 +7,15 @@ not know where it comes from.
 from __future__ import annotations
 
 import json
-import math
 import os
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from inferno.errors import CheckpointError, ConfigError, ModelError
-from inferno.gguf.config import config_of, sampling_defaults
+from inferno.gguf.config import computed_dtype, config_of, sampling_defaults
 from inferno.gguf.file import is_gguf_name, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.tokenizer import tokenizer_files
@@ -27,7 +25,6 @@ CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 _MOST_FACTORS = 4096  # half a head's size; real ones have 64
-_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
 
 
 class ModelFiles(Protocol):
@@ -120,21 +117,13 @@ class GgufFiles:
         return config_of(
             self._model.metadata,
             tuple(self._model.tensors),
-            dtype=self._dtype(),
+            dtype=computed_dtype(tensor for _, tensor in self._model.tensors.values()),
             rope_factors=self._rope_factors(),
         )
 
     @cached_property
     def _texts(self) -> Mapping[str, dict[str, Any]]:
         return tokenizer_files(self._model.metadata)
-
-    def _dtype(self) -> str:
-        """Return torch's name of the type to compute in, by the type of most values."""
-        counts: Counter[str] = Counter()
-        for _, tensor in self._model.tensors.values():
-            counts[tensor.type.name] += math.prod(tensor.shape)
-        ((name, _),) = counts.most_common(1) or [("F32", 0)]
-        return _DTYPES.get(name, "bfloat16")
 
     def _rope_factors(self) -> Sequence[float] | None:
         """Return what each rotary frequency is divided by; None where the file doesn't say."""

@@ -6,21 +6,18 @@ checks, the commands' options and their help, docs/cli.md, and what `LLM` takes.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
 from pathlib import Path
-from types import MappingProxyType, UnionType
-from typing import Any, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict, TypeVar
 
 from inferno import quantization
 from inferno.errors import InvalidRequest
 from inferno.http_post import parse_target
 from inferno.log_format import LogFormat
+from inferno.option_table import Group, check_options, option, table
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
@@ -40,101 +37,11 @@ _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]{0,30}://[^\s/]{1,255}|null")
 _URL = re.compile(r"https?://[!-~]{1,2000}")
 _MODEL_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _WORKER_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([kMGT]i?)?B", re.IGNORECASE)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 1 << 10 * power for power, unit in enumerate("kmgt", start=1)}
 _MAX = 2**31 - 1
 _MAX_SECONDS = 7 * 24 * 3600.0
-
-
-class Group(StrEnum):
-    """The headings under which a command's help shows its options."""
-
-    MODEL = "Model"
-    SAMPLING = "Sampling"
-    MEMORY = "Memory and batches"
-    SERVER = "Server"
-    SECURITY = "Security"
-    GENERAL = "Options"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """The facts of an option besides its name, type and default.
-
-    absent          the words that help shows in place of a default, which the command works out.
-    choices         all values that it may have.
-    low, high       the bounds of a number, both inclusive; the lower one not if is_low_excluded.
-    pattern         what a text must match, or each of several texts; `expected` says it in words.
-    accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
-    flags           how the command line spells it, where that is not --its-name. A flag --no-...
-                    turns a switch off that is on by default.
-    is_python_only  whether no command has it.
-    """
-
-    help: str
-    group: Group
-    absent: str | None = None
-    choices: tuple[str, ...] = ()
-    low: float | None = None
-    high: float | None = None
-    is_low_excluded: bool = False
-    pattern: re.Pattern[str] | None = None
-    expected: str = ""
-    accepts_auto: bool = False
-    flags: tuple[str, ...] = ()
-    metavar: str | None = None
-    is_python_only: bool = False
-
-
-def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
-    """Return a dataclass field that is an option with these facts."""
-    metadata = {"option": Option(**facts)}
-    if isinstance(default, MappingProxyType):  # dataclasses take it for mutable
-        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-@dataclass(frozen=True, slots=True)
-class OptionRow:
-    """An option of a table, with what its field says.
-
-    hint            the type of its value, as the field says it.
-    kind            the type of a value that is given, or of each of several values.
-    """
-
-    name: str
-    hint: Any
-    kind: Any
-    default: Any
-    is_optional: bool
-    is_repeated: bool
-    facts: Option
-
-    @property
-    def flag(self) -> str:
-        """Return the option as the command line spells it."""
-        return self.facts.flags[0] if self.facts.flags else "--" + self.name.replace("_", "-")
-
-
-@cache
-def table(kind: type) -> Mapping[str, OptionRow]:
-    """Return the options of EngineOptions, ServerOptions or WorkerOptions, by name, in order."""
-    hints = get_type_hints(kind)
-    return {
-        field.name: _row(field, hints[field.name])
-        for field in dataclasses.fields(kind)
-        if "option" in field.metadata
-    }
-
-
-def check_options(options: Any, *, by_flag: bool) -> None:
-    """Raise InvalidRequest for the first value that its option doesn't allow.
-
-    by_flag         name the option as the command line does, and not as Python.
-    """
-    for row in table(type(options)).values():  # type: ignore[arg-type]
-        value = getattr(options, row.name)
-        if not _is_allowed(row, value):
-            name = row.flag if by_flag else row.name
-            raise InvalidRequest(f"{name} must be {_expected(row)}, not {value!r}", param=row.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +96,16 @@ class EngineOptions:
     )
     allow_unknown_config: bool = option(
         False, help="Go on when config.json has unknown keys.", group=Group.MODEL
+    )
+    memory: str | None = option(
+        None,
+        help="Bound of all memory together: weights, KV cache, workspace, Python; the cache takes "
+        "what is left.",
+        group=Group.MEMORY,
+        absent="half of what is free goes to the KV cache",
+        pattern=_MEMORY,
+        expected="bytes with a unit, such as 8GB or 6.5GiB",
+        metavar="SIZE",
     )
     kv_dtype: str = option(
         "auto",
@@ -262,6 +179,21 @@ class EngineOptions:
         if isinstance(self.chat_template, str):  # as programs write paths
             object.__setattr__(self, "chat_template", Path(self.chat_template))  # type: ignore[unreachable]
         check_options(self, by_flag=False)
+        if self.memory is not None and self.device != "cpu":
+            raise InvalidRequest(
+                f"memory bounds what a model takes on the CPU, and device is {self.device}: leave "
+                "one of them out",
+                param="memory",
+            )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Return the bound of all memory in bytes, None where there is none."""
+        if self.memory is None:
+            return None
+        match = _MEMORY.fullmatch(self.memory)
+        assert match is not None, "it was checked"
+        return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
 
 
 class EngineKeywords(TypedDict, total=False):
@@ -275,6 +207,7 @@ class EngineKeywords(TypedDict, total=False):
     load_format: str
     chat_template: Path | None
     allow_unknown_config: bool
+    memory: str | None
     kv_dtype: str
     block_size: int
     num_blocks: int | None
@@ -518,81 +451,6 @@ class WorkerOptions:
                 )
         if self.uri is not None:
             parse_target(self.uri, option="--uri")
-
-
-def _row(field: dataclasses.Field[Any], hint: Any) -> OptionRow:
-    facts: Option = field.metadata["option"]
-    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    several = [part for part in parts if get_origin(part) in (tuple, Sequence)]
-    [kind] = [
-        part
-        for part in (get_args(several[0])[:1] if several else parts)
-        if part is not type(None) and not (facts.accepts_auto and part is str)
-    ]
-    return OptionRow(
-        name=field.name,
-        hint=hint,
-        kind=kind,
-        default=field.default
-        if field.default_factory is dataclasses.MISSING
-        else field.default_factory(),
-        is_optional=type(None) in parts,
-        is_repeated=bool(several),
-        facts=facts,
-    )
-
-
-def _is_allowed(row: OptionRow, value: Any) -> bool:
-    facts = row.facts
-    if value is None:
-        return row.is_optional
-    if row.is_repeated:
-        return isinstance(value, tuple) and all(_is_one_allowed(row, each) for each in value)
-    if facts.accepts_auto and not row.is_optional and value == "auto":
-        return True
-    return _is_one_allowed(row, value)
-
-
-def _is_one_allowed(row: OptionRow, value: Any) -> bool:
-    facts = row.facts
-    if row.kind is bool:
-        return isinstance(value, bool)
-    if row.kind in (int, float):
-        is_number = isinstance(value, int if row.kind is int else int | float)
-        if not is_number or isinstance(value, bool):
-            return False
-        return (facts.low is None or facts.low <= value) and (
-            facts.high is None or value <= facts.high
-        )
-    if facts.choices:
-        return value in facts.choices
-    if not isinstance(value, row.kind):
-        return False
-    return facts.pattern is None or facts.pattern.fullmatch(value) is not None
-
-
-def _expected(row: OptionRow) -> str:
-    """Return what an option may be, in words."""
-    facts = row.facts
-    if facts.expected:
-        return facts.expected
-    if facts.choices:
-        return "one of " + ", ".join(facts.choices)
-    if row.kind is bool:
-        return "true or false"
-    if row.kind in (int, float):
-        kind = "an integer" if row.kind is int else "a number"
-        return f"{'auto, or ' if facts.accepts_auto else ''}{kind} {_bounds(facts)}"
-    return f"of type {row.kind.__name__}"
-
-
-def _bounds(facts: Option) -> str:
-    """Return the bounds of a number in words."""
-    return f"from {_plain(facts.low)} to {_plain(facts.high)}"
-
-
-def _plain(number: float | None) -> str:
-    return f"{number:.15g}" if isinstance(number, float) else str(number)
 
 
 def _refuse(name: str, value: object, expected: str) -> InvalidRequest:

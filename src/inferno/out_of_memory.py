@@ -1,4 +1,4 @@
-"""Tells a want of memory from other problems, whoever met it first, and says what to do about it.
+"""Tell a lack of memory from other problems, whoever met it first, and say what to do about it.
 
 Python raises MemoryError; PyTorch, the loader of libraries and the system have words of their own.
 """
@@ -11,10 +11,12 @@ import re
 from inferno import machine
 from inferno.errors import NotEnoughMemory
 
-# With less of an address space PyTorch can't even be imported, and some library beside it ends the
-# process with a word of its own. Measured with PyTorch for the CPU, on two cores.
-LEAST_ADDRESS_SPACE = 600 << 20
+# With less of an address space not even the smallest model is loaded (it takes 780 MiB); and where
+# memory runs out in libraries, some crash, some wait for ever: seen from 614 to 645 MiB. Measured
+# with PyTorch for the CPU, on two cores.
+LEAST_ADDRESS_SPACE = 700 << 20
 EXIT_CODE = 71  # of an engine's process that lacks the memory to start; EX_OSERR of sysexits.h
+RESERVE_BYTES = 4 << 20  # kept by a process to say something with, once all else is taken
 _KINDS = (ImportError, RuntimeError, OSError, SystemError)
 _WORDS = re.compile(
     r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
-# What other libraries (vLLM, transformers, llama.cpp, OpenAI's client) call what we have.
+# Names that other libraries (vLLM, transformers, llama.cpp, OpenAI's client) have for ours.
 OURS = {
     # a model and its engine
     "attention_backend": "attention",
@@ -61,15 +61,20 @@ OURS = {
     "conversation": "messages",
     "conversations": "messages",
     "generation_config": "params",
+    "guided_decoding": "structured",
     "input_ids": "prompts",
     "inputs": "prompts",
     "prompt_token_ids": "prompts",
+    "response_format": "structured",
     "sampling_params": "params",
+    "structured_outputs": "structured",
     "text": "prompts",
     "text_inputs": "prompts",
 }
 
-_NO_GRAMMAR = "inferno does not constrain outputs to a grammar; ask in the prompt, and check"
+_IN_STRUCTURED = (
+    "give `structured=StructuredOutput(json=..., regex=..., choice=...)` in SamplingParams"
+)
 _NO_BEAMS = "inferno samples and has no beam search; `n` gives several outputs"
 _ONE_DEVICE = "a model runs on one `device`; leave it out"
 _NO_CODE = "inferno never runs a model's own code; leave it out"
@@ -79,7 +84,7 @@ _IN_ENVIRONMENT = "set HF_TOKEN or INFERNO_HOME in the environment"
 _NOT_NEEDED = "it is not needed here; leave it out"
 _USE_STREAM = "call `stream`, or `stream_chat`, for an output piece by piece"
 
-# What other libraries have and we have not, and what to do about it.
+# Parameters of other libraries that we don't have, and what to do about it.
 ABSENT = {
     "add_generation_prompt": _IN_ENCODE_CHAT,
     "add_special_tokens": "give the prompt as token ids to choose them yourself",
@@ -95,11 +100,10 @@ ABSENT = {
     "enable_lora": _NO_ADAPTERS,
     "enforce_eager": _NOT_NEEDED,
     "gpu_memory_utilization": "the cache is sized from free memory, or by `num_blocks`",
-    "guided_choice": _NO_GRAMMAR,
-    "guided_decoding": _NO_GRAMMAR,
-    "guided_grammar": _NO_GRAMMAR,
-    "guided_json": _NO_GRAMMAR,
-    "guided_regex": _NO_GRAMMAR,
+    "guided_choice": _IN_STRUCTURED,
+    "guided_grammar": _IN_STRUCTURED,
+    "guided_json": _IN_STRUCTURED,
+    "guided_regex": _IN_STRUCTURED,
     "hf_token": _IN_ENVIRONMENT,
     "length_penalty": _NO_BEAMS,
     "logits_processor": "`logit_bias`, `bad_words` and `allowed_token_ids` steer tokens",
@@ -113,11 +117,9 @@ ABSENT = {
     "pad_token_id": _NOT_NEEDED,
     "pipeline_parallel_size": _ONE_DEVICE,
     "request_id": "requests get ids of their own; leave it out",
-    "response_format": _NO_GRAMMAR,
     "speculative_config": "inferno has no speculative decoding yet; leave it out",
     "stream": _USE_STREAM,
     "streamer": _USE_STREAM,
-    "structured_outputs": _NO_GRAMMAR,
     "swap_space": _NOT_NEEDED,
     "tensor_parallel_size": _ONE_DEVICE,
     "token": _IN_ENVIRONMENT,
@@ -167,22 +169,33 @@ def _spoken(function: Callable[..., Any]) -> str:
 
 def _answer(callee: str, name: str, known: Collection[str]) -> str:
     words = f"{callee} has no parameter `{name}`"
-    ours = OURS.get(name, name)
-    if ours == "prompts" and "prompt" in known:
-        ours = "prompt"
+    ours = _ours(name, known)
     if ours in known:
         return f"{words}: it is called `{ours}` here"
-    if _homes.get(ours) == "SamplingParams":
-        return f"{words}: give params=SamplingParams({ours}=...)"
-    if ours in _homes:
-        return f"{words}: give {_homes[ours]}(..., {ours}=...)"
+    if (written := _written(ours, known)) is not None:
+        return f"{words}: give {written}"
     if name in ABSENT:
         return f"{words}: {ABSENT[name]}"
-    meant = {theirs: mine for theirs, mine in OURS.items() if mine in known}
-    meant |= {each: each for each in known}
-    if close := difflib.get_close_matches(name, meant, 1, _CLOSE):
-        return f"{words}: did you mean `{meant[close[0]]}`?"
+    if close := difflib.get_close_matches(name, {*known, *OURS, *_homes, *ABSENT}, 1, _CLOSE):
+        meant = _ours(close[0], known)
+        shown, reason = _written(meant, known) or f"`{meant}`", ABSENT.get(meant)
+        return f"{words}: did you mean {shown}?" + (f" If so: {reason}" if reason else "")
     return f"{words}; it has " + ", ".join(f"`{each}`" for each in sorted(known))
+
+
+def _ours(name: str, known: Collection[str]) -> str:
+    """Return what a parameter is called here, if it is called otherwise elsewhere."""
+    ours = OURS.get(name, name)
+    return "prompt" if ours == "prompts" and "prompt" in known else ours
+
+
+def _written(ours: str, known: Collection[str]) -> str | None:
+    """Return how a parameter of ours is to be given; None where there is no such parameter."""
+    if ours in known:
+        return f"`{ours}`"
+    if _homes.get(ours) == "SamplingParams":
+        return f"params=SamplingParams({ours}=...)"
+    return f"{_homes[ours]}(..., {ours}=...)" if ours in _homes else None
 
 
 def takes_as(

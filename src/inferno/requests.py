@@ -63,7 +63,7 @@ class TokenLogprobs:
 
 
 class TokenEvent(NamedTuple):
-    """The news of one sample of a request: tokens, an ending, or both.
+    """The news of one sequence of a request: tokens, an ending, or both.
 
     token_ids       new tokens since the last event; a stop token that ended it is the last of them.
     logprobs        one entry per token, when asked for.
@@ -71,7 +71,7 @@ class TokenEvent(NamedTuple):
     num_cached_tokens   prompt tokens that the prefix cache spared.
     stop_token_id   the token that ended it, when one did.
     error           what went wrong, when finish_reason is `error`.
-    queue_seconds   how long the sample waited before its first step.
+    queue_seconds   how long the sequence waited before its first step.
 
     (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
     """

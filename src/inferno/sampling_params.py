@@ -15,11 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from inferno.errors import InvalidRequest
-from inferno.options import Group, OptionRow, option, table
+from inferno.option_table import Group, OptionRow, option, table
 from inferno.parameters import names_fields
+from inferno.structured import StructuredOutput
 
 MAX_LOGPROBS = 20
-MAX_SAMPLES = 128
+MAX_SEQUENCES = 128
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 128
@@ -60,9 +61,11 @@ class SamplingParams:
     stop            texts that end the output; stop_token_ids: tokens that do.
     ignore_eos      go on past the end-of-sequence token.
     seed            the same request and seed give the same random numbers; None draws one.
-    n               samples per prompt.
+    n               sequences per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
+    structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
+                    it ends with the document, whatever min_tokens and ignore_eos say.
     """
 
     temperature: float = _parameter(
@@ -150,7 +153,7 @@ class SamplingParams:
         flags=("--seed",),
         absent="a random one",
     )
-    n: int = _parameter(1, help="Choices per prompt.", low=1, high=MAX_SAMPLES)
+    n: int = _parameter(1, help="Choices per prompt.", low=1, high=MAX_SEQUENCES)
     logprobs: int | None = _parameter(
         None,
         help="Log-probabilities of the chosen token and of so many likeliest ones.",
@@ -159,6 +162,9 @@ class SamplingParams:
     )
     prompt_logprobs: int | None = _parameter(
         None, help="Log-probabilities of the prompt's tokens.", low=0, high=MAX_LOGPROBS
+    )
+    structured: StructuredOutput | None = _parameter(
+        None, help="The shape that the output must have."
     )
 
     def __post_init__(self) -> None:
@@ -263,6 +269,12 @@ def _texts(name: str, value: object, most: int) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _structured(name: str, value: object) -> StructuredOutput | None:
+    if value is not None and not isinstance(value, StructuredOutput):
+        raise _refuse(name, value, "a StructuredOutput")
+    return value
+
+
 def _token_ids(name: str, value: object) -> tuple[int, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _refuse(name, value, "a list of token ids")
@@ -307,6 +319,7 @@ _CHECKS_OF_COLLECTIONS: Mapping[str, _Check] = {
     "bad_words": _bad_words,
     "stop": _stops,
     "stop_token_ids": _token_ids,
+    "structured": _structured,
 }
 # Every parameter's name, default and check; a default itself needs none.
 _CHECKS = tuple((row.name, row.default, _check_of(row)) for row in table(SamplingParams).values())

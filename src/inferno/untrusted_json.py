@@ -20,7 +20,7 @@ _FOUR_BYTES = tuple(bytes([first]) for first in range(0xF0, 0xF5))  # UTF-8's be
 # parser can make (some 150 bytes each at most) before it makes any. A checkpoint spends 12 on a
 # tensor in a header and 2 in an index: enough for 25,000 tensors a file and 150,000 in an index.
 # A mixture of 128 experts in 48 layers has 19,000, the largest published models 140,000.
-_SEPARATORS = (b",", b":", b"[", b"{")
+SEPARATORS = (b",", b":", b"[", b"{")
 MAX_SEPARATORS = 300_000
 
 
@@ -87,7 +87,7 @@ def quoted(text: str, limit: int = 100) -> str:
 def _check_cost(raw: bytes) -> None:
     if len(raw) > _MAX_WIDE_BYTES // 4 and (width := _width(raw)) > 1:
         _check_width(len(raw), width)
-    num_separators = sum(raw.count(separator) for separator in _SEPARATORS)
+    num_separators = sum(raw.count(separator) for separator in SEPARATORS)
     if num_separators > MAX_SEPARATORS:
         raise Malformed(
             f"its JSON has too many values ({num_separators} separators, "

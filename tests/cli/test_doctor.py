@@ -60,7 +60,7 @@ HEALTHY = """{
             "capability": "9.0", "error": null
         }
     ],
-    "kernels": {"level": "avx512_bf16", "why_not": null},
+    "kernels": {"isa": "avx512_bf16", "why_not": null},
     "ops": {"cpu": {"linear": "reference"}, "cuda": {"linear": "triton"}},
     "models": {
         "embedded": ["demo"], "cache": "/cache", "cache_is_writable": true,
@@ -293,11 +293,11 @@ def test_json_is_one_object_with_fixed_names(tmp_path: Path, healthy: dict[str, 
 def test_kernels_that_are_left_out_are_told() -> None:
     result = run("--json", INFERNO_KERNELS="reference")
     found = json.loads(result.stdout)
-    assert found["kernels"] == {"level": None, "why_not": "INFERNO_KERNELS=reference is set"}
+    assert found["kernels"] == {"isa": None, "why_not": "INFERNO_KERNELS=reference is set"}
     assert any(problem["cure"] == "unset INFERNO_KERNELS" for problem in found["problems"])
     lines = " ".join(run(INFERNO_KERNELS="reference").stdout.split())
     assert "CPU kernels: none, as INFERNO_KERNELS=reference is set" in lines
-    assert json.loads(run("--json").stdout)["kernels"]["level"] == native_isa()
+    assert json.loads(run("--json").stdout)["kernels"]["isa"] == native_isa()
 
 
 def native_isa() -> str | None:

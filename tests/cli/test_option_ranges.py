@@ -43,6 +43,7 @@ IN_RANGE = {
 NEEDED = {
     "generate": ["-p", "hello"],
     "plan": ["demo"],
+    "convert": ["demo", "--to", "demo.gguf"],
     "play": ["demo"],
     "serve": ["demo"],
     "verify": ["demo", "--quality", __file__],
@@ -95,6 +96,7 @@ def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
         "inferno.cli.bench_serve.run_load",
         "inferno.cli.models.Store.of_user",
         "inferno.cli.plan.make_plan",
+        "inferno.convert.to_gguf.write_gguf",
     ):
         monkeypatch.setattr(place, begin)
     for place in ("inferno.cli.serve.spawned", "inferno.cli.worker.spawned"):

@@ -97,7 +97,7 @@ def test_the_servers_log_says_it(unbuilt: dict[str, str]) -> None:
 
 def test_doctor_gives_the_same_advice() -> None:
     facts = gather_facts()
-    facts["kernels"] = {"level": None, "why_not": "they were not built"}
+    facts["kernels"] = {"isa": None, "why_not": "they were not built"}
     cures = [problem.cure for problem in find_problems(facts) if "kernels" in problem.what]
     assert cures
     assert WARNING.endswith(cures[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from inferno import AsyncLLM
 from inferno.client.process import ProcessClient
 from inferno.errors import EngineDied
 from inferno.requests import Request, SamplingParams
@@ -190,5 +191,30 @@ def test_an_engine_in_a_process_of_its_own_stays_its_parents() -> None:
         events = [event async for event in client.generate(request)]
         assert events[-1].finish_reason is not None
         await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_child_of_a_running_event_loop_is_told_to_make_a_model_of_its_own() -> None:
+    """In such a child no event loop runs, by asyncio's account."""
+    greedy = SamplingParams(temperature=0.0, max_tokens=4)
+
+    async def main() -> None:
+        async with AsyncLLM("demo", threads=1, num_blocks=256) as llm:
+            begun = llm.stream("Once upon", greedy)
+            await anext(begun)
+            pid = os.fork()
+            if not pid:
+                code = 1
+                try:
+                    for call in (llm.generate("a", greedy), anext(llm.stream("a")), anext(begun)):
+                        with pytest.raises(EngineDied, match="make a new one here"):
+                            await call
+                    await llm.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert [chunk async for chunk in begun][-1].completion is not None
 
     asyncio.run(main())

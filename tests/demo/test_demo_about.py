@@ -16,7 +16,8 @@ from demo_speech import Said
 from demo_split import canonical
 from demo_topic import Topic
 
-from inferno.options import EngineOptions, ServerOptions, WorkerOptions, table
+from inferno.option_table import table
+from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 from inferno.server.routes import ROUTES, WORKER_ROUTES
 
 ANSWERS = [topic.answer for topic in (*TOPICS, *SIZES, *REFERENCE)]

@@ -43,10 +43,14 @@ PROGRAMS = [
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def workplace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """A folder with the files that the examples name."""
     (tmp_path / "prompts.txt").write_text("The sun\nA little dog\n")
     monkeypatch.chdir(tmp_path)
+    if "--model ./packed-demo" in request.node.name:  # what the command before it wrote
+        CliRunner().invoke(app, ["convert", "demo", "--to", "packed-demo", "--type", "q8_0"])
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
 
 

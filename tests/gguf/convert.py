@@ -17,6 +17,7 @@ _ARCHITECTURES = {
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
 }
 
 
@@ -25,11 +26,15 @@ def write_gguf(
     model: Any,
     *,
     type_name: str = "F32",
+    types: Mapping[str, str] | None = None,
+    mxfp4: Mapping[str, np.ndarray[Any, Any]] | None = None,
     vocab: bool = True,
     blocks: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the file; matrices become `type_name` where their rows are whole blocks.
 
+    types   other types by parts of GGUF's names.
+    mxfp4   blocks of tensors by GGUF's whole names.
     blocks  types by parts of GGUF's names: such matrices get random blocks, where their rows are
             whole ones of 256, and the model, which is of transformers, their values.
     """
@@ -42,16 +47,17 @@ def write_gguf(
     factors = _rope_factors(config)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors)
-    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    block_type = gguf.GGMLQuantizationType[type_name]
-    for hf_name, values in _tensors(model):
-        stem, _, suffix = hf_name.rpartition(".")
-        name = f"{names.get_name(stem)}.{suffix}"
-        is_coded = values.ndim > 1 and values.shape[-1] % gguf.GGML_QUANT_SIZES[block_type][0] == 0
+    for name, hf_name, values in _named(model):
+        other = next((one for part, one in (types or {}).items() if part in name), type_name)
+        block_type = gguf.GGMLQuantizationType[other]
+        is_matrix = values.ndim > 1 and name.endswith(".weight")
+        is_coded = is_matrix and values.shape[-1] % gguf.GGML_QUANT_SIZES[block_type][0] == 0
         chosen = next((one for part, one in (blocks or {}).items() if part in name), None)
-        if chosen and values.ndim > 1 and values.shape[-1] % 256 == 0:
+        if mxfp4 and name in mxfp4:
+            writer.add_tensor(name, mxfp4[name], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        elif chosen and is_matrix and values.shape[-1] % 256 == 0:
             _add_random(writer, name, chosen, model, hf_name)
-        elif is_coded and type_name != "F32" and "ffn_gate_inp" not in name:
+        elif is_coded and block_type.name != "F32" and "ffn_gate_inp" not in name:
             writer.add_tensor(name, quantize(values, block_type), raw_dtype=block_type)
         else:
             writer.add_tensor(name, values)
@@ -60,6 +66,19 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def gguf_tensors(model: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield the tensors that a file has of a model, by GGUF's names."""
+    return ((name, values) for name, _, values in _named(model))
+
+
+def _named(model: Any) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
+    arch = _ARCHITECTURES[model.config.model_type]
+    names = gguf.get_tensor_name_map(arch, model.config.num_hidden_layers)
+    for hf_name, values in _tensors(model):
+        stem, _, suffix = hf_name.rpartition(".")
+        yield f"{names.get_name(stem)}.{suffix}", hf_name, values
 
 
 def _add_random(
@@ -79,12 +98,18 @@ def _add_random(
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
-    """Add a SentencePiece vocabulary of three special tokens and as many texts as are left."""
-    tokens = ["<unk>", "<s>", "</s>", *(f"▁w{i}" for i in range(size - 3))]
+    """Add a SentencePiece vocabulary of three special tokens and as many texts as are left.
+
+    A large one has all bytes too, without which llama.cpp can't encode every text.
+    """
+    num_bytes = 256 if size >= 300 else 0
+    num_words = size - 3 - num_bytes
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(num_bytes)]
+    tokens = ["<unk>", "<s>", "</s>", *bytes_, *(f"▁w{i}" for i in range(num_words))]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0] * 3 + [-float(i) for i in range(size - 3)])
-    writer.add_token_types([2, 3, 3] + [1] * (size - 3))
+    writer.add_token_scores([0.0] * (3 + num_bytes) + [-float(i) for i in range(num_words)])
+    writer.add_token_types([2, 3, 3] + [6] * num_bytes + [1] * num_words)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
 
@@ -114,6 +139,11 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if config.model_type == "gpt_oss":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+        writer.add_sliding_window(config.sliding_window)
 
 
 def _head_dim(config: Any) -> int:
@@ -133,7 +163,11 @@ def _tensors(model: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
             # Rotary pairs side by side: row j of the first half, then row j of the second.
             halves = values.reshape(-1, 2, _head_dim(config) // 2, *values.shape[1:])
             values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
-        if name.endswith("experts.gate_up_proj"):
+        if config.model_type == "gpt_oss" and ".experts." in name:
+            yield from _gpt_oss_experts(name, values)
+        elif name.endswith("self_attn.sinks"):
+            yield f"{name}.weight", values
+        elif name.endswith("experts.gate_up_proj"):
             gate, up = np.split(values, 2, axis=1)
             yield name.replace("gate_up_proj", "gate_proj") + ".weight", np.ascontiguousarray(gate)
             yield name.replace("gate_up_proj", "up_proj") + ".weight", np.ascontiguousarray(up)
@@ -141,6 +175,21 @@ def _tensors(model: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
             yield f"{name}.weight", values
         else:
             yield name, values
+
+
+def _gpt_oss_experts(
+    name: str, values: np.ndarray[Any, Any]
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield products as rows of outputs: of gate_up, gates are the even ones and ups the odd."""
+    stem = name.removesuffix("_bias")
+    suffix = "weight" if stem == name else "bias"
+    rows = values if suffix == "bias" else values.swapaxes(1, 2)
+    if stem.endswith("down_proj"):
+        yield f"{stem}.{suffix}", np.ascontiguousarray(rows)
+        return
+    for first, part in enumerate(("gate_proj", "up_proj")):
+        new = stem.replace("gate_up_proj", part)
+        yield f"{new}.{suffix}", np.ascontiguousarray(rows[:, first::2])
 
 
 def _rope_factors(config: Any) -> np.ndarray[Any, Any] | None:
@@ -167,15 +216,20 @@ def random_blocks(
     generator = np.random.default_rng(seed)
     shape = (num_rows, num_values // block_values, block_bytes)
     blocks = generator.integers(0, 256, shape, dtype=np.uint8)
-    unit, minimum = _UNITS[type_name]
+    unit, minimum = _UNITS.get(type_name, (0.0, 0.0))
     scales = np.array([unit, minimum], dtype=np.float16).view(np.uint8)
-    if type_name == "Q6_K":
-        blocks[..., 208:] = scales[:2]
+    if type_name == "MXFP4":
+        blocks[..., 0] = generator.integers(120, 123, shape[:2])
+    elif type_name in _UNITS_LAST:
+        end = 4 if minimum else 2
+        blocks[..., -end:] = scales[:end]
     else:
         end = 4 if minimum else 2
         blocks[..., :end] = scales[:end]
     return blocks.reshape(num_rows, -1)
 
+
+_UNITS_LAST = ("Q2_K", "Q3_K", "Q6_K")
 
 # A block's float16 scale, and that of its minimums, with which values are small and around zero.
 _UNITS = {
@@ -187,4 +241,8 @@ _UNITS = {
     "Q4_K": (1e-4, 7e-4),
     "Q5_K": (5e-5, 7e-4),
     "Q6_K": (1e-5, 0.0),
+    "Q2_K": (5e-4, 7e-4),
+    "Q3_K": (3e-4, 0.0),
+    "IQ4_NL": (2e-4, 0.0),
+    "IQ4_XS": (1e-5, 0.0),
 }

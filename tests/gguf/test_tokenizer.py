@@ -20,6 +20,7 @@ from inferno.gguf.vocabulary import UNUSED, USER_DEFINED
 from inferno.model_files import FolderFiles
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import eos_token_ids
+from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from inferno.text.tokenizer import Tokenizer
 from tests.data import data_path
 from tests.gguf.metadata import (
@@ -310,6 +311,17 @@ def test_all_tokens_that_end_an_output_are_known(
     declared: Any = json.loads(data_path(*model.split("/"), "generation_config.json").read_text())
     ids = declared["eos_token_id"]
     assert set(names["eos_token_id"]) >= set(ids if isinstance(ids, list) else [ids])
+
+
+def test_a_real_template_and_vocabulary_make_the_parser_that_of_harmony(converted: Any) -> None:
+    metadata = metadata_of("hf/gpt-oss-20b")
+    template = data_path("hf", "gpt-oss-20b", "chat_template.jinja").read_text("utf-8")
+    files: Any = tokenizer_files({**metadata, "tokenizer.chat_template": template})
+    assert files["tokenizer_config.json"]["chat_template"] == template
+    tokenizer = converted("hf/gpt-oss-20b")
+    assert choose_dialect(template, tokenizer) is Dialect.HARMONY
+    ends = {tokenizer.token_to_id(name) for name in ("<|return|>", "<|call|>")}
+    assert ending_ids(Dialect.HARMONY, tokenizer) == ends
 
 
 def test_ends_of_turn_and_message_are_read(tmp_path: Path) -> None:

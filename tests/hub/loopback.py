@@ -111,18 +111,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def serve(self, content: bytes) -> None:
         """Answer with a file, or with the range of it that was asked for."""
-        start = self.start()
-        if start == 0:
+        start, stop = self.start(), self.stop(content)
+        if start == 0 and stop == len(content):
             self.reply(200, content)
         elif start >= len(content):
             self.reply(416, b"")
         else:
-            where = f"bytes {start}-{len(content) - 1}/{len(content)}"
-            self.reply(206, content[start:], {"content-range": where})
+            where = f"bytes {start}-{stop - 1}/{len(content)}"
+            self.reply(206, content[start:stop], {"content-range": where})
 
     def start(self) -> int:
         asked = self.headers.get("range")
-        return int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
+        return int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0
+
+    def stop(self, content: bytes) -> int:
+        _, _, last = self.headers.get("range", "").partition("-")
+        return min(len(content), int(last) + 1) if last else len(content)
 
     def reply(
         self,

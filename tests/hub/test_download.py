@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from huggingface_hub import constants
 from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.client import HubClient, Patience, _next_url
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
-from inferno.hub.find import find_model_folder
-from inferno.hub.store import Entry, Store
+from inferno.hub.find import find_model_folder, is_absent
+from inferno.hub.store import Entry, Store, stored_file
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import (
     COMMIT,
@@ -412,10 +412,8 @@ def test_a_link_in_the_place_of_a_part_is_not_followed(
     folder = store.partial_folder(NAME, COMMIT)
     folder.mkdir(parents=True)
     (folder / "model.safetensors.part").symlink_to(victim)
-    with pytest.raises(ModelError, match="can't be written"):
-        fetch(client, store)
+    fetch(client, store)
     assert victim.read_text() == "mine"
-    assert nothing_is_a_model(store)
 
 
 def test_a_body_that_stalls_ends_in_an_error(hub: Hub, client: HubClient, store: Store) -> None:
@@ -696,15 +694,30 @@ def test_a_model_that_was_changed_on_disk_is_fetched_anew(
     assert len(ranges(hub)) == 2
 
 
-def test_a_bit_that_flipped_on_disk_is_found_by_the_next_download(
-    hub: Hub, client: HubClient, store: Store
-) -> None:
-    path = fetch(client, store).folder / "model.safetensors"
+def change_a_bit(path: Path) -> None:
+    """Write it in place, and set the time of modification back."""
     before = path.stat()
     content = bytearray(WEIGHTS)
     content[9] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_model_that_was_changed_with_its_old_time_is_fetched_anew(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    change_a_bit(fetch(client, store).folder / "model.safetensors")
+    assert local_entry(store, NAME, None) is None
+    assert (fetch_model(NAME, None) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_bit_that_flipped_on_disk_is_found_by_the_next_download(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    entry = fetch(client, store)
+    change_a_bit(entry.folder / "model.safetensors")
+    flipped = [stored_file(entry.folder, one.name, one.sha256) for one in entry.files]
+    store.write(replace(entry, files=tuple(flipped)))  # as disks do: no time tells of it
     assert (fetch(client, store).folder / "model.safetensors").read_bytes() == WEIGHTS
 
 
@@ -903,6 +916,47 @@ def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store
     assert len([one for one in hub.asked_files() if one.path.endswith("q4.gguf")]) == 1
     with pytest.raises(ModelError, match="no weights that match"):
         fetch(client, store, include="nothing*")
+
+
+def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
+    hub.files = {
+        "x-Q4_K_M.gguf": b"GGUF4",
+        "x-q4_k.gguf": b"GGUF",
+        "x-Q8_0-00001-of-00002.gguf": b"GGUF8",
+        "x-Q8_0-00002-of-00002.gguf": b"more",
+    }
+    for name, file in (
+        ("x-Q4_K_M.gguf", "x-Q4_K_M.gguf"),
+        ("q4_k_m", "x-Q4_K_M.gguf"),
+        ("Q4_K", "x-q4_k.gguf"),
+        ("Q8_0", "x-Q8_0-00001-of-00002.gguf"),
+        ("x-Q8_0-00001-of-00002.gguf", "x-Q8_0-00001-of-00002.gguf"),
+    ):
+        path = find_model_folder(f"{NAME}:{name}")
+        assert path.name == file
+        assert not is_absent(f"{NAME}:{name}")
+    assert (path.parent / "x-Q8_0-00002-of-00002.gguf").read_bytes() == b"more"
+    assert len(hub.asked_files()) == 4  # each once
+    assert is_absent(f"{NAME}:Q2_K")
+    with pytest.raises(ModelError, match="no weights that match"):
+        find_model_folder(f"{NAME}:Q2_K")
+    with pytest.raises(ModelNotFound, match="there is no folder"):
+        find_model_folder(f"{NAME}:")
+    with pytest.raises(ModelError, match="no weights that match"):  # it is no pattern
+        find_model_folder(f"{NAME}:*.gguf")
+    hub.files["y-q4_k_m.gguf"] = b"GGUF"
+    hub.commit = "f" * 40
+    with pytest.raises(ModelNotFound, match=r"must choose one .* 'x-Q4_K_M.gguf', 'y-q4_k_m.gguf'"):
+        find_model_folder(f"{NAME}:Q4_K_M", hub.commit)
+
+
+@pytest.mark.parametrize("name", ["a/model:../x.gguf", "a/model:/etc/x.gguf", "a/model:\0.gguf"])
+def test_a_file_of_a_name_is_looked_for_in_the_listing_alone(
+    name: str, hub: Hub, store: Store
+) -> None:
+    with pytest.raises(ModelError):
+        find_model_folder(name)
+    assert nothing_is_a_model(store)
 
 
 def test_some_shards_are_no_model(hub: Hub, client: HubClient, store: Store) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from inferno.errors import ModelNotFound
+from inferno.errors import CheckpointError, ModelNotFound
 from inferno.hub.add import add_local
-from inferno.hub.facts import read_facts, read_template, read_tensors
+from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.find import find_model_folder
 from inferno.hub.store import Store
 from tests.data import data_path
@@ -38,3 +39,28 @@ def test_a_gguf_file_of_the_users_is_known_by_a_name(
     assert facts.context == 512
     assert {tensor.name for tensor in read_tensors(entry.path)} >= {"token_embd.weight"}
     assert read_template(entry.path) is None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [10**4000] * 900},
+        {"dtype": "F32", "shape": [2**63]},
+        {"dtype": "F32", "shape": [-1]},
+        {"dtype": "F32", "shape": [1] * 17},
+        {"dtype": "F32", "shape": ["7"]},
+        {"dtype": "F32", "shape": [1.5]},
+        {"dtype": "F32", "shape": [True]},
+        {"dtype": "\x1b]0;title\x07", "shape": [1]},
+        {"dtype": ["F32"], "shape": [1]},
+        {"shape": [1]},
+        [],
+    ],
+    ids=lambda entry: ascii(entry)[:40],
+)
+def test_a_header_that_lies_has_no_figures(entry: object, tmp_path: Path) -> None:
+    header = json.dumps({"w": entry}).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    assert read_facts(tmp_path) == ModelFacts(None, None, None, None)
+    with pytest.raises(CheckpointError, match="header can't be read"):
+        list(read_tensors(tmp_path))

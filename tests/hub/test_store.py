@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from huggingface_hub import scan_cache_dir
 from safetensors import safe_open
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
-from inferno.cli.terminal import readable_size
 from inferno.errors import InvalidRequest, ModelError
+from inferno.hub import local
 from inferno.hub.add import add_local
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
@@ -24,6 +26,7 @@ from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import local_models
 from inferno.hub.store import Entry, Store
 from inferno.hub.url import WantedModel, parse_model
+from inferno.machine import readable_size
 from tests.hub.loopback import COMMIT, Hub
 from tests.patience import PATIENCE
 from tests.tiny import save_tiny_model
@@ -69,8 +72,8 @@ def listed() -> list[dict[str, object]]:
         {"revision": "../../evil"},
         {"revision": "d" * 40},
         {"version": 99},
-        {"files": [{"name": "../x", "size": 1, "sha256": "a" * 64, "mtime_ns": 1}]},
-        {"files": [{"name": "x", "size": 1, "sha256": "evil", "mtime_ns": 1}]},
+        {"files": [{"name": "../x", "size": 1, "sha256": "a" * 64, "mtime_ns": 1, "ctime_ns": 1}]},
+        {"files": [{"name": "x", "size": 1, "sha256": "evil", "mtime_ns": 1, "ctime_ns": 1}]},
         {"files": [{}]},
         {"files": 7},
         {"folder": 7},
@@ -461,3 +464,203 @@ def test_a_model_that_is_loaded_twice_is_locked_once(entry: Entry) -> None:
         find_model_folder(NAME)
     after = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
     assert after - before <= 1
+
+
+# --- what others did to the store ------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder of the user's with a file, to which nothing must happen."""
+    folder = tmp_path / "own" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "letter.txt").write_text("dear")
+    return folder
+
+
+@pytest.mark.parametrize("end", ["", ".partial"])
+def test_a_link_in_the_place_of_a_folder_is_not_followed(
+    end: str, hub: Hub, client: HubClient, store: Store, mine: Path
+) -> None:
+    link = store.folder(NAME, COMMIT + end if end else COMMIT) if not end else None
+    link = link or store.partial_folder(NAME, COMMIT)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+    entry = download(client, store, plan_download(client, store, NAME))
+    assert not entry.folder.is_symlink()
+    assert entry.changed() == []
+    assert [path.name for path in mine.iterdir()] == ["letter.txt"]
+
+
+def test_a_link_in_the_place_of_a_files_folder_is_not_followed(
+    hub: Hub, client: HubClient, store: Store, mine: Path
+) -> None:
+    hub.files["additional_chat_templates/tool_use.jinja"] = b"hi"
+    partial = store.partial_folder(NAME, COMMIT)
+    partial.mkdir(parents=True)
+    (partial / "additional_chat_templates").symlink_to(mine)
+    (mine / "config.json").write_bytes(hub.files["config.json"])
+    (partial / "config.json").symlink_to(mine / "config.json")
+    entry = download(client, store, plan_download(client, store, NAME))
+    assert not any(path.is_symlink() for path in entry.folder.rglob("*"))
+    assert sorted(path.name for path in mine.iterdir()) == ["config.json", "letter.txt"]
+
+
+def test_a_model_in_a_folder_that_became_a_link_is_fetched_anew(
+    entry: Entry, client: HubClient, store: Store, mine: Path
+) -> None:
+    moved = mine / "moved"
+    entry.folder.rename(moved)
+    entry.folder.symlink_to(moved)
+    assert local_entry(store, NAME, None) is None
+    again = download(client, store, plan_download(client, store, NAME))
+    assert not again.folder.is_symlink()
+    assert run("rm", NAME)[0] == 0
+    assert (moved / "model.safetensors").exists()
+
+
+def test_a_link_in_the_place_of_a_models_folder_is_refused(
+    hub: Hub, client: HubClient, store: Store, mine: Path
+) -> None:
+    store.root.mkdir(parents=True)
+    (store.root / "a--model").symlink_to(mine)
+    with pytest.raises(ModelError, match="is a link, and a model's files stay in the store"):
+        download(client, store, plan_download(client, store, NAME))
+    assert [path.name for path in mine.iterdir()] == ["letter.txt"]
+    part = mine / f"{COMMIT}.partial"
+    part.mkdir()
+    run("prune")
+    assert part.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": [{"name": "x", "size": "1", "sha256": "a" * 64, "mtime_ns": 1}]},
+        {"files": [{"name": "x", "size": -1, "sha256": "a" * 64, "mtime_ns": 1}]},
+        {"files": [{"name": "x", "size": 1, "sha256": "a" * 64, "mtime_ns": None}]},
+        {"files": [{"name": "x", "size": True, "sha256": "a" * 64, "mtime_ns": 1}]},
+        {"folder": "../../own"},
+        {"folder": "own/mine"},
+        {"asked": [7]},
+        {"asked": 7},
+        {"source": ["x"]},
+        {"licence": "\x1b]0;title\x07"},
+        {"licence": {}},
+        {"name": 7},
+        {"revision": None},
+        {"added_at": None},
+    ],
+    ids=str,
+)
+def test_a_manifest_edited_by_hand_is_no_model(
+    changes: dict[str, object], store: Store, entry: Entry
+) -> None:
+    path = entry.folder.with_name(f"{COMMIT}.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    assert store.entries() == []
+    for command in ("list", "show a/model", "rm a/model", "prune"):
+        code, out, err = run(*command.split())
+        assert code in (0, 1)
+        assert "internal" not in err
+        assert (out + err).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "endless device", "dangling link"])
+def test_what_is_no_manifest_is_no_model(kind: str, store: Store, entry: Entry) -> None:
+    path = entry.folder.with_name(f"{COMMIT}.json")
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if kind == "endless device" else "nowhere")
+    assert store.entries() == []
+    for command in (["list"], ["show", NAME], ["rm", NAME]):
+        assert "internal" not in run(*command)[2]
+
+
+def test_rm_of_a_model_elsewhere_removes_what_the_store_had_of_it(
+    store: Store, entry: Entry, mine: Path
+) -> None:
+    store.write(replace(entry, folder=mine, is_owned=False))
+    assert run("rm", NAME)[0] == 0
+    assert not entry.folder.exists()
+    assert [path.name for path in mine.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("time_ns", [0, -(10**18), 253_402_300_800 * 10**9, 10**19])
+def test_a_clock_that_was_far_off_is_met(time_ns: int, entry: Entry, store: Store) -> None:
+    find_model_folder(NAME)
+    lock = entry.folder.with_name(f"{COMMIT}.lock")
+    try:
+        os.utime(lock, ns=(time_ns, time_ns))
+    except OverflowError:
+        pytest.skip("no file can have this time here")
+    code, _, err = run("list")
+    assert (code, err) == (0, "")
+
+
+def test_what_a_model_says_of_itself_does_not_reach_the_terminal(
+    tiny: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = "\x1b]0;title\x07\x9b2J\u202e"
+    config = json.loads((tiny / "config.json").read_text())
+    (tiny / "config.json").write_text(json.dumps({**config, "architectures": [evil], evil: evil}))
+    (tiny / "chat_template.jinja").write_text(f"{{# {evil} #}}\n\thello")
+    monkeypatch.setattr("inferno.cli.models.is_terminal", lambda: True)
+    assert run("download", str(tiny))[0] == 0
+    for command in (["list"], ["show", "local/tiny"], ["show", "local/tiny", "--template"]):
+        code, out, err = run(*command)
+        assert (code, err) == (0, "")
+        assert not any(sign in out for sign in ("\x1b]", "\x07", "\x9b", "\u202e"))
+    assert "\n\thello" in run("show", "local/tiny", "--template")[1]
+    monkeypatch.setattr("inferno.cli.models.is_terminal", lambda: False)
+    assert evil in run("show", "local/tiny", "--template")[1]  # a file is to have all of it
+
+
+def test_a_cache_of_hugging_faces_that_is_none_is_met(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hf").write_text("a file")
+    scan = scan_cache_dir
+    monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(tmp_path / "hf"))
+    assert run("list")[0] == 0
+
+
+# --- what people type ------------------------------------------------------------------------
+
+TYPED = [
+    *(["show", "~nobody-here/x"], ["show", "x" * 5000], ["show", "a\0b"], ["show", ""]),
+    *(["rm", "\x1b[2J"], ["rm", "*"], ["rm", "a/model", "--revision", "../.."]),
+    *(["download", "a\0b"], ["download", "~nobody-here/x"], ["download", "x" * 5000]),
+    *(["download", NAME, "--revision", "../../x"], ["download", NAME, "--revision", ""]),
+    *(["download", NAME, "--revision", "a\0"], ["download", NAME, "--include", "a\0b"]),
+    *(["download", NAME, "--include", "["], ["download", NAME, "--include", "../*"]),
+    *(["download", "https://huggingface.co/a/model/resolve/main/../../x.gguf"],),
+    *(["download", "file:///etc/passwd"], ["download", "https://"], ["download", "https://[::1"]),
+    *(["download", NAME, "--token-file", path] for path in ("/", "/dev/zero", "/no/such", "a\0b")),
+    *(["download", NAME, "--token-file", path] for path in ("~nobody-here/x", "", "x" * 5000)),
+    *(
+        ["generate", "-p", "x", "-m", name]
+        for name in ("[/x]", "a\0b", "~nobody-here/x", "x" * 5000)
+    ),
+]
+
+
+@pytest.mark.parametrize("typed", TYPED, ids=lambda typed: ascii(" ".join(typed))[:60])
+def test_what_is_mistyped_ends_in_a_line(typed: list[str], hub: Hub, store: Store) -> None:
+    code, out, err = run(*typed)
+    assert (code in (1, 2), out) == (True, "")
+    assert "internal" not in err
+    assert err.replace("\n", "").isprintable()
+    assert err.startswith("error: ") or (err.startswith("Usage: ") and code == 2)
+    assert err.count("\n") == 1 or code == 2
+    assert store.entries() == []
+
+
+def test_all_weights_can_be_asked_for(hub: Hub, tiny: Path, store: Store) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    assert run("download", NAME, "--include", "**")[0] == 0
+    assert store.find(NAME) is not None

@@ -7,7 +7,8 @@ import torch
 
 from inferno.errors import InvalidRequest
 from inferno.ops import float_format
-from inferno.options import EngineOptions, table
+from inferno.option_table import table
+from inferno.options import EngineOptions
 from inferno.quantization import (
     BFLOAT16,
     FLOAT16,

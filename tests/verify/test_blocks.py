@@ -12,6 +12,8 @@ from inferno import ops
 from inferno.engine.execution import loading
 from inferno.ops import RowRanges
 from tests.gguf.convert import write_gguf
+from tests.models.test_against_transformers import GPT_OSS
+from tests.mxfp4 import SIZES
 from tests.tiny import save_tiny
 from tests.verify.faults_quantized import coarse_inputs
 from tests.verify.tiny_models import verified
@@ -31,6 +33,18 @@ MIXED = {
 }
 
 
+KEPT_OTHERWISE = {
+    "attn_q": "Q3_K",
+    "attn_k": "IQ4_NL",
+    "attn_v": "Q2_K",
+    "attn_output": "MXFP4",
+    "ffn_gate": "IQ4_XS",
+    "ffn_up": "Q2_K",
+    "ffn_down": "IQ4_XS",
+    "token_embd": "MXFP4",
+}
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("blocks")
@@ -42,6 +56,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_right_ones_pass(path: Path) -> None:
     report = verified(path)
+    assert report.passed, report.verdict
+
+
+def test_right_ones_that_are_kept_in_other_formats_pass(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+    model = save_tiny(tmp_path / "hf", "llama", **sizes)
+    report = verified(write_gguf(tmp_path / "model.gguf", model, blocks=KEPT_OTHERWISE))
+    assert report.passed, report.verdict
+
+
+@pytest.mark.parametrize("experts", ["MXFP4", "Q8_0"])
+def test_gpt_oss_passes(experts: str, tmp_path: Path) -> None:
+    config = {**GPT_OSS, **SIZES, "swiglu_limit": 7.0}
+    model = save_tiny(tmp_path / "hf", "gpt_oss", **config)
+    report = verified(write_gguf(tmp_path / "model.gguf", model, types={"_exps": experts}))
     assert report.passed, report.verdict
 
 

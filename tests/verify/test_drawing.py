@@ -37,24 +37,24 @@ def test_a_right_sampler_passes(folders: Folders) -> None:
     assert "drawn in 8 ways are those due" in row.findings[0]
 
 
-def with_rule(**factors: float) -> Callable[[Patch], None]:
+def with_spec(**factors: float) -> Callable[[Patch], None]:
     """Rules whose numbers are some times what they should be."""
 
     def plant(patch: Patch) -> None:
-        right = sampler._rule
+        right = sampler._spec
 
         def rule(params: SamplingParams, vocab_size: int) -> Any:
             made = right(params, vocab_size)
             return made._replace(**{name: getattr(made, name) * x for name, x in factors.items()})
 
-        patch.setattr(sampler, "_rule", rule)
+        patch.setattr(sampler, "_spec", rule)
 
     return plant
 
 
 def without_top_k(patch: Patch) -> None:
-    right = sampler._rule
-    patch.setattr(sampler, "_rule", lambda *args: right(*args)._replace(top_k=0))
+    right = sampler._spec
+    patch.setattr(sampler, "_spec", lambda *args: right(*args)._replace(top_k=0))
 
 
 def without_penalties(patch: Patch) -> None:
@@ -88,10 +88,10 @@ def logits_divided_before(patch: Patch) -> None:
 
 
 FAULTS = {
-    "temperature x1.25": with_rule(temperature=1.25),
-    "temperature x0.98": with_rule(temperature=0.98),
-    "top-p x0.9": with_rule(top_p=0.9),
-    "min-p x2": with_rule(min_p=2),
+    "temperature x1.25": with_spec(temperature=1.25),
+    "temperature x0.98": with_spec(temperature=0.98),
+    "top-p x0.9": with_spec(top_p=0.9),
+    "min-p x2": with_spec(min_p=2),
     "no top-k": without_top_k,
     "no penalties": without_penalties,
     "no biases": without_biases,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
+from tests.fuzz.gguf_parts import Described, take_apart
 from tests.gguf.convert import write_gguf
+from tests.gguf.files import ARRAY, Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
 
@@ -96,6 +99,16 @@ MIXED = {
         "ffn_down": "Q4_0",
         "output": "Q8_0",
     },
+    "types that are kept in others": {
+        "attn_q": "Q3_K",
+        "attn_k": "IQ4_NL",
+        "attn_v": "Q8_0",
+        "attn_output": "MXFP4",
+        "ffn_gate": "MXFP4",
+        "ffn_up": "MXFP4",
+        "ffn_down": "IQ4_NL",
+        "token_embd": "MXFP4",
+    },
 }
 
 
@@ -128,6 +141,25 @@ def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None
     assert (found - expected).norm() <= 0.03 * expected.norm()  # inputs are rounded to 8 bits
 
 
+@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    types = {"attn_output": "Q2_K", "ffn_gate": "Q3_K", "ffn_down": "IQ4_XS", "ffn_up": "Q4_K"}
+    model = save_tiny(tmp_path / "hf", "llama", hidden_size=256, intermediate_size=512)
+    path = write_gguf(tmp_path / "model.gguf", model, blocks=types)
+    with caplog.at_level("INFO", logger="inferno"):
+        engine = build_engine(EngineOptions(model=path, device="cpu", threads=1, num_blocks=32))
+    told = "\n".join(caplog.messages)
+    assert "MiB of Q3_K become q6_k (exactly)" in told
+    assert "MiB of Q2_K become q8_0 (off by 0.50%)" in told
+    assert "MiB of IQ4_XS become q8_0 (off by 0.02%)" in told
+    assert "Q4_K" not in told
+    modules = dict(executor_of(engine)._runner._model.named_modules())
+    down: Any = vars(modules["model.layers.0.mlp.down_proj"])["weight"]
+    assert down.num_bytes == 512 * 256 * 34 // 32
+
+
 def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
     path = write_gguf(tmp_path / "model.gguf", model)
@@ -135,6 +167,72 @@ def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
         assert found.tensors.keys() == due.tensors.keys()
         for name in due.tensors:
             assert torch.equal(read(found, name), read(due, name)), name
+
+
+def test_more_experts_than_any_model_has_are_refused(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
+    path = write_gguf(tmp_path / "model.gguf", model)
+    parts = take_apart(path.read_bytes())
+    parts.tensors.append(Described(b"blk.9.ffn_up_exps.weight", [0, 0, 2**62], 0, len(parts.data)))
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError, match=r"have \d+ experts, at most"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["output_norm.weight", "blk.0.ffn_up_exps.weight"])
+def test_blocks_without_rows_are_not_read(name: str, tmp_path: Path) -> None:
+    shape = (2, 34) if "exps" in name else (34,)
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "qwen3")
+    writer.add_tensor(name, np.zeros(shape, np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        for each in checkpoint.tensors:
+            with pytest.raises(CheckpointError, match="Q8_0, which can't be read"):
+                checkpoint.read_into(each, torch.empty(32))
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_q.weight", "blk.0.ffn_up.weight"])
+@pytest.mark.parametrize("type_name", ["F32", "Q8_0"])
+@pytest.mark.parametrize("sizes", [[0, 4], [32, 0], [0, 0]])
+def test_a_tensor_without_values_is_read(
+    name: str, type_name: str, sizes: list[int], tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "model.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    kind = int(gguf.GGMLQuantizationType[type_name])
+    parts.tensors = [Described(name.encode(), sizes, kind, 0)]
+    path.write_bytes(parts.content())
+    with open_checkpoint(path) as checkpoint:
+        [info] = checkpoint.tensors.values()
+        assert info.shape == tuple(sizes[::-1])
+        if type_name == "F32":
+            checkpoint.read_into(info.name, torch.empty(info.shape))
+
+
+def test_a_tensor_under_two_names_is_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    other = b"model.norm.weight"
+    parts.tensors.append(Described(other, [1], 0, len(parts.data)))
+    parts.data += bytes(4)
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError, match=r"'model\.norm\.weight' twice"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["{}.weight", "{}{}", "{0.__class__}", "blk.0.{}.weight"])
+def test_a_name_with_braces_is_a_name(name: str, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "qwen3")
+    writer.add_tensor(name, np.zeros((2, 3), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        assert list(checkpoint.tensors) == [name]
 
 
 @pytest.mark.parametrize("first", [0, 3, 8, 11])
@@ -184,6 +282,21 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / NAMES[0])
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_number_that_is_a_long_text_is_shortened(number: int, tmp_path: Path) -> None:
+    save_split(tmp_path)
+    path = tmp_path / NAMES[number]
+    parts = take_apart(path.read_bytes())
+    for one in parts.entries:
+        if one.key == b"split.no":
+            one.type, one.value = STRING, text(b"\x1b" * 100_000)
+    path.write_bytes(parts.content())
+    with pytest.raises(CheckpointError) as problem:
+        open_checkpoint(tmp_path / NAMES[0])
+    assert len(str(problem.value)) < 1000
+    assert str(problem.value).isprintable()
+
+
 @pytest.mark.parametrize("kind", ["clip", "bert", None])
 def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", kind or "llama")
@@ -220,6 +333,17 @@ def test_metadata_that_changes_the_maths_is_refused(
     assert str(path) in str(problem.value)
 
 
+def test_a_list_in_the_place_of_a_number_is_counted(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    parts = take_apart(path.read_bytes())
+    for one in parts.entries:
+        if one.key == b"llama.block_count":
+            one.type, one.value = ARRAY, struct.pack("<IQ", STRING, 3) + text(b"x" * 1000) * 3
+    path.write_bytes(parts.content())
+    with pytest.raises(ConfigError, match="must be a number, not 3 values"):
+        build_engine(EngineOptions(model=path, device="cpu"))
+
+
 def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
     linear = {"rope_type": "linear", "factor": 4.0}
     model = save_tiny(tmp_path / "hf", "llama", rope_parameters=linear)
@@ -236,6 +360,52 @@ def test_unreadable_types_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="TQ2_0"):
         build_engine(EngineOptions(model=path, device="cpu"))
+
+
+LLAMA = [
+    entry("general.architecture", STRING, text("llama")),
+    uint32("llama.attention.head_count", 4),
+    uint32("llama.embedding_length", 32),
+]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "words"),
+    [
+        (
+            [
+                tensor("blk.0.attn_norm.weight", [8]),
+                tensor("model.layers.0.input_layernorm.weight", [8], offset=32),
+            ],
+            "has 'model.layers.0.input_layernorm.weight' twice",
+        ),
+        ([tensor("blk.0.ffn_up_exps.weight", [0, 1, 2**40])], "1099511627776 experts"),
+    ],
+)
+def test_tensors_that_are_no_models_are_refused(
+    tensors: list[bytes], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with pytest.raises(CheckpointError, match=words):
+        open_checkpoint(path)
+
+
+def test_names_are_no_format_strings(tmp_path: Path) -> None:
+    path, name = tmp_path / "m.gguf", "{}{0.__class__}"
+    tensors = [tensor(name, [8])]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(32)).content())
+    with open_checkpoint(path) as checkpoint:
+        assert list(checkpoint.tensors) == [name]
+
+
+def test_blocks_are_those_of_matrices_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    tensors = [tensor("blk.0.attn_norm.weight", [32], type_number=Q8_0)]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(64)).content())
+    with open_checkpoint(path) as checkpoint:
+        (info,) = checkpoint.tensors.values()
+        assert info.dtype == "Q8_0", "a type that the loader names and refuses"
 
 
 NAMES = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
@@ -258,7 +428,7 @@ def save_split(folder: Path) -> Path:
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", len(NAMES))
         for one in reader.tensors[number :: len(NAMES)]:
-            writer.add_tensor(one.name, np.array(one.data))
+            writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -270,10 +440,10 @@ def rewrite(path: Path, changes: dict[str, Any]) -> None:
     """Change metadata of a file; None removes an entry."""
     reader = gguf.GGUFReader(path)
     other = path.with_suffix(".new")
-    writer = gguf.GGUFWriter(other, "llama")
+    writer = gguf.GGUFWriter(other, reader.fields["general.architecture"].contents())
     copy_fields(reader, writer, changes)
     for one in reader.tensors:
-        writer.add_tensor(one.name, np.array(one.data))
+        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -291,6 +461,10 @@ def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[
         left.pop(name, None)
         if isinstance(value, str):
             writer.add_string(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
     for name, (kind, value, element) in left.items():

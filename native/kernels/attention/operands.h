@@ -1,4 +1,4 @@
-// What attention multiplies: single numbers in float32, or pairs of bfloat16 by dot products.
+// The operands of attention's products: single numbers in float32, or pairs of bfloat16 by dot products.
 #pragma once
 
 #include "simd/elements.h"

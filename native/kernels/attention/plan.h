@@ -1,4 +1,4 @@
-// Who computes what: an attention's work cut into tasks.
+// The work of an attention, cut into tasks for threads.
 #pragma once
 
 #include "softmax.h"

@@ -54,7 +54,7 @@ struct Source {
         if (d + kWords <= head_dim) return load_int(at(position, d));
         return load_words_first(at(position, d), static_cast<int>(head_dim - d));
     }
-    // Of sixteen positions: lanes[i] holds pair d + 2i of each.
+    // Sixteen positions: lanes[i] holds pair d + 2i of each.
     void load_pairs(Index position, Index d, I lanes[kLanes]) const {
         for (Index i = 0; i < kLanes; ++i) next[position / kLanes].prefetch(data, i, d);
         if (rows.has_all(position, position + kLanes) && d + kWords <= head_dim) {
@@ -65,7 +65,7 @@ struct Source {
         }
         transpose(lanes);
     }
-    // Of two positions: a pair of each dimension.
+    // Two positions: a pair of each dimension.
     void load_two(Index position, Index d, I& low, I& high) const {
         const PanelRows& following = next[position / kLanes];
         following.prefetch(data, position % kLanes, d);

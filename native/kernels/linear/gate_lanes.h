@@ -11,7 +11,7 @@ namespace {
 // Below it a sigmoid differs from 0 by less than 1e-38, and so does what it gates; e^88 is finite.
 constexpr float kLeast = -88.0f;
 
-// Of a bound, which comes first, and NaN, min and max return the second.
+// The bound comes first: where one argument is NaN, min and max return the second.
 inline F one_plus_exp_minus(F x) {
     const F power = sub(zero(), max(splat(kLeast), x));
     return add(splat(1.0f), exp_within(max(splat(kLeastExponent), power)));

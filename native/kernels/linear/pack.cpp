@@ -65,28 +65,31 @@ void pack_panels(const Rows& source, std::int64_t first, const Weight& target, T
     });
 }
 
-// One row's codes of a scale group, put into their lane.
+// One row's codes of a scale group, put into their lane, four of them at a time.
 template <int kBits>
 void place_codes(const std::uint8_t* codes, std::uint8_t* group, std::int64_t lane) {
     static_assert(kBits == 8 || (kBits >= 4 && kBits <= 6));
-    constexpr std::int64_t kVectorInputs = kBits == 8 ? 4 : 8;  // in the 4 bytes of a lane
-    for (std::int64_t s = 0; s < kScaleGroup / kVectorInputs; ++s) {
-        for (std::int64_t c = 0; c < 4; ++c) {
-            const std::uint8_t* some = codes + s * kVectorInputs + c;
-            group[(s * kPanel + lane) * 4 + c] =
-                kBits == 8 ? *some : static_cast<std::uint8_t>((some[0] & 15) | some[4] << 4);
+    std::uint32_t fours[kScaleGroup / 4];
+    std::memcpy(fours, codes, sizeof fours);
+    const auto place = [&](std::int64_t nth, std::uint32_t four) {
+        std::memcpy(group + (nth * kPanel + lane) * 4, &four, sizeof four);
+    };
+    if constexpr (kBits == 8) {
+        for (std::int64_t s = 0; s < 8; ++s) place(s, fours[s]);
+    } else {
+        constexpr std::uint32_t kLow = 0x0f0f0f0f;
+        for (std::int64_t s = 0; s < 4; ++s) {
+            place(s, (fours[2 * s] & kLow) | (fours[2 * s + 1] & kLow) << 4);
         }
     }
     if constexpr (kBits == 5 || kBits == 6) {
         constexpr std::int64_t kUpper = kBits - 4, kShared = 8 / kUpper;
         for (std::int64_t t = 0; t < kUpper; ++t) {
-            for (std::int64_t c = 0; c < 4; ++c) {
-                int byte = 0;
-                for (std::int64_t s = 0; s < kShared; ++s) {
-                    byte |= codes[(t * kShared + s) * 4 + c] >> 4 << s * kUpper;
-                }
-                group[((4 + t) * kPanel + lane) * 4 + c] = static_cast<std::uint8_t>(byte);
+            std::uint32_t four = 0;
+            for (std::int64_t s = 0; s < kShared; ++s) {
+                four |= (fours[t * kShared + s] >> 4 & 0x03030303) << s * kUpper;
             }
+            place(4 + t, four);
         }
     }
 }

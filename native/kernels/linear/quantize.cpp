@@ -123,7 +123,7 @@ struct GroupCodes {
         return add_int(to_int(seen), splat_int(Format::kZeroPoint));
     }
 
-    // Those of four inputs, a byte each.
+    // The codes of four inputs, a byte each.
     I four(Index input) const {
         return add_int(add_int(at(input), shift_left<8>(at(input + 1))),
                        add_int(shift_left<16>(at(input + 2)), shift_left<24>(at(input + 3))));
@@ -143,7 +143,7 @@ void write(const GroupCodes<Format>& codes, float* out) {
     }
 }
 
-// What is not finite could not be seen in the codes, so the scale becomes NaN.
+// A value that is not finite could not be seen in the codes, so the scale becomes NaN.
 template <class Format>
 void quantize_group(const ScaleGroup& group, float* codes, std::uint16_t* scales) {
     const F peak = peak_of(group);

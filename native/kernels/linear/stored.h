@@ -28,9 +28,13 @@ inline void add_fifth_bits(const Byte* bits, Byte* codes) {
 
 // The codes of a block's scale group, one a byte. Each format that checkpoints store has its own.
 inline void read_codes(Mxfp4Packing, const Byte* block, std::int64_t, Byte* codes) {
-    for (std::int64_t j = 0; j < kScaleGroup / 2; ++j) {
-        codes[2 * j] = block[j] & 15;
-        codes[2 * j + 1] = block[j] >> 4;
+    for (std::int64_t j = 0; j < kScaleGroup / 2; j += 4) {  // four bytes, spread over eight
+        std::uint32_t four;
+        std::memcpy(&four, block + j, sizeof four);
+        std::uint64_t spread = (four | static_cast<std::uint64_t>(four) << 16) & 0x0000ffff0000ffff;
+        spread = (spread | spread << 8) & 0x00ff00ff00ff00ff;
+        spread = (spread & 0x000f000f000f000f) | (spread << 4 & 0x0f000f000f000f00);
+        std::memcpy(codes + 2 * j, &spread, sizeof spread);
     }
 }
 

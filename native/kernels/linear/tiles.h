@@ -95,8 +95,8 @@ template <class Element, int R, int P>
 // The exact dots of one scale group, or of a half of it, in int32: of pairs of weight vectors from
 // `first_pair` on, begun with word `start`, or with zero beside offsets.
 template <class Format, int R, int P>
-inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                       int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
+INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
     INFERNO_UNROLL
     for (int i = 0; i < R * P; ++i) {
         const std::uint32_t begin = Format::kHasOffset ? 0 : x[start * R + i / P];
@@ -131,8 +131,8 @@ inline void group_dots(const std::uint32_t* x, const char* codes, Index codes_st
 
 // Add dots to the sums, given the scales of the panels.
 template <class Format, int R, int P>
-inline void add_dots(const std::uint32_t* x, const I (&dots)[R][P], const F (&scale)[P],
-                     F (&sums)[R][P]) {
+INFERNO_INLINE void add_dots(const std::uint32_t* x, const I (&dots)[R][P], const F (&scale)[P],
+                             F (&sums)[R][P]) {
     INFERNO_UNROLL
     for (int r = 0; r < R; ++r) {
         const std::uint32_t word = x[kGroupScale * R + r];

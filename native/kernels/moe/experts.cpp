@@ -42,7 +42,7 @@ struct Stage {
     const Activation* gate;
 };
 
-// What one call keeps: P choices, X experts of which `num_used` were chosen.
+// The memory of one call: P choices, X experts of which `num_used` were chosen.
 struct State {
     const ExpertsArgs& args;
     Index num_choices;

@@ -145,7 +145,7 @@ inline void place(void* to, const void* head, Index bytes, bool is_lone) {
     }
 }
 
-// Of bfloat16 keys are whole.
+// Keys of bfloat16 are whole.
 template <class E>
 struct Keys<E, BF16> {
     static void store(const RotateArgs& args, Index t, Index n, Index kv_head,

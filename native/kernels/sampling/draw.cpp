@@ -22,10 +22,10 @@ float unit_weight(std::int64_t width) {
     return std::ldexp(1.0f, 53 - bits);
 }
 
-Scale scale_of(const SamplingSpec& rule, float peak, std::int64_t width) {
+Scale scale_of(const SamplingSpec& spec, float peak, std::int64_t width) {
     const float unit = unit_weight(width);
-    return {peak, 1.0f / static_cast<float>(rule.temperature), unit,
-            static_cast<float>(rule.min_p * unit)};
+    return {peak, 1.0f / static_cast<float>(spec.temperature), unit,
+            static_cast<float>(spec.min_p * unit)};
 }
 
 // Where in a mass a random number points: a whole number from 0 to below the mass.
@@ -99,10 +99,10 @@ class Drawer {
           weights_(reinterpret_cast<float*>(ends_ + capacity(width))),
           ranker_(kernels, width, weights_ + capacity(width)) {}
 
-    std::int64_t draw(const float* logits, const SamplingSpec& rule, float peak, double uniform) {
-        const Scale scale = scale_of(rule, peak, width_);
-        if (rule.top_k > 0) return draw_top_k(logits, scale, rule, uniform);
-        if (rule.top_p < 1) return draw_top_p(logits, scale, rule.top_p, uniform);
+    std::int64_t draw(const float* logits, const SamplingSpec& spec, float peak, double uniform) {
+        const Scale scale = scale_of(spec, peak, width_);
+        if (spec.top_k > 0) return draw_top_k(logits, scale, spec, uniform);
+        if (spec.top_p < 1) return draw_top_p(logits, scale, spec.top_p, uniform);
         return draw_from_all(logits, scale, uniform);
     }
 
@@ -115,7 +115,7 @@ class Drawer {
     }
 
    private:
-    // Of weights and their sums: of all tokens, or of a block.
+    // The number of weights, and of their sums: for all tokens, or for a block.
     static std::int64_t capacity(std::int64_t width) {
         return round_up(std::max(width, kLogitBlock), 16);
     }
@@ -130,12 +130,12 @@ class Drawer {
         return first + weights(logits + first, size, scale).passing(rest);
     }
 
-    std::int64_t draw_top_k(const float* logits, const Scale& scale, const SamplingSpec& rule,
+    std::int64_t draw_top_k(const float* logits, const Scale& scale, const SamplingSpec& spec,
                             double uniform) {
         ranker_.read(logits);
-        const Ranked ranked = ranker_.rank(std::min(rule.top_k, width_));
+        const Ranked ranked = ranker_.rank(std::min(static_cast<std::int64_t>(spec.top_k), width_));
         const Sums sums = weights(logits, ranked, scale);
-        return ranked.ids[draw_rank(sums, rule.top_p * sums.mass(), uniform)];
+        return ranked.ids[draw_rank(sums, spec.top_p * sums.mass(), uniform)];
     }
 
     std::int64_t draw_top_p(const float* logits, const Scale& scale, double top_p,
@@ -149,7 +149,7 @@ class Drawer {
             if (sums.mass() >= least_mass || count >= width_) {
                 return ranked.ids[draw_rank(sums, least_mass, uniform)];
             }
-            // What ranks lower weighs no more than what is ranked.
+            // Tokens that rank lower weigh no more than those that are ranked.
             const double least_times = least_mass / sums.mass();
             count *= std::max(kMoreCandidates, static_cast<std::int64_t>(least_times));
             if (count > Ranker::kMostCandidates) count = width_;
@@ -199,7 +199,7 @@ void for_rows(const Rows& logits, const Kernels& kernels, Team& team, F&& f) {
 
 }  // namespace
 
-void largest(const Rows& logits, const Kernels& kernels, float* peaks, std::int64_t* tokens,
+void argmax(const Rows& logits, const Kernels& kernels, float* peaks, std::int64_t* tokens,
              Team& team) {
     for_rows<PeakFinder>(logits, kernels, team, [&](std::int64_t row, PeakFinder& finder) {
         const Largest found = finder.find(row_of(logits, row));
@@ -208,12 +208,12 @@ void largest(const Rows& logits, const Kernels& kernels, float* peaks, std::int6
     });
 }
 
-void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& rules,
+void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& specs,
           const double* uniform, const Kernels& kernels, std::int64_t* tokens, Team& team) {
     for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer) {
-        const SamplingSpec& rule = rules[static_cast<std::size_t>(row)];
-        if (rule.temperature == 0 || !std::isfinite(peaks[row])) return;
-        tokens[row] = drawer.draw(row_of(logits, row), rule, peaks[row], uniform[row]);
+        const SamplingSpec& spec = specs[static_cast<std::size_t>(row)];
+        if (spec.temperature == 0 || !std::isfinite(peaks[row])) return;
+        tokens[row] = drawer.draw(row_of(logits, row), spec, peaks[row], uniform[row]);
     });
 }
 

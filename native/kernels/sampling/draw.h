@@ -9,21 +9,22 @@
 
 namespace inferno {
 
-// How one row's token is drawn: from the top p of the top k of those that min-p leaves.
+// How one row's token is drawn: from the top p of the top k of those that min-p leaves. These are
+// the fields of ops/drawing.py's SamplingSpec, in its order, which Python hands over as numbers.
 struct SamplingSpec {
     double temperature;  // 0: not drawn
-    std::int64_t top_k;  // 0: off
+    double top_k;        // 0: off
     double top_p;        // 1: off
     double min_p;
 };
 
-// Logits are float32. Each row's highest logit, NaN where it holds one, and the first token that
+// Logits are float32. Each row's largest logit, NaN where it holds one, and the first token that
 // has it.
-void largest(const Rows& logits, const Kernels&, float* peaks, std::int64_t* tokens, Team&);
+void argmax(const Rows& logits, const Kernels&, float* peaks, std::int64_t* tokens, Team&);
 
-// A token for each row, by its rule and its random number in [0, 1). Rows that are not drawn, or
+// A token for each row, by its SamplingSpec and its random number in [0, 1). Rows that are not drawn, or
 // whose peak is not finite, are passed over.
-void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& rules,
+void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& specs,
           const double* uniform, const Kernels&, std::int64_t* tokens, Team&);
 
 // The logarithm of each row's sum of exponentials, less its peak.

@@ -1,4 +1,4 @@
-// What choosing a token asks of a row of logits: its peaks, weights and their sums, candidates.
+// A row of logits, as choosing a token needs it: its peaks, weights and their sums, candidates.
 #include "contract/isa_functions.h"
 #include "simd/elements.h"
 #include "simd/exp.h"
@@ -13,7 +13,7 @@ inline F weights_of(F logits, const Scale& scale) {
     // The peak goes first, so that no temperature, however small, can overflow.
     const F exponents =
         mul(sub(logits, splat(scale.peak)), splat(scale.inverse_temperature));
-    // What is as small as the bound weighs nothing. It comes first, for NaN to pass.
+    // A logit as small as the bound weighs nothing. It comes first, for NaN to pass.
     const F exponentials = exp_unfused(max(splat(kLeastExponent), exponents));
     const F weights = round(mul(exponentials, splat(scale.unit)));
     return where_less(weights, splat(scale.least), zero(), weights);

@@ -3,9 +3,9 @@
 
 namespace inferno {
 
-double uniform(std::uint64_t seed, std::uint32_t sample_index, std::uint32_t position,
+double uniform(std::uint64_t seed, std::uint32_t sequence_index, std::uint32_t position,
                std::uint32_t purpose, std::uint32_t lane) {
-    std::uint32_t counter[4] = {sample_index, position, purpose, lane};
+    std::uint32_t counter[4] = {sequence_index, position, purpose, lane};
     std::uint32_t key[2] = {static_cast<std::uint32_t>(seed),
                             static_cast<std::uint32_t>(seed >> 32)};
     for (int round = 0; round < 10; ++round) {

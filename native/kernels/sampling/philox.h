@@ -6,7 +6,7 @@
 namespace inferno {
 
 // A number in [0, 1), of 53 random bits: the key is the seed, the counter what the number is for.
-double uniform(std::uint64_t seed, std::uint32_t sample_index, std::uint32_t position,
+double uniform(std::uint64_t seed, std::uint32_t sequence_index, std::uint32_t position,
                std::uint32_t purpose, std::uint32_t lane);
 
 }  // namespace inferno

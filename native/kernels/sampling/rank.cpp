@@ -88,7 +88,7 @@ void Ranker::find_candidates(std::int64_t count) {
     }
 }
 
-// What the first `count` tokens have at least: as many blocks have a token that has so much.
+// A lower bound of the first `count` tokens' logits: as many blocks have a token with so much.
 float Ranker::least_of_peaks(std::int64_t count) {
     const std::int64_t num_peaks = num_blocks(width_);
     if (count > num_peaks) return -kInfinity;

@@ -134,36 +134,38 @@ def measure_limits(num_threads: int, arithmetic: str) -> Limits:
     torch.set_num_threads(num_threads)
     try:
         return Limits(
-            bandwidth=_bandwidth(), peak=_peak(getattr(torch, arithmetic)), arithmetic=arithmetic
+            bandwidth=measure_bandwidth(),
+            peak=measure_peak(getattr(torch, arithmetic)),
+            arithmetic=arithmetic,
         )
     finally:
         torch.set_num_threads(before)
 
 
-def _bandwidth() -> float:
+def measure_bandwidth(most_bytes: int = _BUFFER_BYTES, rounds: int = _ROUNDS) -> float:
     """Measure the bytes that are read a second, by the sum of a large buffer."""
-    available = machine.available_memory() or 4 * _BUFFER_BYTES
-    buffer = torch.ones(min(_BUFFER_BYTES, available // 4) // torch.float32.itemsize)
-    return buffer.nbytes / _seconds(buffer.sum)
+    available = machine.available_memory() or 4 * most_bytes
+    buffer = torch.ones(min(most_bytes, available // 4) // torch.float32.itemsize)
+    return buffer.nbytes / _seconds(buffer.sum, rounds)
 
 
-def _peak(dtype: torch.dtype) -> float:
+def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS) -> float:
     """Measure the operations a second of one matrix product."""
     if dtype is torch.int8:
         x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
         weight = torch.randint(-127, 128, (_INPUTS, _OUTPUTS), dtype=dtype)
-        seconds = _seconds(lambda: torch._int_mm(x, weight))
+        seconds = _seconds(lambda: torch._int_mm(x, weight), rounds)
     else:
         x, weight = torch.randn(_ROWS, _INPUTS).to(dtype), torch.randn(_OUTPUTS, _INPUTS).to(dtype)
-        seconds = _seconds(lambda: torch.nn.functional.linear(x, weight))
+        seconds = _seconds(lambda: torch.nn.functional.linear(x, weight), rounds)
     return 2 * _ROWS * _INPUTS * _OUTPUTS / seconds
 
 
-def _seconds(function: Callable[[], object]) -> float:
+def _seconds(function: Callable[[], object], rounds: int) -> float:
     """Return the time of the quickest of several calls, after one that warms up."""
     function()
     taken = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         begun = time.perf_counter()
         function()
         taken.append(time.perf_counter() - begun)

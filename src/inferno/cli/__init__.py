@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What the interpreter has loaded by itself, and nothing else: until `main` runs, a Ctrl+C prints a
+# Only modules that the interpreter has loaded by itself: until `main` runs, a Ctrl+C prints a
 # traceback. (`signal` would import `enum`, which takes as long as all the rest.)
 import _signal  # type: ignore[import-not-found]
 import os

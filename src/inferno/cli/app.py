@@ -9,6 +9,7 @@ import typer
 
 from inferno import __version__
 from inferno.cli import bench
+from inferno.cli.convert import convert
 from inferno.cli.doctor import doctor
 from inferno.cli.download import download
 from inferno.cli.generate import generate
@@ -38,6 +39,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor,
     "verify": verify,
     "download": download,
+    "convert": convert,
     "list": list_models,
     "show": show,
     "rm": rm,

@@ -13,7 +13,7 @@ from inferno.bench.measurement import Job, Kind
 from inferno.bench.report import as_json as report_as_json
 from inferno.bench.report import as_table
 from inferno.bench.run import run
-from inferno.cli.bench_serve import serve
+from inferno.cli.bench_serve import MOST_TOKENS, serve
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     MODEL_HELP,
@@ -27,7 +27,6 @@ from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 
-_MOST_TOKENS = 2**20
 _MOST_REQUESTS = 2**16
 # The engine's options that change what is measured: of one request, and of many.
 _OF_ONE = ("threads", "dtype", "quantize", "load_format", "allow_unknown_config", "kv_dtype")
@@ -38,7 +37,7 @@ Model = Annotated[
     typer.Option("--model", "-m", help=MODEL_HELP),
 ]
 PromptTokens = Annotated[
-    int, typer.Option(help="Random tokens of each prompt.", min=1, max=_MOST_TOKENS)
+    int, typer.Option(help="Random tokens of each prompt.", min=1, max=MOST_TOKENS)
 ]
 NumRuns = Annotated[int, typer.Option(help="Runs that medians are taken of.", min=1, max=1000)]
 RunSeed = Annotated[int, typer.Option("--seed", help="Of the prompts' random tokens.")]
@@ -58,7 +57,7 @@ def bench() -> None:
 def latency(
     model: Model = "demo",
     prompt_tokens: PromptTokens = 128,
-    max_tokens: Annotated[int, typer.Option(help="New tokens.", min=2, max=_MOST_TOKENS)] = 64,
+    max_tokens: Annotated[int, typer.Option(help="New tokens.", min=2, max=MOST_TOKENS)] = 64,
     num_runs: NumRuns = 5,
     seed: RunSeed = 0,
     revision: Revision = None,
@@ -91,7 +90,7 @@ def throughput(
     ] = 32,
     prompt_tokens: PromptTokens = 128,
     max_tokens: Annotated[
-        int, typer.Option(help="New tokens of each request.", min=1, max=_MOST_TOKENS)
+        int, typer.Option(help="New tokens of each request.", min=1, max=MOST_TOKENS)
     ] = 64,
     num_runs: NumRuns = 3,
     seed: RunSeed = 0,

@@ -22,7 +22,7 @@ from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.errors import InvalidRequest
 from inferno.http_post import Target, parse_target
 
-_MOST_TOKENS = 2**20
+MOST_TOKENS = 2**20
 _MOST_REQUESTS = 2**20
 _MOST_OPEN = 2**14
 _USUALLY_OPEN = 8
@@ -56,10 +56,10 @@ def serve(
         typer.Option(help="Requests a second, on average, at random moments (Poisson)."),
     ] = None,
     prompt_tokens: Annotated[
-        int, typer.Option(help="Random words of each prompt.", min=1, max=_MOST_TOKENS)
+        int, typer.Option(help="Random words of each prompt.", min=1, max=MOST_TOKENS)
     ] = 128,
     max_tokens: Annotated[
-        int, typer.Option(help="New tokens of each request.", min=1, max=_MOST_TOKENS)
+        int, typer.Option(help="New tokens of each request.", min=1, max=MOST_TOKENS)
     ] = 64,
     spread: Annotated[
         float, typer.Option(help="Vary both lengths by up to this share.", min=0.0, max=1.0)

@@ -1,4 +1,4 @@
-"""`inferno doctor`: what this machine has, what runs where, and what to mend."""
+"""`inferno doctor`: what this machine has, or what is wrong with a model's files."""
 
 from __future__ import annotations
 
@@ -7,27 +7,44 @@ import os
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from inferno.cli.doctor_facts import Facts, gather_facts
+from inferno.cli.doctor_model import doctor_model
 from inferno.cli.doctor_problems import Problem, find_problems
 from inferno.cli.errors import one_line_errors
+from inferno.cli.model_options import MODEL_HELP, Revision
 from inferno.cli.terminal import print_text
 
 _UNKNOWN = "unknown"
 
 
 def doctor(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Look at this model's files instead. " + MODEL_HELP),
+    ] = None,
+    revision: Revision = None,
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(help="With MODEL: look at this chat template instead of its own."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; null is what can't be found out.")
     ] = False,
 ) -> None:
-    """Show what inferno finds on this machine, and problems with their cures.
+    """Show what inferno finds on this machine, or in a model's files, and what to mend.
 
-    The exit code is 1 if one of them keeps inferno from running, else 0.
+    The exit code is 1 if a problem keeps inferno from running, or from running MODEL, else 0.
     """
+    if model is not None:
+        doctor_model(model, revision, chat_template, as_json=as_json)
+        return
+    if revision is not None or chat_template is not None:
+        raise typer.BadParameter("--revision and --chat-template go with a MODEL")
     with one_line_errors(debug=False, loads_model=False):
         facts = gather_facts()
         problems = find_problems(facts)
@@ -131,7 +148,7 @@ def _device(device: Facts) -> str:
 
 def _kernels(kernels: Facts) -> str:
     none = f"none, as {kernels['why_not']}" if kernels["why_not"] else _UNKNOWN
-    return f"CPU kernels: {kernels['level'] or none}"
+    return f"CPU kernels: {kernels['isa'] or none}"
 
 
 def _ops(ops: dict[str, dict[str, str]]) -> list[str]:

@@ -137,7 +137,7 @@ def known_features(kernel_names: frozenset[str], kind: str) -> dict[str, bool] |
 def _kernels(found: Facts) -> Facts:
     """Return which compiled kernels run on the CPU, or why none do."""
     why_not = found.get("why_not")
-    return {"level": found.get("level") if why_not is None else None, "why_not": why_not}
+    return {"isa": found.get("isa") if why_not is None else None, "why_not": why_not}
 
 
 def _thread_variables() -> dict[str, str]:

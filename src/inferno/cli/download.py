@@ -14,10 +14,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
-from inferno.cli.terminal import can_redraw, print_text, readable_size, telling
+from inferno.cli.terminal import can_redraw, print_text, telling
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.hub.find import is_absent
+from inferno.hub.names import split_file
 from inferno.hub.store import Entry, Store
+from inferno.machine import readable_size
 
 if TYPE_CHECKING:
     from inferno.hub.client import HubClient
@@ -95,8 +97,9 @@ def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
     from inferno.hub.fetch import hub_client, plan_download  # noqa: PLC0415
 
     store = Store.of_user()
-    with hub_client(model) as client:
-        plan = plan_download(client, store, model, revision)
+    repository, include = split_file(model)
+    with hub_client(repository) as client:
+        plan = plan_download(client, store, repository, revision, include)
         if not yes and not _may_ask():
             raise ModelNotFound(
                 f"{model} is not on this machine: `inferno download {model}` fetches it "

@@ -13,16 +13,19 @@ from typing import NoReturn, TypeGuard
 
 import typer
 
-from inferno.errors import InfernoError, InvalidRequest, NeverFits
+from inferno.errors import InfernoError, InvalidRequest, NeverFits, NotEnoughMemory
 from inferno.extras import install_command
-from inferno.out_of_memory import check_address_space, is_out_of_memory, out_of_memory
+from inferno.out_of_memory import (
+    RESERVE_BYTES,
+    check_address_space,
+    is_out_of_memory,
+    out_of_memory,
+)
 
 _OF_EXTRA_SERVE = (
     *("fastapi", "starlette", "uvicorn", "uvloop"),
     *("httptools", "msgspec", "prometheus_client"),
 )
-
-_RESERVE_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
@@ -33,7 +36,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
 
     loads_model     whether there must be memory for a model.
     """
-    reserve = [bytearray(_RESERVE_BYTES)]  # to say something with, once all else is taken
+    reserve = [bytearray(RESERVE_BYTES)]  # to say something with, once all else is taken
     if not debug:
         logging.getLogger("inferno").addHandler(_WARNINGS)
     try:
@@ -55,6 +58,9 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
         if _is_wrong_option(problem):
             say(f"error: {_with_option(problem)}")
             raise typer.Exit(2) from None
+        if isinstance(problem, NotEnoughMemory):  # with the plan's table
+            _say_lines(f"error: {problem}")
+            raise typer.Exit(1) from None
         say(f"error: {describe(problem)}" if _is_expected(problem) else _internal(problem))
         raise typer.Exit(1) from None
 
@@ -107,6 +113,14 @@ def _is_expected(problem: Exception) -> bool:
 def _internal(problem: Exception) -> str:
     kind = type(problem).__name__
     return f"internal error: {kind}: {problem}. Please report it, with what --debug prints."
+
+
+def _say_lines(text: str) -> None:
+    """Print lines on standard error as they are, but for what no terminal should get."""
+    for line in text.splitlines():
+        sys.stderr.write("".join(c if c.isprintable() and c.isascii() else "?" for c in line))
+        sys.stderr.write("\n")
+    sys.stderr.flush()
 
 
 def say(line: str) -> None:

@@ -32,6 +32,7 @@ from inferno.cli.word_wrap import DIM, WordWrap
 from inferno.errors import InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, SamplingParams
+from inferno.structured import MAX_GRAMMAR_BYTES, StructuredOutput
 from inferno.text.completion import Chunk, Completion
 from inferno.text.parsers.choose import Dialect
 
@@ -60,6 +61,18 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Prompts are messages to an assistant.")
     ] = False,
+    json_schema: Annotated[
+        Path | None, typer.Option(help="A file with a JSON Schema that the output keeps to.")
+    ] = None,
+    regex: Annotated[
+        str | None, typer.Option(help="A regular expression that the whole output matches.")
+    ] = None,
+    choice: Annotated[
+        list[str] | None, typer.Option(help="The output is one of these; to be repeated.")
+    ] = None,
+    grammar: Annotated[
+        Path | None, typer.Option(help="A file with a grammar in Lark's notation.")
+    ] = None,
     reasoning_effort: ReasoningEffort = None,
     priority: Annotated[int, typer.Option(help="Higher runs first.", min=-(2**31), max=2**31)] = 0,
     revision: Revision = None,
@@ -80,6 +93,7 @@ def generate(
             log_to_stderr()
         prompts = _read_prompts(prompt or [], prompts_file)
         chosen = set_values(**options_of(SamplingParams, given))
+        chosen |= set_values(structured=_structured(json_schema, regex, choice or [], grammar))
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
         fetch_if_absent(model, revision, yes=yes)
         llm = load_model(model, revision=revision, **options)
@@ -89,6 +103,30 @@ def generate(
             llm, prompts, params, priority=priority, chat=chat, chat_args=chat_args, as_json=as_json
         )
         llm.close()
+
+
+def _structured(
+    json_schema: Path | None, regex: str | None, choice: list[str], grammar: Path | None
+) -> StructuredOutput | None:
+    """Return the shape that the options ask for; InvalidRequest where several do."""
+    asked: dict[str, Any] = {
+        "json": _read_grammar(json_schema) if json_schema else None,
+        "regex": regex,
+        "choice": tuple(choice) or None,
+        "grammar": _read_grammar(grammar) if grammar else None,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    if len(given) > 1:
+        raise InvalidRequest(
+            "an output has one shape: give one of --json-schema, --regex, --choice and --grammar",
+            param="structured",
+        )
+    return StructuredOutput(**given) if given else None
+
+
+def _read_grammar(path: Path) -> str:
+    with path.open("rb") as file:
+        return _decode(file.read(MAX_GRAMMAR_BYTES + 1), str(path))
 
 
 def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
@@ -108,7 +146,7 @@ def _read_stdin() -> str:
     if sys.stdin is None:
         raise InvalidRequest("standard input is closed; give a prompt with --prompt")
     text = _decode(sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1), "standard input")
-    # What ends a line ends the last one too: `echo` and editors add it, and no model expects it.
+    # A line break ends the last line too: `echo` and editors add it, and no model expects it.
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 

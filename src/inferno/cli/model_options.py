@@ -12,9 +12,12 @@ import typer
 import inferno
 from inferno.cli.terminal import loading_bar
 from inferno.errors import InvalidRequest
-from inferno.options import Group
+from inferno.option_table import Group
 
-MODEL_HELP = "A model's folder, a GGUF file, a Hugging Face id, or demo (embedded)."
+MODEL_HELP = (
+    "A model's folder, a GGUF file, a Hugging Face id, OWNER/NAME:FILE for one of its GGUF files, "
+    "or demo (embedded)."
+)
 
 Effort = StrEnum("Effort", ["none", "low", "medium", "high"])
 

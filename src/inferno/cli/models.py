@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +18,19 @@ from rich.table import Table
 
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
-from inferno.cli.terminal import is_terminal, print_text, readable_size, terminal_size
+from inferno.cli.terminal import (
+    is_terminal,
+    print_text,
+    terminal_size,
+    visible_text,
+)
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.gguf.file import is_gguf_name
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.store import Entry, Store
+from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
 
 _PIPED_WIDTH = 160
@@ -90,11 +97,11 @@ def show(
         elif template:
             if text is None:
                 raise TemplateError(f"{model} has no chat template, so it can't chat")
-            print_text(text + "\n")
+            print_text((visible_text(text) if is_terminal() else text) + "\n")
         elif tensors:
             print_text("".join(f"{line}\n" for line in lines))
         else:
-            print_text(_described(model, folder, entry, config, lines, text))
+            print_text(visible_text(_described(model, folder, entry, config, lines, text)))
 
 
 def rm(
@@ -161,8 +168,9 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     for local in local_models():
         if local.name == model and revision is None:
             return None, local.folder
-    folder = Path(model).expanduser()
-    if (folder.is_dir() or (is_gguf_name(folder) and folder.exists())) and revision is None:
+    folder = Path(os.path.expanduser(model))
+    is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
+    if model and is_there and revision is None:
         return None, folder
     raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
 
@@ -170,7 +178,8 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
 def _row_of(store: Store, entry: Entry) -> dict[str, Any]:
     row = _row(entry.name, entry.path, entry.num_bytes, "store" if entry.is_owned else "", entry)
     used = store.used_at(entry)
-    row["used_at"] = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
+    with contextlib.suppress(OverflowError, ValueError):  # a clock that was far off
+        row["used_at"] = None if used is None else datetime.fromtimestamp(used, UTC).isoformat()
     return row
 
 

@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperOption
 
 from inferno.cli.numbers import read_number
 from inferno.errors import InvalidRequest
-from inferno.options import Group, Option, OptionRow, table
+from inferno.option_table import Group, Option, OptionRow, table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _KEYWORDS = inspect.Parameter.KEYWORD_ONLY

@@ -1,27 +1,39 @@
-"""`inferno plan`: the memory that a model will take, before it is loaded."""
+"""`inferno plan`: what a model takes, what fits, and how fast it may run, before it is loaded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from inferno.cli.errors import one_line_errors
+from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
-from inferno.cli.terminal import print_text, readable_size
-from inferno.errors import ModelNotFound
+from inferno.cli.terminal import print_text, telling
+from inferno.errors import InfernoError
 from inferno.hub.find import find_model_folder, is_absent
+from inferno.hub.names import split_file
 from inferno.machine import available_memory
 from inferno.options import EngineOptions
-from inferno.plan.memory import BASE_BYTES, Plan, make_plan
+from inferno.plan.devices import GpuPlan, find_gpus, gpu_plans
+from inferno.plan.memory import Plan, make_plan
+from inferno.plan.report import context_table, cure_lines, cures, memory_table, unpacked_lines
+from inferno.plan.shape import ModelShape, make_shape, read_shape
+from inferno.plan.speed import (
+    MachineFigures,
+    Speed,
+    expected_speed,
+    kept_figures,
+    measure_figures,
+)
 
 _OPTIONS = (
-    *("dtype", "quantize", "kv_dtype", "block_size", "num_blocks", "max_model_len"),
-    *("max_num_seqs", "max_num_batched_tokens"),
+    *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
 )
 
 
@@ -29,51 +41,143 @@ _OPTIONS = (
 def plan(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     revision: Revision = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure this machine's speed anew, 2 seconds.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, every number.")] = False,
     debug: Debug = False,
     **given: Any,
 ) -> None:
-    """Show the memory that a model on this machine will take on the CPU, without loading it.
+    """Show the memory that a model will take, what fits, and its speed, without loading it.
 
-    The exit code is 0 if it fits in what is available now, else 1.
+    Of a model that isn't here only the headers of its files are read. The exit code is 0 if it
+    fits in what is available now, else 1.
     """
     with one_line_errors(debug=debug, loads_model=False):
-        if is_absent(model, revision):
-            raise ModelNotFound(f"{model} is not on this machine; inferno download {model} first")
-        path = find_model_folder(model, revision)
-        options = EngineOptions(model=path, **options_of(EngineOptions, given))
-        found = make_plan(path, options, available_memory())
+        given_options = options_of(EngineOptions, given)
+        shape, path = _shape(model, revision)
+        options = EngineOptions(model=path, **given_options)
+        found = make_plan(shape, options, available_memory())
+        on_gpus = list(gpu_plans(shape, options, find_gpus()))
+        if not as_json:
+            _print(_described(found, on_gpus, shape, options))
+        figures = None if measure else kept_figures(options.threads)
+        if figures is None:
+            figures = _measured(options)
+        speed = None if figures is None else expected_speed(shape, found, figures)
         if as_json:
-            sums = {"base": BASE_BYTES, "cache": found.cache_bytes, "total": found.total_bytes}
-            print_text(json.dumps({**asdict(found), **sums, "fits": found.fits}, indent=2) + "\n")
-        else:
-            print_text("".join(f"{line}\n" for line in _described(found, options)))
+            values = _values(found, on_gpus, shape, options, figures, speed)
+            print_text(json.dumps(values, indent=2) + "\n")
+        elif figures is not None and speed is not None:
+            _print(_speed_lines(found, figures, speed))
     if not found.fits:
         raise typer.Exit(1)
 
 
-def _described(found: Plan, options: EngineOptions) -> Iterator[str]:
-    for name, count in found.weights.items():
-        yield f"{'weights, ' + name:<22}{readable_size(count):>10}"
-    yield f"{'KV cache, ' + found.kv_dtype:<22}{readable_size(found.cache_bytes):>10}"
-    yield f"{'workspace, about':<22}{readable_size(found.workspace):>10}"
-    yield f"{'Python, PyTorch, about':<22}{readable_size(BASE_BYTES):>10}"
-    yield f"{'total':<22}{readable_size(found.total_bytes):>10}"
-    available = "unknown" if found.available is None else readable_size(found.available)
-    yield f"{'available now':<22}{available:>10}"
-    yield f"\nA token takes {readable_size(found.token_bytes)} of the cache. What it holds at once:"
-    yield f"{'context':>10}{'requests':>10}"
-    for context in sorted({found.context >> shift for shift in (0, 2, 4)} - {0}):
-        yield f"{context:>10}{min(found.num_requests(context), options.max_num_seqs):>10}"
+def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
+    """Return the shape of a model, here or on the hub, and the path that stands for it."""
+    if not is_absent(model, revision):
+        path = find_model_folder(model, revision)
+        return read_shape(path), path
+    repository, file = split_file(model)
+    # Imported now: with the HTTP client it takes longer than a model that is here.
+    from inferno.hub.fetch import hub_client  # noqa: PLC0415
+    from inferno.hub.headers import read_remote  # noqa: PLC0415
+
+    with telling() as tell, hub_client(repository) as client:
+        tell(f"reading the headers of {repository}")
+        remote = read_remote(client, repository, revision, file)
+    shape = make_shape(
+        remote.config,
+        remote.tensors,
+        place=model,
+        tokenizer_bytes=remote.tokenizer_bytes,
+        is_gguf=remote.is_gguf,
+    )
+    return shape, Path(repository)
+
+
+def _measured(options: EngineOptions) -> MachineFigures | None:
+    """Return new figures of this machine; None, with a note, where it can't be measured."""
+    try:
+        with telling() as tell:
+            tell("measuring how fast this machine is, once")
+            return measure_figures(options.threads)
+    except InfernoError as problem:
+        say(f"note: {problem}")
+        return None
+
+
+def _described(
+    found: Plan, on_gpus: Sequence[GpuPlan], shape: ModelShape, options: EngineOptions
+) -> Iterator[str]:
+    yield from memory_table(found)
+    yield from unpacked_lines(found)
+    yield ""
+    if found.num_blocks:
+        yield from context_table(found, [(one.gpu.device, one.plan) for one in on_gpus])
     if not found.fits:
-        yield "\nIt doesn't fit. " + " ".join(_cures(found, options))
+        yield "It doesn't fit. What would:"
+        yield from cure_lines(shape, options, found)
 
 
-def _cures(found: Plan, options: EngineOptions) -> Iterator[str]:
-    if options.quantize == "none":
-        yield "--quantize int8 or int4 makes the weights smaller."
-    if found.kv_dtype != "int8":
-        yield "--kv-dtype int8 makes the cache smaller."
-    if options.num_blocks:
-        yield "A smaller --num-blocks does so too."
-    yield "Close other programs, or choose a smaller model."
+def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator[str]:
+    yield ""
+    yield (
+        f"At best about {_rate(speed.decode)} tokens a second for one stream, "
+        f"{_rate(speed.decode_full)} with {found.context} tokens before"
+        + (f"; prompts {_rate(speed.prefill)}" if speed.prefill else "")
+        + "."
+    )
+    yield (
+        f"An estimate: {figures.bandwidth / 1e9:.3g} GB a second with {figures.threads} threads of "
+        f"{figures.cpu}, measured {figures.age}; --measure renews it."
+    )
+
+
+def _values(
+    found: Plan,
+    on_gpus: Sequence[GpuPlan],
+    shape: ModelShape,
+    options: EngineOptions,
+    figures: MachineFigures | None,
+    speed: Speed | None,
+) -> dict[str, Any]:
+    contexts = sorted({max(1, found.context >> shift) for shift in (0, 2, 4)})
+    return {
+        **asdict(found),
+        "weights_bytes": found.weights_bytes,
+        "token_bytes": found.cache.token_bytes,
+        "cache_bytes": found.cache_bytes,
+        "loading": found.loading_bytes,
+        "total": found.total_bytes,
+        "fits": found.fits,
+        "holds": {context: found.num_requests(context) for context in contexts},
+        "would_fit": []
+        if found.fits
+        else [
+            {"options": cure.flags, "total": cure.plan.total_bytes, "longest": cure.plan.longest}
+            for cure in cures(shape, options, found)
+        ],
+        "gpus": [
+            {
+                "device": one.gpu.device,
+                "name": one.gpu.name,
+                "free": one.gpu.free,
+                "total": None if one.plan is None else one.plan.total_bytes,
+                "fits": one.plan is not None and one.plan.fits,
+                "longest": 0 if one.plan is None else one.plan.longest,
+            }
+            for one in on_gpus
+        ],
+        "machine": None if figures is None else asdict(figures),
+        "speed": None if speed is None else asdict(speed),
+    }
+
+
+def _print(lines: Iterable[str]) -> None:
+    print_text("".join(f"{line}\n" for line in lines))
+
+
+def _rate(number: float) -> str:
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}"

@@ -20,10 +20,11 @@ from inferno.cli.model_options import (
 )
 from inferno.cli.options import options_of, takes_options
 from inferno.errors import InvalidRequest
-from inferno.options import EngineOptions, Group
+from inferno.option_table import Group
+from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 
-# What matters where requests share steps, or to who measures.
+# Options that matter only where requests share steps, or to those who measure.
 _FOR_MANY = (
     *("block_size", "max_num_seqs", "max_num_batched_tokens", "priority_aging"),
     *("step_target_ms", "attention", "load_format"),

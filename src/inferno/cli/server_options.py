@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from inferno.options import Group
+from inferno.option_table import Group
 
 ApiKeys = Annotated[
     list[str] | None,

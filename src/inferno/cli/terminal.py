@@ -21,11 +21,14 @@ _USUAL_SIZE = os.terminal_size((80, 24))
 
 
 @contextlib.contextmanager
-def loading_bar() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes."""
+def loading_bar(what: str = "loading") -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes.
+
+    what  is being done.
+    """
     console = Console(stderr=True)
     columns = (
-        TextColumn("loading"),
+        TextColumn(what),
         BarColumn(),
         DownloadColumn(binary_units=False),
         TransferSpeedColumn(),
@@ -33,7 +36,7 @@ def loading_bar() -> Iterator[Callable[[int, int], None]]:
     with Progress(
         *columns, console=console, transient=True, disable=not can_redraw(console)
     ) as bar:
-        task = bar.add_task("loading", total=None, visible=False)
+        task = bar.add_task(what, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
@@ -49,24 +52,22 @@ def telling() -> Iterator[Callable[[str], None]]:
 
 
 def can_redraw(console: Console) -> bool:
-    """Return whether it is a terminal that can move its cursor."""
+    """Return whether an output is a terminal that can move its cursor."""
     return console.is_terminal and not console.is_dumb_terminal
-
-
-def readable_size(num_bytes: int) -> str:
-    """Return a number of bytes as people read it."""
-    value, unit = float(num_bytes), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"
 
 
 def safe_text(text: str, encoding: str | None) -> str:
     """Replace what the terminal's encoding lacks, so that printing the text can't fail."""
     encoding = encoding or "utf-8"
     return text.encode(encoding, errors="replace").decode(encoding)
+
+
+def visible_text(text: str) -> str:
+    """Return a text that others wrote without what would steer a terminal: that is spelled out."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+        for character in text
+    )
 
 
 def terminal_size() -> os.terminal_size:

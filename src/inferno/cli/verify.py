@@ -34,7 +34,8 @@ def verify(
     against: Annotated[
         str,
         typer.Option(
-            help="The oracle: reference, transformers, cpu, or a file written with --save."
+            help="The oracle: reference, transformers, llama.cpp (of a GGUF file), cpu, or a file "
+            "written with --save."
         ),
     ] = "reference",
     prompt: Annotated[

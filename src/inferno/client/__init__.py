@@ -66,9 +66,9 @@ class EngineStats:
     Counters: steps, step_seconds, preemptions, prompt_tokens (of requests that were accepted),
     cached_tokens (those of them that the prefix cache spared, counted when a request ends),
     generated_tokens, restarts.
-    running, waiting    samples that have a place, and those that have none.
+    running, waiting    sequences that have a place, and those that have none.
     blocks_used     held by somebody; blocks_cached: held by nobody, but reusable.
-    batch_size      samples in the last step.
+    batch_size      sequences in the last step.
     rss_bytes, num_threads  of the engine's process; device_bytes: by use, such as `weights`.
     """
 
@@ -102,14 +102,14 @@ class EngineClient(Protocol):
         """Return the context: prompt and new tokens together."""
 
     def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Yield a request's events until each of its samples has ended.
+        """Yield a request's events until each of its sequences has ended.
 
         Leaving the generator early aborts the request. Raises InvalidRequest before the first
         event where the engine refuses the request, EngineDied where the engine is gone.
         """
 
     def abort(self, request_id: str, sequence_index: int) -> None:
-        """End one sample, as when a stop string was found; its last event says `aborted`."""
+        """End one sequence, as when a stop string was found; its last event says `aborted`."""
 
     async def close(self) -> None:
         """End open requests as aborted and let go of the engine."""
@@ -127,7 +127,7 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Return why it failed or restarts, in a sentence; None while nothing is wrong."""
+        """Return why the engine failed or restarts, in a sentence; None while nothing is wrong."""
 
     @property
     def recovery(self) -> Recovery | None:
@@ -148,4 +148,4 @@ class ServedEngine(EngineClient, Protocol):
         """Begin to load, and return at once; call it from the event loop that will use it."""
 
     async def wait_ready(self) -> None:
-        """Wait until it takes requests; raises the error that prevents loading, or EngineDied."""
+        """Wait until the engine takes requests; raises what prevents loading, or EngineDied."""

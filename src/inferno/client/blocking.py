@@ -145,7 +145,7 @@ class BlockingLoop:
             # A SystemExit of a task leaves the loop too; who waits for the task gets it.
             with suppress(BaseException):
                 self._loop.run_until_complete(self._end)
-        # What was handed over last becomes a task only in one more turn; tasks may start others.
+        # The last call becomes a task only in one more turn; tasks may start others.
         self._take_turn()
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:

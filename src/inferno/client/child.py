@@ -62,7 +62,7 @@ class Child:
 
     @property
     def lacked_memory(self) -> bool:
-        """Return whether it ended for want of memory, before it could say so."""
+        """Return whether the process ended for lack of memory, before it could say so."""
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:
@@ -70,7 +70,7 @@ class Child:
         self._process.kill()
 
     async def end(self, patience: float = 0.0) -> str:
-        """Give it so long to exit by itself, then kill it. Returns how it ended, in words."""
+        """Give the process so long to exit, then kill it; return how it ended, in words."""
         self._connection.close()
         if not await self._exits(patience):
             self.kill()

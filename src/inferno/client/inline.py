@@ -30,7 +30,7 @@ class InlineClient:
         self._has_failed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Yield a request's events until each sample has ended; a slow reader gets them merged.
+        """Yield a request's events until each sequence has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """
@@ -53,7 +53,7 @@ class InlineClient:
                 self._wake()
 
     def abort(self, request_id: str, sequence_index: int) -> None:
-        """End one sample of a request."""
+        """End one sequence of a request."""
         self._engine.abort(request_id, sequence_index)
         self._wake()
 

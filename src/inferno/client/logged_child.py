@@ -13,9 +13,8 @@ import threading
 from types import TracebackType
 
 from inferno.log_format import LogFormat, make_formatter
-from inferno.out_of_memory import EXIT_CODE, is_out_of_memory, out_of_memory
+from inferno.out_of_memory import EXIT_CODE, RESERVE_BYTES, is_out_of_memory, out_of_memory
 
-_RESERVE_BYTES = 4 << 20
 _logger = logging.getLogger("inferno")
 
 
@@ -24,7 +23,7 @@ def main() -> None:
     _, log_format, level, module, *arguments = sys.argv
     _log_to_stderr(LogFormat(log_format), level.upper())
     sys.argv = [module, *arguments]
-    reserve = [bytearray(_RESERVE_BYTES)]  # to say something with, once all else is taken
+    reserve = [bytearray(RESERVE_BYTES)]  # to say something with, once all else is taken
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except Exception as problem:

@@ -39,7 +39,7 @@ class ProcessClient:
         log: EngineLog | None = None,
     ) -> None:
         self._supervisor = Supervisor(
-            options, patience or Patience(), first, log, take=self._take, mourn=self._mourn
+            options, patience or Patience(), first, log, take=self._take, on_death=self._on_death
         )
         self._pid = os.getpid()
         self._streams: dict[str, EventStream] = {}
@@ -91,7 +91,7 @@ class ProcessClient:
         await self._supervisor.wait_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Yield a request's events until each sample has ended; a slow reader gets them merged.
+        """Yield a request's events until each sequence has ended; a slow reader gets them merged.
 
         The request's id must be new.
         """
@@ -120,7 +120,7 @@ class ProcessClient:
                 self._supervisor.send(Abort(request.request_id, None))
 
     def abort(self, request_id: str, sequence_index: int) -> None:
-        """End one sample of a request."""
+        """End one sequence of a request."""
         if request_id in self._streams and not self._is_elsewhere:
             self._supervisor.send(Abort(request_id, sequence_index))
 
@@ -156,7 +156,7 @@ class ProcessClient:
                 if (stream := self._streams.get(request_id)) is not None:
                     stream.fail(problem.error())
 
-    def _mourn(self, death: EngineDied) -> None:
+    def _on_death(self, death: EngineDied) -> None:
         for stream in self._streams.values():
             stream.fail(death)
         self._past = _added(EngineStats(), _added(self._stats, self._past))

@@ -120,7 +120,7 @@ class ScriptedClient:
         return self._known().max_model_len
 
     def stats(self) -> EngineStats:
-        """Return counts made from the players; each sample counts as one block."""
+        """Return counts made from the players; each sequence counts as one block."""
         running = len(self._players)
         return EngineStats(
             steps=self._num_tokens,
@@ -224,7 +224,7 @@ class ScriptedClient:
             stream.put(event)
 
     def _stop(self, request_id: str, index: int) -> bool:
-        """Return whether that sample was still playing."""
+        """Return whether that sequence was still playing."""
         player = self._players.pop((request_id, index), None)
         return player is not None and player.cancel()
 
@@ -269,7 +269,7 @@ def _facts(script: Script) -> EngineFacts:
 
 
 def _events(request: Request, index: int, answer: Answer, room: int) -> Iterator[TokenEvent]:
-    """Yield one event per token, up to what ends the sample; `room` tokens at most."""
+    """Yield one event per token, up to what ends the sequence; `room` tokens at most."""
     params = request.params
     token_ids = request.prompt_token_ids if answer.token_ids is None else answer.token_ids
     stops = set(params.stop_token_ids) | (set() if params.ignore_eos else request.eos_token_ids)

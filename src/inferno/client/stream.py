@@ -11,15 +11,15 @@ from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 
 
 class EventStream:
-    """The events of one request, at most one kept per sample: what waits is merged.
+    """The events of one request, at most one kept per sequence: what waits is merged.
 
     So what an absent reader costs is bounded by its own tokens. Use it from one event loop.
     """
 
     def __init__(self, request: Request) -> None:
         self._request_id = request.request_id
-        self._open = set(range(request.params.n))  # samples without a last event
-        self._waiting: dict[int, TokenEvent | _Merged] = {}  # by sample index
+        self._open = set(range(request.params.n))  # sequences without a last event
+        self._waiting: dict[int, TokenEvent | _Merged] = {}  # by sequence index
         self._problem: InfernoError | None = None
         self._reader: asyncio.Future[None] | None = None
 
@@ -46,12 +46,12 @@ class EventStream:
         self._wake()
 
     def abort(self) -> None:
-        """End all samples as aborted."""
+        """End all sequences as aborted."""
         for index in sorted(self._open):
             self.put(TokenEvent(self._request_id, index, finish_reason=FinishReason.ABORTED))
 
     def fail(self, problem: InfernoError) -> None:
-        """End all samples: the reader gets what was put before, then this error."""
+        """End all sequences: the reader gets what was put before, then this error."""
         if not self.has_ended:
             self._problem = problem
             self._wake()
@@ -78,7 +78,7 @@ class EventStream:
         return reader
 
     def take(self) -> list[TokenEvent]:
-        """Return the events that wait, at most one for each sample, and keep none of them."""
+        """Return the events that wait, at most one for each sequence, and keep none of them."""
         events, self._waiting = self._waiting, {}
         return [event.event() if isinstance(event, _Merged) else event for event in events.values()]
 
@@ -89,7 +89,7 @@ class EventStream:
 
 @dataclass(slots=True)
 class _Merged:
-    """The merged events of one sample, as one event that says the same."""
+    """The merged events of one sequence, as one event that says the same."""
 
     last: TokenEvent
     token_ids: list[int] = field(init=False)

@@ -37,7 +37,7 @@ _EXIT_SECONDS = 0.5  # for a process whose socket has closed already
 _logger = logging.getLogger("inferno")
 
 
-# Of weights a second: what any machine computes with, in the step of which nothing is known yet.
+# Bytes of weights a second that any machine computes with, while no step has been measured yet.
 _LEAST_BYTES_PER_SECOND = 5e6
 _MOST_FIRST_STEP = 600.0
 
@@ -93,7 +93,7 @@ class Supervisor:
     first           a process that was started already, to be the first engine's.
     log             how the other engines' processes write theirs.
     take            gets the messages of an engine that is loaded.
-    mourn           is told at once when an engine died.
+    on_death        is told at once when an engine died.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Supervisor:
         log: EngineLog | None,
         *,
         take: Callable[[FromEngine], None],
-        mourn: Callable[[EngineDied], None],
+        on_death: Callable[[EngineDied], None],
     ) -> None:
         self._options = options
         self._patience = patience
         self._first = first
         self._log = log
         self._take_message = take
-        self._mourn = mourn
+        self._on_death = on_death
         self.state = EngineState.LOADING
         self.facts: EngineFacts | None = None
         self.progress = 0.0
@@ -150,7 +150,7 @@ class Supervisor:
             self._task = asyncio.create_task(self._supervise())
 
     async def wait_ready(self) -> None:
-        """Wait until it takes requests; raises why that will not be."""
+        """Wait until the engine takes requests; raises why that will not be."""
         while self.state in (EngineState.LOADING, EngineState.RESTARTING):
             await self._settled.wait()
         self.check_ready()
@@ -247,7 +247,7 @@ class Supervisor:
         if self.state in (EngineState.READY, EngineState.LOADING):
             self.state = EngineState.RESTARTING
             self._settled.clear()
-        self._mourn(EngineDied("the engine died and is being started again; try again soon"))
+        self._on_death(EngineDied("the engine died and is being started again; try again soon"))
 
     def _judge(self, reason: str) -> None:
         """Decide whether there is to be another engine, now that one died of this."""
@@ -302,7 +302,7 @@ class _Watch:
 
     @property
     def was_quick(self) -> bool:
-        """Return whether it died without having been of use."""
+        """Return whether the engine died without having been of use."""
         if self._facts is None:
             return True
         return not self._has_stepped and time.monotonic() - self._loaded_at < self._patience.quick

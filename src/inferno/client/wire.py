@@ -77,7 +77,7 @@ class Add(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Abort(Struct, frozen=True, array_like=True, tag=2):
-    """The message to end a request, or one of its samples."""
+    """The message to end a request, or one of its sequences."""
 
     request_id: str
     sequence_index: int | None

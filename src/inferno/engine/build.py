@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,11 +20,14 @@ from inferno.engine.execution.runner import Runner
 from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
+from inferno.engine.planning import log_actual, plan_engine
+from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
+from inferno.extras import install_command
 from inferno.layers.decoder import CausalLM
-from inferno.machine import num_usable_cores
+from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
 from inferno.models import read_model_config
 from inferno.models.config import DecoderConfig
@@ -31,13 +35,21 @@ from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
+from inferno.requests import Request
 from inferno.weights.memory import available_bytes
+
+if TYPE_CHECKING:
+    from inferno.engine.sampling.grammar import GrammarCompiler
 
 _logger = logging.getLogger("inferno")
 
 
-def build_engine(options: EngineOptions, progress: Progress | None = None) -> Engine:
+def build_engine(
+    options: EngineOptions, progress: Progress | None = None, *, others: int = 0
+) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
+
+    others  bytes of other processes that options.memory bounds as well.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -49,14 +61,22 @@ def build_engine(options: EngineOptions, progress: Progress | None = None) -> En
     dtype = _compute_dtype(options, hf_config, device)
     if device.type == "cpu":
         warn_if_missing()
+    is_cpu = device.type == "cpu"
+    plan = plan_engine(options, hf_config, config, others) if is_cpu else None
     kernels = ops.kernel_context(options.threads or num_usable_cores())
     with kernels:
         model = load_model(options, hf_config, config, device, dtype, progress)
+    return_free_memory()  # through which weights passed
     kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
-    num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
-        layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
-    )
+    if plan is not None:
+        assert plan.cache.block_bytes == layout.block_bytes, "one arithmetic for both"
+        num_blocks = plan.num_blocks
+        log_actual(plan)
+    else:
+        num_blocks = options.num_blocks or kv_cache.choose_num_blocks(
+            layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
+        )
     _logger.info(
         "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),
@@ -91,8 +111,33 @@ def _compute_dtype(
     return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
 
 
+def _grammars(path: Path, vocab_size: int) -> ConstraintFactory:
+    """Return what constrains the sequences of requests that have a grammar.
+
+    Nothing is imported or read before the first of them comes.
+    """
+    compilers: list[GrammarCompiler] = []
+
+    def constrain(request: Request, _sequence_index: int) -> Constraint | None:
+        if request.params.structured is None:
+            return None
+        if not compilers:
+            try:
+                grammar = import_module("inferno.engine.sampling.grammar")
+            except ModuleNotFoundError:
+                raise InvalidRequest(
+                    "structured needs llguidance, which is not installed: "
+                    f"{install_command('structured')}",
+                    param="structured",
+                ) from None
+            compilers.append(grammar.GrammarCompiler(path, vocab_size))
+        return compilers[0].constrain(request)
+
+    return constrain
+
+
 def _step_target(options: EngineOptions) -> float | None:
-    """Seconds; None is "auto"."""
+    """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
     return None if isinstance(target, str) else target / 1000
 
@@ -137,6 +182,7 @@ def _connect(
         max_model_len=max_model_len,
         priority_aging=options.priority_aging,
         step_target=_step_target(options),
+        constrain=_grammars(options.model, config.vocab_size),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(

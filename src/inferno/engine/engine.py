@@ -137,7 +137,7 @@ class Engine:
         """
         is_telling = False
         try:
-            self._mend()
+            self._recover()
             plan = self._scheduler.plan()
             is_telling = True
             interrupt = self._run(plan)
@@ -151,7 +151,7 @@ class Engine:
             if not isinstance(mistake, Exception):
                 raise
             _logger.exception("the engine's bookkeeping failed")
-            self._mend()
+            self._recover()
             return self._scheduler.take_events()
         self._scheduler.redeliver()
         raise interrupt
@@ -222,7 +222,7 @@ class Engine:
 
         harmless    errors that it raises before it notes anything.
         """
-        self._mend()
+        self._recover()
         try:
             yield
         except BaseException as mistake:
@@ -230,7 +230,7 @@ class Engine:
                 self._break = _words(mistake)
             raise
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         """End all requests and start with empty books, if these were left in the midst."""
         if self._break is not None:
             self._in_flight.clear()
@@ -238,7 +238,7 @@ class Engine:
             self._break = None
 
     def logits(self, token_ids: Iterable[int], positions: Iterable[int] | None = None) -> Tensor:
-        """Float32 logits [positions, V] after each of these positions of a text, all by default.
+        """Return float32 logits [positions, V] after these positions of a text, all by default.
 
         Goes through scheduler, blocks and paged attention like any request, but computes every
         token. Other requests must not be under way. Raises as `add_request` and EngineError.
@@ -285,7 +285,7 @@ def _check_positions(positions: Iterable[int], length: int) -> list[int]:
 
 
 def _check_token_ids(request: Request, vocab_size: int) -> None:
-    """Every id that will index logits or embeddings must be one: devices don't check."""
+    """Refuse ids outside the vocabulary: devices don't check what indexes logits or embeddings."""
     params = request.params
     given = {
         "prompt_token_ids": request.prompt_token_ids,
@@ -309,7 +309,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
 
 
 def _check_choice(request: Request) -> None:
-    """Some allowed token must be left for the first one; of later ones nobody knows yet."""
+    """Refuse a request that bans every first token; of later ones nobody knows yet."""
     params = request.params
     if params.allowed_token_ids is None or params.max_tokens == 0:
         return

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from inferno.errors import ConfigError, UnknownArchitecture
-from inferno.gguf.header import Value
+from inferno.gguf.header import GgufTensor, Value
 from inferno.untrusted_json import quoted
+
+# Blocks, and what is stored in bfloat16, are computed in that.
+_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
 
 # config.json's key for each of a model's own, by what follows "ARCHITECTURE." in the metadata.
 _SIZES = {
@@ -27,7 +32,17 @@ _MIXTURE_SIZES = {
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
+_GPT_OSS_SIZES = {
+    **_SIZES,
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "intermediate_size",
+    "attention.sliding_window": "sliding_window",
+}
 _OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
+
+_USUAL_THETA = 10000.0  # where files don't say; config.json's default differs by family
+_MOST_LAYERS = 1024  # more is a damaged file, which the reader of config.json refuses
 
 # Keys that change nothing about the forward pass, or that other parts read.
 _INERT = {"vocab_size", "rope.scaling.finetuned"}
@@ -38,14 +53,20 @@ class _Family:
     """A GGUF architecture's name in config.json, and its keys.
 
     constants    keys of config.json that the architecture implies.
+    yarn         likewise, of rope_scaling; None: models may do without YaRN.
+    unused       keys that the architecture doesn't use, though files have them.
     is_permuted  whether files hold the rows of each query and key head as rotary pairs.
+    has_windows  whether some layers see only the last tokens.
     """
 
     hf_name: str
     model_type: str
     sizes: Mapping[str, str]
     constants: Mapping[str, Any]
+    yarn: Mapping[str, Any] | None = None
+    unused: tuple[str, ...] = ()
     is_permuted: bool = False
+    has_windows: bool = False
 
 
 _FAMILIES = {
@@ -58,7 +79,21 @@ _FAMILIES = {
         _MIXTURE_SIZES,
         {"norm_topk_prob": True, "decoder_sparse_step": 1, "use_sliding_window": False},
     ),
+    "gpt-oss": _Family(
+        "GptOssForCausalLM",
+        "gpt_oss",
+        _GPT_OSS_SIZES,
+        # The limit of its activation is in no file; llama.cpp has the same number in its code.
+        {"swiglu_limit": 7.0, "quantization_config": {"quant_method": "gguf"}},
+        # Published so, and no key says it. llama.cpp rounds the ends of every model's ramp.
+        yarn={"truncate": False},
+        unused=("feed_forward_length",),
+        has_windows=True,
+    ),
 }
+
+# Architectures of config.json that GGUF files have under another's name.
+_WRITTEN_AS = {"MistralForCausalLM": "llama"}
 
 
 def architecture(metadata: Mapping[str, Value]) -> str:
@@ -76,6 +111,22 @@ def architecture(metadata: Mapping[str, Value]) -> str:
             f"It reads: {', '.join(_FAMILIES)}."
         )
     return name
+
+
+def architecture_of(hf_name: str) -> str:
+    """Return GGUF's name of an architecture of config.json. Raises UnknownArchitecture."""
+    names = {family.hf_name: name for name, family in _FAMILIES.items()} | _WRITTEN_AS
+    if hf_name not in names:
+        raise UnknownArchitecture(
+            f"config.json asks for {quoted(hf_name)}, which inferno doesn't write as GGUF. It "
+            f"writes: {', '.join(names)}."
+        )
+    return names[hf_name]
+
+
+def sizes_of(name: str) -> Mapping[str, str]:
+    """Return the keys of an architecture, after "ARCHITECTURE.", and config.json's for each."""
+    return _FAMILIES[name].sizes
 
 
 def has_permuted_heads(metadata: Mapping[str, Value]) -> bool:
@@ -137,23 +188,33 @@ def config_of(
         value = keys.number(key, is_optional=key in _OPTIONAL)
         if value is not None:
             values[hf_key] = value
+    values.setdefault("rope_theta", _USUAL_THETA)
     values["head_dim"] = head_dim(metadata)
     keys.ignore("attention.key_length", "attention.value_length", "rope.dimension_count")
-    values["rope_scaling"] = _rope_scaling(keys, values, rope_factors)
+    values["rope_scaling"] = _rope_scaling(keys, values, rope_factors, family.yarn)
+    if family.has_windows:
+        values["layer_types"] = _layer_types(keys, keys.count("block_count"))
+    keys.ignore(*family.unused)
     keys.refuse_unread()
     return values
 
 
+# What generation_config.json calls the authors' recommendations, by what follows
+# "general.sampling.".
+SAMPLING_KEYS: Mapping[str, str] = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
+}
+
+
 def sampling_defaults(metadata: Mapping[str, Value]) -> dict[str, Any]:
     """Return what generation_config.json would say of sampling: the authors' recommendations."""
-    names = {
-        "temp": "temperature",
-        "top_k": "top_k",
-        "top_p": "top_p",
-        "min_p": "min_p",
-        "penalty_repeat": "repetition_penalty",
+    found = {
+        hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in SAMPLING_KEYS.items()
     }
-    found = {hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -200,6 +261,29 @@ class _Keys:
         """Take keys as read, for others read them."""
         self._read.update(keys)
 
+    def must_be(self, key: str, *harmless: float) -> None:
+        """Refuse a key whose other values would change the maths in a way we don't have."""
+        value = self.number(key, is_optional=True)
+        if value is not None and value not in harmless:
+            expected = " or ".join(f"{one:g}" for one in harmless)
+            raise ConfigError(
+                f"{self.name_of(key)} is {value:g}, expected {expected}: inferno does not "
+                "implement the others"
+            )
+
+    def count_or_flags(self, key: str, default: int) -> int | list[bool]:
+        """Return an integer of at least 1, or a list of truth values."""
+        value: int | list[bool] | None = self._get(
+            key,
+            True,
+            lambda value: (
+                (type(value) is int and value > 0)
+                or (isinstance(value, list) and all(type(one) is bool for one in value))
+            ),
+            "an integer of at least 1, or truth values",
+        )
+        return default if value is None else value
+
     def text(self, key: str) -> str | None:
         """Return a text, None where it is missing."""
         value: str | None = self._get(key, True, lambda value: isinstance(value, str), "a text")
@@ -228,7 +312,9 @@ class _Keys:
                 "file again, or make it anew"
             )
         if not is_right(value):
-            raise ConfigError(f"{self._prefix}{key} must be {expected}, not {str(value)[:80]}")
+            # Of a long list the text would take seconds.
+            shown = f"{len(value)} values" if isinstance(value, list) else str(value)[:80]
+            raise ConfigError(f"{self._prefix}{key} must be {expected}, not {shown}")
         return value
 
 
@@ -241,7 +327,10 @@ def _vocab_size(metadata: Mapping[str, Value], keys: _Keys) -> Any:
 
 
 def _rope_scaling(
-    keys: _Keys, values: Mapping[str, Any], factors: Sequence[float] | None
+    keys: _Keys,
+    values: Mapping[str, Any],
+    factors: Sequence[float] | None,
+    yarn: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
     factor = keys.number("rope.scaling.factor", is_optional=True)
     # A factor without a type divides positions, as in llama.cpp.
@@ -255,6 +344,13 @@ def _rope_scaling(
             f"rope.scaling.type is {quoted(kind)}, expected none, linear or yarn: inferno does not "
             "implement the others"
         )
+    if yarn is not None and kind != "yarn":
+        raise ConfigError(
+            f"{keys.name_of('rope.scaling.type')} is {quoted(kind)}, expected yarn, with which "
+            "this model was trained"
+        )
+    keys.must_be("rope.scaling.attn_factor", 1)
+    keys.must_be("rope.freq_base_swa", values["rope_theta"])
     if factors is not None:
         if kind != "none":
             raise ConfigError(
@@ -266,5 +362,34 @@ def _rope_scaling(
         return None
     scaling = {"rope_type": kind, "factor": factor}
     if kind == "yarn":
+        keys.must_be("rope.scaling.yarn_attn_factor", 1)
+        keys.must_be("rope.scaling.yarn_ext_factor", 1, -1)  # -1: as the type has it
         scaling["original_max_position_embeddings"] = original or values["max_position_embeddings"]
+        scaling |= {
+            name: keys.number(f"rope.scaling.yarn_{name}", is_optional=True)
+            for name in ("beta_fast", "beta_slow")
+        }
+        scaling |= yarn or {}
     return scaling
+
+
+def _layer_types(keys: _Keys, num_layers: int) -> list[str]:
+    """Return the kind of attention of each layer: by default every other layer has a window.
+
+    A pattern is the number of layers of which the last one sees all tokens, or a flag by layer.
+    """
+    pattern = keys.count_or_flags("attention.sliding_window_pattern", 2)
+    if isinstance(pattern, list):
+        flags = pattern
+    else:
+        flags = [layer % pattern < pattern - 1 for layer in range(min(num_layers, _MOST_LAYERS))]
+    return ["sliding_attention" if flag else "full_attention" for flag in flags]
+
+
+def computed_dtype(tensors: Iterable[GgufTensor]) -> str:
+    """Return torch's name of the type to compute in, by the type of most values."""
+    counts: Counter[str] = Counter()
+    for tensor in tensors:
+        counts[tensor.type.name] += math.prod(tensor.shape)
+    ((name, _),) = counts.most_common(1) or [("F32", 0)]
+    return _DTYPES.get(name, "bfloat16")

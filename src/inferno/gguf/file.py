@@ -110,11 +110,12 @@ def _check_number(path: Path, metadata: Mapping[str, Value], number: int, count:
         return
     if number == 0:
         raise CheckpointError(
-            f"{path}: is number {found[0]} of {count} files, counted from 0; give the first one"
+            f"{path}: is number {found[0]!r:.40} of {count} files, counted from 0; give the first "
+            "one"
         )
     raise CheckpointError(
-        f"{path}: says that it is number {found[0]} of {found[1]} files, expected {number} of "
-        f"{count}; download it again"
+        f"{path}: says that it is number {found[0]!r:.40} of {found[1]!r:.40} files, expected "
+        f"{number} of {count}; download it again"
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _WHOLE = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
     "output.weight": "lm_head.weight",
 }
-# What stands between "blk.N." and ".weight" or ".bias".
+# The part of a name between "blk.N." and ".weight" or ".bias".
 _IN_LAYER: Mapping[str, str] = {
     "attn_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
@@ -25,19 +25,31 @@ _IN_LAYER: Mapping[str, str] = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }
-# Those of which one tensor holds all experts, and what an expert's own is called.
+# Tensors that hold all experts, and the name of a single expert's.
 _OF_EXPERTS: Mapping[str, str] = {
     "ffn_gate_exps": "mlp.experts.{}.gate_proj",
     "ffn_up_exps": "mlp.experts.{}.up_proj",
     "ffn_down_exps": "mlp.experts.{}.down_proj",
 }
+# What some architectures call otherwise in a layer; None: a name that they don't have.
+_OF_ARCHITECTURE: Mapping[str, Mapping[str, str | None]] = {
+    "gpt-oss": {
+        "ffn_norm": None,
+        "post_attention_norm": "post_attention_layernorm",
+        "attn_sinks": "self_attn.sinks",
+        "ffn_gate_inp": "mlp.router",
+    },
+}
+_WITHOUT_KIND = ("self_attn.sinks",)  # Hugging Face's names that end in neither weight nor bias
 _LAYER_NAME = re.compile(r"blk\.(0|[1-9]\d{0,3})\.([a-z_]+)\.(weight|bias)")
 
 ROPE_FACTORS = "rope_freqs.weight"  # belongs to the config: what rotary frequencies are divided by
 
 
-def hf_name(name: str) -> str:
+def hf_name(name: str, architecture: str = "") -> str:
     """Return Hugging Face's name; with "{}" for the number of an expert where a tensor has all.
+
+    architecture  general.architecture, some of which have names of their own.
 
     A name that is unknown stays as it is, for the loader to list.
     """
@@ -47,8 +59,13 @@ def hf_name(name: str) -> str:
     if match is None:
         return name
     layer, module, kind = match.groups()
-    known = _IN_LAYER.get(module) or _OF_EXPERTS.get(module)
-    return name if known is None else f"model.layers.{layer}.{known}.{kind}"
+    names = {**_IN_LAYER, **_OF_EXPERTS, **_OF_ARCHITECTURE.get(architecture, {})}
+    known = names.get(module)
+    if known is None:
+        return name
+    if known in _WITHOUT_KIND:
+        return f"model.layers.{layer}.{known}" if kind == "weight" else name
+    return f"model.layers.{layer}.{known}.{kind}"
 
 
 def is_rotated(name: str) -> bool:
@@ -59,4 +76,17 @@ def is_rotated(name: str) -> bool:
 
 def is_of_all_experts(name: str) -> bool:
     """Return whether a tensor holds all experts of a layer, along its slowest axis."""
-    return "{}" in hf_name(name)
+    match = _LAYER_NAME.fullmatch(name)
+    return match is not None and match[2] in _OF_EXPERTS
+
+
+def gguf_names(architecture: str, num_layers: int) -> Iterator[str]:
+    """Yield the names that tensors of a model may have, in the order in which to write them."""
+    modules = {**_IN_LAYER, **_OF_EXPERTS, **_OF_ARCHITECTURE.get(architecture, {})}
+    yield "token_embd.weight"
+    for layer in range(num_layers):
+        for module in modules:
+            yield f"blk.{layer}.{module}.weight"
+            yield f"blk.{layer}.{module}.bias"
+    yield "output_norm.weight"
+    yield "output.weight"

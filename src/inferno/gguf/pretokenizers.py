@@ -47,7 +47,7 @@ _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _START = r"[^\r\n\p{L}\p{N}]?"  # a space, say, that the word begins with
 
-_GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA_3 = "|".join(
     [_CONTRACTIONS, _START + r"\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", _SPACES]
 )
@@ -118,8 +118,8 @@ _DEEPSEEK_V3 = (
     ),
 )
 
-_WORDS = PreTokenizer((_GPT_2,))
-_WORDS_AND_DIGITS = PreTokenizer((r"\p{N}", _GPT_2))
+_WORDS = PreTokenizer((GPT_2,))
+_WORDS_AND_DIGITS = PreTokenizer((r"\p{N}", GPT_2))
 _LONGER_NUMBERS = PreTokenizer((_LLAMA_3,))
 _LLAMA = PreTokenizer((_LLAMA_3,), ignore_merges=True, adds_bos=True)
 _DIGITS = PreTokenizer((_QWEN_2,))
@@ -127,12 +127,12 @@ _O200K = PreTokenizer((_GPT_4O,))
 _V3 = PreTokenizer(_DEEPSEEK_V3)
 
 PRE_TOKENIZERS = {
-    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(["gpt-2", "phi-2", "mpt", "olmo", "exaone4", "trillion"], _WORDS),
     **dict.fromkeys(
         ["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], _WORDS_AND_DIGITS
     ),
-    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", GPT_2, "[0-9][0-9][0-9]")),
     **dict.fromkeys(["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2"], _LLAMA),
     **dict.fromkeys(["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], _LONGER_NUMBERS),
     "qwen2": PreTokenizer((_QWEN_2,), is_nfc=True),

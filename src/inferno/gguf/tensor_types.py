@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from inferno.quantization import BLOCK_FORMATS
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -62,3 +64,21 @@ _TYPES = (
 
 BY_NUMBER: Mapping[int, TensorType] = {each.number: each for each in _TYPES}
 BY_NAME: Mapping[str, TensorType] = {each.name: each for each in _TYPES}
+
+
+def packed_name(name: str, type: TensorType) -> str:
+    """Return what a folder of ours calls the tensor of a weight's blocks: up_proj.weight.q4_k.
+
+    It is uint8 [..., rows, blocks of a row, bytes of a block].
+    """
+    return f"{name}.{type.name.lower()}"
+
+
+def read_packed_name(name: str) -> tuple[str, TensorType] | None:
+    """Return the weight and the type that such a name stands for; None: it is another name."""
+    weight, _, type_name = name.rpartition(".")
+    type = _PACKED_TYPES.get(type_name)
+    return (weight, type) if type is not None and weight.endswith(".weight") else None
+
+
+_PACKED_TYPES = {name.lower(): BY_NAME[name] for name in (*BLOCK_FORMATS, "MXFP4")}

@@ -28,7 +28,7 @@ MAX_PIECE_LENGTH = 256
 MAX_PIECE_CHARACTERS = 4_000_000
 MAX_MERGES = 1_000_000
 
-_SPACE = "\u2581"  # SentencePiece's sign for a space
+SPACE = "\u2581"  # SentencePiece's sign for a space
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -88,15 +88,15 @@ def _sentence_piece(metadata: Mapping[str, object], vocabulary: Vocabulary) -> d
         expected = "false, as inferno keeps all spaces"
         raise refusal(KEYS + "remove_extra_whitespaces", "true", expected, is_unknown=True)
     normalizers: list[dict[str, object]] = [
-        {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+        {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     ]
     decoders: list[dict[str, object]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
     ]
     if read_flag(metadata, "add_space_prefix", default=True):
-        normalizers.insert(0, {"type": "Prepend", "prepend": _SPACE})
+        normalizers.insert(0, {"type": "Prepend", "prepend": SPACE})
         decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
     unknown = vocabulary.named.get("unknown")
     return {

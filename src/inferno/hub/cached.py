@@ -21,11 +21,7 @@ from inferno.hub.names import (
 )
 from inferno.hub.store import StoredFile, stored_file
 from inferno.hub.transfer import has_content
-from inferno.json_file import read_json
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
-_MAX_INDEX_BYTES = 16 << 20
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ def has_all_weights(folder: Path, names: Collection[str]) -> bool:
     if INDEX_FILE not in names:
         return False
     try:
-        index = read_json(folder / INDEX_FILE, error=ModelError, max_bytes=_MAX_INDEX_BYTES)
+        index = read_json(folder / INDEX_FILE, error=ModelError, max_bytes=MAX_INDEX_BYTES)
     except ModelError:
         return False
     shards = index.get("weight_map")
@@ -106,7 +102,7 @@ def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
         if not is_file_name(name) or not is_wanted(name) or not path.is_symlink():
             continue
         try:
-            # What links elsewhere is none of this repository's, whoever made the link.
+            # A link to elsewhere is no file of this repository, whoever made it.
             blob = Path(os.path.normpath(path.parent / os.readlink(path)))
             if blob.parent != Path(os.path.normpath(blobs)) or blob.is_symlink():
                 continue

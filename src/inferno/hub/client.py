@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -22,6 +26,7 @@ from inferno.untrusted_json import Malformed, parse_object, quoted
 
 _MAX_ANSWER_BYTES = 8 << 20
 _MAX_REDIRECTS = 8
+_MAX_TOKEN_FILE_BYTES = 1 << 16
 _TOKEN = re.compile(r"[!-~]{1,4096}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FLEETING = (408, 425, 429, 500, 502, 503, 504)
@@ -32,12 +37,16 @@ _LONGEST_PAUSE = 60.0
 class Patience:
     """The time that a hub is waited for, and how often it is asked again.
 
-    stall       seconds in which a whole `pace` of bytes, or the answer's head, must come.
+    stall       seconds without a byte.
+    slowest     seconds in which a whole `pace` of bytes must come.
+    silence     seconds in which the whole head of an answer, and then some of its body, must come:
+                headers, hints and the marks of chunks can be sent for ever, a byte at a time.
     attempts    how often in a row nothing may come of a request.
     """
 
     stall: float = 10.0
     slowest: float = 60.0
+    silence: float = 120.0
     pace: int = 1 << 16
     attempts: int = 5
     sleep: Callable[[float], None] = field(default=time.sleep)
@@ -79,6 +88,7 @@ class HubClient:
             timeout=httpx.Timeout(patience.stall),
             headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
         )
+        self._streams: deque[Any] = deque(maxlen=8)  # the connections that were opened last
 
     def close(self) -> None:
         """Close the connections."""
@@ -125,9 +135,11 @@ class HubClient:
                 token = None
             sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
             self._http.cookies.clear()  # what one host sets is no other's business
-            request = self._http.build_request("GET", at, headers=sent)
+            request = self._http.build_request(
+                "GET", at, headers=sent, extensions={"trace": self._hear}
+            )
             try:
-                with _as_interruptions():
+                with _as_interruptions(), _watched(self._streams, self.patience, lambda: 0):
                     answer = self._http.send(request, stream=True)
             except (httpx.InvalidURL, ValueError):  # it reads a redirect, though it follows none
                 raise _no_redirect(at, "no address") from None
@@ -142,6 +154,11 @@ class HubClient:
             f"{self.endpoint} redirects more than {_MAX_REDIRECTS} times: try again, or check "
             "HF_ENDPOINT"
         )
+
+    def _hear(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Note a connection that is opened, of which httpx tells only here."""
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._streams.append(facts["return_value"])
 
     def _answer(self, url: str, repository: str, revision: str) -> bytes:
         for failures in range(self.patience.attempts):
@@ -205,15 +222,13 @@ class HubClient:
 def find_token(token_file: Path | None = None) -> str | None:
     """Return the token of a file, of HF_TOKEN, or of the file that `hf auth login` writes."""
     if token_file is not None:
-        text = read_file(token_file.expanduser(), error=ModelError, max_bytes=1 << 16).decode(
-            "utf-8", errors="replace"
-        )
         source = str(token_file)
+        text = _token_in(Path(os.path.expanduser(token_file)))
     elif text := os.environ.get("HF_TOKEN", "").strip():
         source = "HF_TOKEN"
     elif Path(constants.HF_TOKEN_PATH).is_file():
         source = constants.HF_TOKEN_PATH
-        text = Path(source).read_text(errors="replace")
+        text = _token_in(Path(source))
     else:
         return None
     if not (text := text.strip()) and token_file is None:
@@ -221,6 +236,11 @@ def find_token(token_file: Path | None = None) -> str | None:
     if not _TOKEN.fullmatch(text):
         raise InvalidRequest(f"{source} holds no token: it must be one line of visible characters")
     return text
+
+
+def _token_in(path: Path) -> str:
+    content = read_file(path, error=ModelError, max_bytes=_MAX_TOKEN_FILE_BYTES)
+    return content.decode("utf-8", errors="replace")
 
 
 def pieces(answer: httpx.Response, at_most: int, patience: Patience) -> Iterator[bytes]:
@@ -231,7 +251,8 @@ def pieces(answer: httpx.Response, at_most: int, patience: Patience) -> Iterator
             "HF_ENDPOINT, or a proxy in between"
         )
     since, recent, total = time.monotonic(), 0, 0
-    with _as_interruptions():
+    streams = [answer.extensions["network_stream"]]
+    with _as_interruptions(), _watched(streams, patience, lambda: total):
         for piece in answer.iter_raw():
             total += len(piece)
             recent += len(piece)
@@ -246,6 +267,30 @@ def pieces(answer: httpx.Response, at_most: int, patience: Patience) -> Iterator
                 if recent < patience.pace:
                     raise Interrupted(f"only {recent} bytes came in {now - since:.0f} seconds")
                 since, recent = now, 0
+
+
+@contextmanager
+def _watched(
+    streams: Iterable[Any], patience: Patience, progress: Callable[[], int]
+) -> Iterator[None]:
+    """Break off connections over which nothing comes that counts as progress, until it ends."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        before = progress()
+        while not ended.wait(patience.silence):
+            if progress() == before:
+                for stream in list(streams):
+                    with suppress(OSError):  # not the method of TLS, which another thread is using
+                        socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
+                return
+            before = progress()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from typing import Any
 
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
-from inferno.json_file import MAX_TEMPLATE_BYTES, read_file, read_json
+from inferno.gguf.tensor_types import read_packed_name
+from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
 from inferno.untrusted_json import Malformed, parse_object
 
-_MAX_HEADER_BYTES = 4 << 20
+_MAX_VALUES = 2**63 - 1
+_DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +75,24 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
             yield Tensor(tensor.name, tensor.type.name, tensor.shape, file.name)
         return
     for path in sorted(folder.glob("*.safetensors")):
-        for name, entry in _header(path).items():
-            if name == "__metadata__":
-                continue
-            try:
-                shape = tuple(int(size) for size in entry["shape"])
-                yield Tensor(name, str(entry["dtype"]), shape, path.name)
-            except (KeyError, TypeError, ValueError):
-                raise CheckpointError(f"{path}: its header can't be read") from None
+        yield from tensors_of(_header(path), path.name, str(path))
+
+
+def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Tensor]:
+    """Yield the tensors of a safetensors header; `place` is what messages call the file.
+
+    Raises CheckpointError where one is described as none can be.
+    """
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        match entry:
+            case {"dtype": str(dtype), "shape": list(shape)} if (
+                name.isprintable() and _DTYPE.fullmatch(dtype) and _is_shape(shape)
+            ):
+                yield _named(name, dtype, tuple(shape), file, place)
+            case _:
+                raise CheckpointError(f"{place}: its header can't be read")
 
 
 def read_template(folder: Path) -> str | None:
@@ -111,7 +124,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
     architecture = model.metadata.get("general.architecture")
     context = model.metadata.get(f"{architecture}.context_length")
     return ModelFacts(
-        architecture=architecture[:64] if isinstance(architecture, str) else None,
+        architecture=_first_text([architecture]),
         num_parameters=elements.total() or None,
         dtype=elements.most_common(1)[0][0] if elements else None,
         context=context if type(context) is int else None,
@@ -122,7 +135,7 @@ def _header(path: Path) -> Mapping[str, Any]:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = file.read(length) if 0 < length <= _MAX_HEADER_BYTES else b""
+            header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)
     except OSError as problem:
         raise CheckpointError(f"{path}: can't be opened: {problem.strerror}") from None
@@ -130,8 +143,30 @@ def _header(path: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{path}: its header can't be read") from None
 
 
+def _named(name: str, dtype: str, shape: tuple[int, ...], file: str, place: str) -> Tensor:
+    """Return the tensor of a header's entry; of GGUF's blocks, the weight that they hold."""
+    named = read_packed_name(name)
+    if named is None:
+        return Tensor(name, dtype, shape, file)
+    if len(shape) < 2:
+        raise CheckpointError(f"{place}: its header can't be read")
+    weight, type = named
+    *leading, num_blocks, _ = shape
+    return Tensor(weight, type.name, (*leading, num_blocks * type.block_values), file)
+
+
+def _is_shape(sizes: list[object]) -> bool:
+    """Return whether these are the sizes of a tensor, as the loader takes them."""
+    num_values = 1
+    for size in sizes[: MAX_DIMS + 1]:
+        if type(size) is not int or not 0 <= size <= _MAX_VALUES:
+            return False
+        num_values *= size or 1
+    return len(sizes) <= MAX_DIMS and num_values <= _MAX_VALUES
+
+
 def _first_text(value: object) -> str | None:
     match value:
-        case [str(text), *_]:
+        case [str(text), *_] if text.isprintable():
             return text[:64]
     return None

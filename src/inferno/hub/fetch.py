@@ -18,8 +18,8 @@ from huggingface_hub import constants
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
-from inferno.hub.kinds import refuse_config, refuse_listing
-from inferno.hub.names import Listing, RemoteFile, is_repository
+from inferno.hub.kinds import refuse_config_in, refuse_listing
+from inferno.hub.names import Listing, RemoteFile, is_repository, split_file
 from inferno.hub.store import Entry, Store, StoredFile, asked_also, stored_file
 from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content
 from inferno.untrusted_json import quoted
@@ -56,14 +56,24 @@ def fetch_model(name: str, revision: str | None) -> Path:
     """
     store = Store.of_user()
     entry = local_entry(store, name, revision)
+    repository, include = split_file(name)
     if entry is None:
-        with hub_client(name) as client:
-            plan = plan_download(client, store, name, revision)
+        with hub_client(repository) as client:
+            plan = plan_download(client, store, repository, revision, include)
             _logger.info("downloading %s, %d bytes", name, plan.num_missing)
             entry = download(client, store, plan)
     if not store.use(entry):
         raise ModelError(f"{name} was removed while it was looked for; try again")
-    return entry.path
+    return entry.path if include is None else _chosen(entry, name, include)
+
+
+def _chosen(entry: Entry, name: str, include: str) -> Path:
+    """Return the one GGUF file of a model that a name OWNER/NAME:FILE chooses."""
+    files = entry.gguf_files(include)
+    if len(files) == 1:
+        return entry.folder / files[0]
+    some = ", ".join(map(quoted, files[:12])) or "none"
+    raise ModelNotFound(f"{name} must choose one GGUF file of {entry.name}, not {some}")
 
 
 @contextlib.contextmanager
@@ -98,11 +108,19 @@ def _check_online(name: str) -> None:
 def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:
     """Return a model that is here and unchanged since it was verified, without asking a hub.
 
+    name    of a repository, or OWNER/NAME:FILE, of which that file must be here.
+
     A complete one in Hugging Face's cache is verified, once, and used where it lies.
     """
+    name, include = split_file(name)
     entry = store.find(name, revision)
-    if entry is not None and _is_model(entry) and _is_unchanged(store, entry):
+    has_it = entry is not None and (
+        _is_model(entry) if include is None else bool(entry.gguf_files(include))
+    )
+    if entry is not None and has_it and _is_unchanged(store, entry):
         return entry
+    if include is not None:
+        return None
     snapshot = cached_snapshot(name, revision)
     return _adopted(store, name, revision, snapshot) if snapshot is not None else None
 
@@ -117,13 +135,14 @@ def plan_download(
     """Return what is to be fetched of a repository; ModelError for kinds that we don't run."""
     if not is_repository(name):
         raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
-    listing = client.listing(name, revision or "main", include)
+    asked = "main" if revision is None else revision
+    listing = client.listing(name, asked, include)
     refuse_listing(name, listing, include)
     places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
     if (snapshot := cached_snapshot(name, listing.commit)) is not None:
         places.append(snapshot.folder)
     missing = sum(min(_missing(place, file) for place in places) for file in listing.files)
-    return Plan(name, revision or "main", listing, include is None, missing)
+    return Plan(name, asked, listing, include is None, missing)
 
 
 def download(
@@ -242,7 +261,7 @@ def _fetched(
 
 
 def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None]) -> None:
-    refuse_config(name, folder)
+    refuse_config_in(name, folder)
     if (folder / "config.json").exists() and (problem := refuse(folder)) is not None:
         raise ModelError(f"{name} is not downloaded, as inferno doesn't run it: {problem}")
 

@@ -8,7 +8,7 @@ from inferno import hub
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.gguf.file import is_gguf_name, is_later_shard
-from inferno.hub.names import is_repository
+from inferno.hub.names import is_repository, split_file
 from inferno.hub.store import Store
 
 
@@ -17,12 +17,13 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
 
     What an id names is fetched when needed. A folder of one GGUF model alone stands for its file.
 
-    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B. Until this
-    process ends, `inferno rm` leaves a model of the store alone.
+    The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B. An id with a
+    file, OWNER/NAME:FILE, chooses one of a repository's GGUF files, by its name or an end of it,
+    such as Q4_K_M. Until this process ends, `inferno rm` leaves a model of the store alone.
 
     Raises ModelNotFound, which says what was tried.
     """
-    if revision is not None and not is_repository(name):
+    if revision is not None and not _is_of_hub(name):
         raise InvalidRequest(
             f"revision {revision!r} goes with a Hugging Face id, not with {name!r}",
             param="revision",
@@ -41,7 +42,7 @@ def find_model_folder(name: str, revision: str | None = None) -> Path:
         raise ModelNotFound(
             f"{name} is a file, and no GGUF file by its name; give the folder that holds the model"
         )
-    if not is_repository(name):
+    if not _is_of_hub(name):
         raise ModelNotFound(
             f"there is no folder {name!r}; give a model's folder, a GGUF file, an id such as "
             f"Qwen/Qwen3-0.6B, or demo"
@@ -77,10 +78,15 @@ def _hold(path: Path) -> None:
 
 
 def is_absent(name: str, revision: str | None = None) -> bool:
-    """Return whether it is a Hugging Face id of a model that would have to be downloaded."""
-    if not is_repository(name) or _as_path(name).exists():
+    """Return whether a name is a Hugging Face id of a model that must be downloaded first."""
+    if not _is_of_hub(name) or _as_path(name).exists():
         return False
     return hub.find_here(name, revision) is None
+
+
+def _is_of_hub(name: str) -> bool:
+    """Return whether a name is spelled as a Hugging Face id, or one with a GGUF file of it."""
+    return is_repository(split_file(name)[0])
 
 
 def _as_path(name: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 from inferno.errors import ModelError
 from inferno.hub.names import Listing
 from inferno.json_file import read_json
-from inferno.quantization import FORMATS
+from inferno.quantization import FORMATS, PACKED_HERE
 from inferno.untrusted_json import quoted
 
 _NAMES = {
@@ -49,16 +49,19 @@ def refuse_listing(name: str, listing: Listing, include: str | None) -> None:
     raise ModelError(f"{name} has no weights in safetensors: check that it is a language model")
 
 
-def refuse_config(name: str, folder: Path) -> None:
+def refuse_config_in(name: str, folder: Path) -> None:
     """Raise ModelError where the config.json of a folder is of a kind that we don't run."""
     path = folder / "config.json"
-    if not path.exists():
-        return
-    config = read_json(path, error=ModelError)
+    if path.exists():
+        refuse_config(name, read_json(path, error=ModelError))
+
+
+def refuse_config(name: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelError where a config.json is of a kind that we don't run."""
     quantization = config.get("quantization_config")
     if isinstance(quantization, Mapping):
         method = quantization.get("quant_method")
-        if method not in FORMATS:
+        if method not in (*FORMATS, PACKED_HERE):
             raise _refusal(name, f"a model quantized with {_method(method)}: take the original")
     for key, sense in _OF_OTHER_SENSES.items():
         if key in config:

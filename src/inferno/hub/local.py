@@ -38,7 +38,7 @@ def _cached() -> Iterator[tuple[str, Path]]:
     """Yield name and folder of each model in the cache, as of its last revision."""
     try:
         repos = scan_cache_dir().repos
-    except (CacheNotFound, OSError):
+    except (CacheNotFound, OSError, ValueError):  # ValueError: a file is in its place
         return
     for repo in repos:
         revisions = sorted(repo.revisions, key=lambda one: ("main" in one.refs, one.last_modified))
@@ -57,7 +57,7 @@ def _read(name: str, folder: Path) -> LocalModel | None:
     if not weights or not (folder / "tokenizer.json").exists():
         return None
     match config.get("architectures"):
-        case [str(architecture), *_]:
+        case [str(architecture), *_] if architecture.isprintable() and name.isprintable():
             return LocalModel(name, folder, num_bytes, architecture[:64])
     return None
 

@@ -21,6 +21,7 @@ MAX_SMALL_BYTES = 1 << 28  # of what is no weights: the largest published tokeni
 _MAX_FILES = 100_000
 _MAX_CHOSEN = 10_000
 
+_SHARD = re.compile(r"-[0-9]{5}-of-(?=[0-9]{5}\.gguf$)")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,199}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -58,7 +59,7 @@ class RemoteFile:
 
     @property
     def is_weights(self) -> bool:
-        """Return whether it holds tensors, and not what describes them."""
+        """Return whether a file holds tensors, and not what describes them."""
         return self.name.endswith(WEIGHTS)
 
 
@@ -83,23 +84,47 @@ def is_repository(name: str) -> bool:
     return is_plain and not any(odd in name for odd in ("..", "--", "-/", "./"))
 
 
+def split_file(name: str) -> tuple[str, str | None]:
+    """Split OWNER/NAME:FILE into the repository and a pattern for its weights; others stay whole.
+
+    FILE is the name of a GGUF file, or the end of one, such as Q4_K_M in any case. The name of a
+    split model's file means all of them.
+    """
+    repository, colon, file = name.partition(":")
+    if not colon or not file or not is_repository(repository):
+        return name, None
+    literal = "".join(f"[{one}]" if one in "*?[" else one for one in file)
+    if file.endswith(".gguf"):
+        return repository, _SHARD.sub("-?????-of-", literal)
+    either = "".join(
+        f"[{one.lower()}{one.upper()}]" if one.isascii() and one.isalpha() else f"[{one}]"
+        for one in file
+    )
+    return repository, f"*{either}[.-]*gguf"
+
+
 def is_revision(name: str) -> bool:
     """Return whether a name may be that of a branch, a tag or a commit."""
     return _REVISION.fullmatch(name) is not None and ".." not in name and "//" not in name
 
 
 def is_commit(name: object) -> bool:
-    """Return whether it is the full hash of a commit."""
+    """Return whether a text is the full hash of a commit."""
     return isinstance(name, str) and _COMMIT.fullmatch(name) is not None
 
 
 def is_sha256(text: object) -> bool:
-    """Return whether it is a SHA-256 in lower-case hexadecimal digits."""
+    """Return whether a text is a SHA-256 in lower-case hexadecimal digits."""
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
+def is_licence(text: object) -> bool:
+    """Return whether a text is the short name of a licence, or None: none is stated."""
+    return text is None or (isinstance(text, str) and _LICENCE.fullmatch(text) is not None)
+
+
 def is_file_name(name: object) -> bool:
-    """Return whether it names a file within a folder, on any system."""
+    """Return whether a text names a file within a folder, on any system."""
     if not isinstance(name, str):
         return False
     parts = name.split("/")
@@ -181,7 +206,7 @@ def _could_lie_outside(name: str) -> bool:
 def _licence(answer: dict[str, Any]) -> str | None:
     card = answer.get("cardData")
     licence = card.get("license") if isinstance(card, dict) else None
-    return licence if isinstance(licence, str) and _LICENCE.fullmatch(licence) else None
+    return licence if is_licence(licence) else None
 
 
 def _shown(value: object) -> str:

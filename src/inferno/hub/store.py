@@ -20,13 +20,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, is_later_shard
 from inferno.home import home_folder
-from inferno.hub.names import RemoteFile, is_commit, is_file_name, is_repository, is_sha256
+from inferno.hub.names import (
+    RemoteFile,
+    is_commit,
+    is_file_name,
+    is_licence,
+    is_repository,
+    is_sha256,
+)
 from inferno.json_file import read_json
 
 _VERSION = 1
@@ -40,20 +48,25 @@ _HELD: list[int] = []
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a model, with its modification time when its hash was last compared."""
+    """A file of a model, with the times of its last modification and change when it was hashed.
+
+    Users can set the first time back, not the second.
+    """
 
     name: str
     size: int
     sha256: str
     mtime_ns: int
+    ctime_ns: int
 
     def is_as_verified(self, folder: Path) -> bool:
-        """Return whether size and time are still those of when the hash was compared."""
+        """Return whether size and times are still those of when the hash was compared."""
         try:
             status = (folder / self.name).stat()
         except OSError:
             return False
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
+        found = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return found == (self.size, self.mtime_ns, self.ctime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +96,20 @@ class Entry:
     @property
     def path(self) -> Path:
         """Return what is opened to run it: its folder, or its GGUF file where it has one alone."""
+        files = self.gguf_files("*")
+        has_others = any(file.name.endswith(".safetensors") for file in self.files)
+        return self.folder / files[0] if len(files) == 1 and not has_others else self.folder
+
+    def gguf_files(self, pattern: str) -> list[str]:
+        """Return the names of its GGUF models that match; the first file stands for a split one."""
         names = sorted(file.name for file in self.files)
-        files = [Path(name) for name in names if is_gguf_name(Path(name))]
-        first = [file for file in files if not is_later_shard(file)]
-        has_others = any(name.endswith(".safetensors") for name in names)
-        return self.folder / first[0] if len(first) == 1 and not has_others else self.folder
+        return [
+            name
+            for name in names
+            if is_gguf_name(Path(name))
+            and fnmatchcase(name, pattern)
+            and not is_later_shard(Path(name))
+        ]
 
     def changed(self) -> list[StoredFile]:
         """Return the files that are gone, or may have been changed since they were verified."""
@@ -123,7 +145,8 @@ class Store:
         found = []
         for path in self.root.glob(f"*--*/*{_MANIFEST}"):
             with contextlib.suppress(ModelError):
-                found.append(self._read(path))
+                if not path.parent.is_symlink():
+                    found.append(self._read(path))
         return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
 
     def find(self, name: str, revision: str | None = None) -> Entry | None:
@@ -221,6 +244,8 @@ class Store:
         """Make a download of what has no manifest, or is damaged: its good files are kept."""
         self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
         folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
+        for path in (folder, partial):
+            _remove_links(path)
         if folder.exists() and not partial.exists():
             os.replace(folder, partial)
         elif folder.exists():
@@ -234,12 +259,8 @@ class Store:
         with self.alone(entry.name, entry.revision, may_wait=False):
             # Without its manifest it is no model, should the rest be interrupted.
             self._path(entry.name, entry.revision, _MANIFEST).unlink(missing_ok=True)
-            freed = 0
-            if entry.is_owned:
-                freed = _bytes_freed(entry.folder)
-                shutil.rmtree(entry.folder, ignore_errors=True)
-            partial = self.partial_folder(entry.name, entry.revision)
-            shutil.rmtree(partial, ignore_errors=True)
+            freed = _remove_tree(self.folder(entry.name, entry.revision))
+            _remove_tree(self.partial_folder(entry.name, entry.revision))
             self._path(entry.name, entry.revision, _LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other revisions are there
             self._path(entry.name, entry.revision, _LOCK).parent.rmdir()
@@ -251,7 +272,12 @@ class Store:
         for folder in sorted(self.root.glob("*--*/*")):
             name = folder.parent.name.replace("--", "/", 1)
             revision = folder.name.removesuffix(_PARTIAL)
-            if not folder.is_dir() or not is_repository(name) or not is_commit(revision):
+            if (
+                not folder.is_dir()
+                or folder.parent.is_symlink()
+                or not is_repository(name)
+                or not is_commit(revision)
+            ):
                 continue
             if not self._path(name, revision, _MANIFEST).exists() or folder.name != revision:
                 found.append(Partial(name, revision, folder, _bytes_freed(folder)))
@@ -261,7 +287,7 @@ class Store:
         """Remove what a download has left; nothing of one that is under way."""
         try:
             with self.alone(partial.name, partial.revision, may_wait=False):
-                shutil.rmtree(partial.folder, ignore_errors=True)
+                _remove_tree(partial.folder)
                 if not self._path(partial.name, partial.revision, _MANIFEST).exists():
                     self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
         except ModelError:
@@ -300,6 +326,11 @@ class Store:
         The file may be removed by who held it before: then it is another's, and made anew.
         """
         path = self._path(name, revision, _LOCK)
+        if path.parent.is_symlink():
+            raise ModelError(
+                f"{path.parent} is a link, and a model's files stay in the store: remove the link; "
+                "INFERNO_HOME is for a store on another disk"
+            )
         while True:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -335,15 +366,19 @@ class Store:
             and is_repository(name)
             and is_commit(revision)
             and self._path(name, revision, _MANIFEST) == path
-            and all(is_file_name(file.name) and is_sha256(file.sha256) for file in files)
+            and all(_is_sound(file) for file in files)
+            and (elsewhere is None or Path(elsewhere).is_absolute())
+            and (elsewhere is not None or not self.folder(name, revision).is_symlink())
+            and all(isinstance(text, str) for text in (*fields["asked"], fields["source"]))
+            and is_licence(fields["licence"])
         )
         if not is_ours:
             raise ValueError("it is not ours")
         return Entry(
             name=name,
             revision=revision,
-            asked=tuple(str(one) for one in fields["asked"]),
-            source=str(fields["source"]),
+            asked=tuple(fields["asked"]),
+            source=fields["source"],
             licence=fields["licence"],
             folder=self.folder(name, revision) if elsewhere is None else Path(elsewhere),
             is_owned=elsewhere is None,
@@ -355,7 +390,7 @@ class Store:
 def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
     """Return a file as it is now, whose hash has just been compared."""
     status = (folder / name).stat()
-    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns)
+    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def asked_also(entry: Entry, revision: str | None) -> Entry:
@@ -364,12 +399,35 @@ def asked_also(entry: Entry, revision: str | None) -> Entry:
     return replace(entry, asked=tuple(sorted(names - {entry.revision})), added_at=time.time())
 
 
+def _is_sound(file: StoredFile) -> bool:
+    """Return whether a manifest's file is one that we may have written there."""
+    is_counted = all(type(number) is int for number in (file.size, file.mtime_ns))
+    return is_file_name(file.name) and is_sha256(file.sha256) and is_counted and file.size >= 0
+
+
 def _hold(lock: int) -> None:
     """Keep a lock until this process ends, and of several on one file only the first."""
     if any(os.path.samestat(os.fstat(one), os.fstat(lock)) for one in _HELD):
         os.close(lock)
     else:
         _HELD.append(lock)
+
+
+def _remove_links(folder: Path) -> None:
+    """Remove symbolic links from where a download writes; what they point to stays as it is."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_symlink():
+            path.unlink()
+
+
+def _remove_tree(folder: Path) -> int:
+    """Remove a folder of the store, and return how many bytes that frees."""
+    if folder.is_symlink():
+        folder.unlink()
+        return 0
+    freed = _bytes_freed(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return freed
 
 
 def _bytes_freed(folder: Path) -> int:

@@ -16,7 +16,7 @@ from inferno.errors import DownloadError, ModelError
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.names import RemoteFile
 
-# What a connection must have brought to be no failure: a hub that sends a byte each is one.
+# Bytes that a connection must have brought to count as a success: a hub may send one byte each.
 _WORTH_A_CONNECTION = 1 << 20
 _ROUNDS = 2
 _READ = 1 << 20

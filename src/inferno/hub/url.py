@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from huggingface_hub import constants
 
 from inferno.errors import InvalidRequest
-from inferno.hub.names import is_file_name, is_repository
+from inferno.hub.names import is_file_name, is_repository, split_file
 from inferno.untrusted_json import quoted
 
 _HUB = "huggingface.co"
@@ -29,8 +29,11 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
     A page of huggingface.co is asked for at HF_ENDPOINT. Raises InvalidRequest.
     """
     if "://" not in text:
-        if is_repository(text):
-            return WantedModel(text, revision, include)
+        repository, file = split_file(text)
+        if file is not None and include is not None:
+            raise InvalidRequest("a file is named already: give no --include", param="include")
+        if is_repository(repository):
+            return WantedModel(repository, revision, include or file)
         raise InvalidRequest(
             f"a model to download is OWNER/NAME, a URL, or a folder that exists, not {quoted(text)}"
         )
@@ -54,7 +57,7 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
 
 
 def is_elsewhere(text: str) -> bool:
-    """Return whether it is an address on a host that is not the user's hub."""
+    """Return whether a name is an address on a host that is not the user's hub."""
     try:
         url = urlsplit(text)
         return url.scheme in ("https", "http") and url.netloc not in _hosts()

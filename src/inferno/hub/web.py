@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from inferno.errors import DownloadError, InvalidRequest
-from inferno.hub.cached import INDEX_FILE, SINGLE_FILE
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.fetch import Plan
 from inferno.hub.kinds import refuse_listing
@@ -23,13 +22,13 @@ from inferno.hub.names import (
     is_repository,
 )
 from inferno.hub.store import Store
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
 _SMALL = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
 )
-_MAX_INDEX_BYTES = 16 << 20
 _LENGTH = re.compile(r"[0-9]{1,15}")
 
 
@@ -123,7 +122,7 @@ def _shards(client: HubClient, address: WebAddress) -> list[str]:
     try:
         with client.open(url) as answer:
             client.check(answer, address.name, None)
-            index = parse_object(b"".join(pieces(answer, _MAX_INDEX_BYTES, client.patience)))
+            index = parse_object(b"".join(pieces(answer, MAX_INDEX_BYTES, client.patience)))
     except Interrupted as problem:
         raise DownloadError(f"{url} can't be reached ({problem}); check the address") from None
     except Malformed as problem:

@@ -27,6 +27,8 @@ class MixtureConfig:
     renormalize  the weights of a token's experts sum to one.
     has_bias     of the router and of both products.
     format       in which checkpoints hold the products' weights packed; None: as floats.
+    is_apart     whether the checkpoint holds each expert's gate, up and down product apart, as GGUF
+                 files do, in any format, where the family's own checkpoints hold them together.
     """
 
     layers: tuple[bool, ...]
@@ -37,6 +39,7 @@ class MixtureConfig:
     activation: Activation
     has_bias: bool = False
     format: WeightFormat | None = None
+    is_apart: bool = False
 
 
 class MixtureOfExperts(nn.Module):

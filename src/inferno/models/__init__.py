@@ -12,6 +12,7 @@ from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.layers.decoder import CausalLM, Hidden
 from inferno.models.config import INERT, ConfigReader, DecoderConfig
 from inferno.ops import Batch, LayerKV
+from inferno.quantization import PACKED_HERE
 from inferno.weights.pieces import FusedSpec
 
 ARCHITECTURES = {
@@ -76,7 +77,7 @@ def find_model(hf_config: Mapping[str, Any]) -> ModelModule:
 def read_model_config(
     hf_config: Mapping[str, Any], *, allow_unknown: bool = False
 ) -> DecoderConfig:
-    """config.json as the model's own config; every key is read, inert, or refused."""
+    """Read config.json as the model's own config; every key is read, inert, or refused."""
     module = find_model(hf_config)
     reader = ConfigReader(hf_config, allow_unknown=allow_unknown)
     reader.must_be("is_encoder_decoder", False)
@@ -93,6 +94,12 @@ def refuse_quantized(hf_config: Mapping[str, Any], reader: ConfigReader) -> None
         if not section or reader.has_read(key):
             continue
         method = section.get("quant_method") if isinstance(section, dict) else None
+        if method == PACKED_HERE:  # then the names of tensors say how each is packed
+            packing = reader.section(key)
+            assert packing is not None
+            packing.choice("quant_method", (PACKED_HERE,))
+            packing.refuse_unread(inert=frozenset())
+            continue
         raise ConfigError(
             f"this checkpoint is quantized ({key}: {str(method or section)[:64]}), which inferno "
             f"doesn't read yet; use the model's original, unquantized checkpoint"

@@ -20,13 +20,13 @@ from inferno.layers.parameters import empty
 from inferno.layers.rope import YarnScaling
 from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
+from inferno.models.mixture import experts_apart, feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers, windows_of
 from inferno.ops import Batch, ClampedSwiGLU, LayerKV
-from inferno.quantization import MXFP4, WeightFormat
+from inferno.quantization import MXFP4
 from inferno.weights.pieces import FusedSpec, Piece, whole
 
-# What MXFP4 checkpoints may name as left in floats: everything but the experts.
+# Modules that MXFP4 checkpoints may name as left in floats: everything but the experts.
 _NEVER_PACKED = re.compile(
     r"(model\.)?(embed_tokens|norm|layers\.(\*|\d+)\.(self_attn|mlp\.router|\w+_layernorm)(\..+)?)"
     r"|lm_head"
@@ -68,7 +68,8 @@ def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:
 
 def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig:
     num_experts = read_num_experts(config, decoder.num_layers)
-    format = _read_format(config)
+    method = _read_method(config)
+    format = MXFP4 if method == "mxfp4" else None
     for name, size in (
         ("hidden_size", decoder.hidden_size),
         ("intermediate_size", decoder.intermediate_size),
@@ -86,15 +87,16 @@ def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig
         ),
         has_bias=True,
         format=format,
+        is_apart=method == "gguf",
     )
 
 
-def _read_format(config: ConfigReader) -> WeightFormat | None:
-    """Return the format of the experts, which are MXFP4, and nothing else is; None: floats."""
+def _read_method(config: ConfigReader) -> str | None:
+    """Return how experts are stored: as MXFP4, which nothing else is; as GGUF; None: as floats."""
     section = config.section("quantization_config")
     if section is None:
         return None
-    section.choice("quant_method", ("mxfp4",))
+    method = section.choice("quant_method", ("mxfp4", "gguf"))
     section.must_be("dequantize", False)
     for name in section.texts("modules_to_not_convert") or ():
         if not _NEVER_PACKED.fullmatch(name):
@@ -103,7 +105,7 @@ def _read_format(config: ConfigReader) -> WeightFormat | None:
                 f"inferno reads MXFP4 where all experts have it and nothing else"
             )
     section.refuse_unread(inert=frozenset())
-    return MXFP4
+    return method
 
 
 class Attention(nn.Module):
@@ -136,9 +138,13 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
     """Return where the checkpoint has other tensors than we.
 
     Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
-    they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].
+    they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E]. GGUF files have
+    gate and up apart, and rows as ours.
     """
     assert config.mixture is not None
+    attention = {"qkv_proj": common.fused_weights(config)["qkv_proj"]}
+    if config.mixture.is_apart:
+        return {**attention, **experts_apart(config)}
     gate_up, down, format = "experts.gate_up_proj", "experts.down_proj", config.mixture.format
     if format is None:
         gate_up_piece = Piece(gate_up, _alternating_columns, joined=(2, 3))
@@ -147,7 +153,7 @@ def fused_weights(config: DecoderConfig) -> FusedSpec:
         gate_up_piece = Piece(gate_up, _alternating_rows, joined=(1, 2), format=format)
         down_piece = Piece(down, whole, format=format)
     return {
-        "qkv_proj": common.fused_weights(config)["qkv_proj"],
+        **attention,
         f"{gate_up}.weight": (gate_up_piece,),
         f"{gate_up}.bias": (Piece(f"{gate_up}_bias", _alternating_rows, joined=(1, 2)),),
         f"{down}.weight": (down_piece,),

@@ -8,8 +8,9 @@ from inferno.errors import ConfigError
 from inferno.layers.moe import MixtureOfExperts
 from inferno.models import common
 from inferno.models.config import ConfigReader, DecoderConfig
+from inferno.weights.pieces import FusedSpec, stacked
 
-# Of all layers together. The largest published models have 24,000; a config that claims billions
+# All layers together. The largest published models have 24,000; a config that claims billions
 # must not be built.
 _MOST_EXPERTS = 2**16
 
@@ -35,6 +36,18 @@ def _read_either(config: ConfigReader, names: tuple[str, str], high: int) -> int
             f"the same number"
         )
     return values[0]
+
+
+def experts_apart(config: DecoderConfig) -> FusedSpec:
+    """Return the pieces of experts where a checkpoint holds each one's three products apart."""
+    assert config.mixture is not None
+    count, ffn_rows = config.mixture.num_experts, config.mixture.size
+    return {
+        "experts.gate_up_proj": stacked(
+            count, ("experts.{}.gate_proj", ffn_rows), ("experts.{}.up_proj", ffn_rows)
+        ),
+        "experts.down_proj": stacked(count, ("experts.{}.down_proj", config.hidden_size)),
+    }
 
 
 def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:

@@ -8,10 +8,10 @@ from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import MixtureConfig
 from inferno.models import common, qwen3
 from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
+from inferno.models.mixture import experts_apart, feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers, read_layer_windows, refuse_windows
 from inferno.ops import PlainSwiGLU
-from inferno.weights.pieces import FusedSpec, side_by_side, stacked
+from inferno.weights.pieces import FusedSpec, side_by_side
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
@@ -51,16 +51,8 @@ def build(config: DecoderConfig) -> CausalLM:
 def fused_weights(config: DecoderConfig) -> FusedSpec:
     """Return where the checkpoint has other tensors than we: its experts' products are apart."""
     assert config.mixture is not None
-    count, ffn_rows = config.mixture.num_experts, config.mixture.size
     return {
         **common.fused_weights(config),
-        "mlp.router": side_by_side(("mlp.gate", count)),
-        "experts.gate_up_proj.weight": stacked(
-            count,
-            ("experts.{}.gate_proj.weight", ffn_rows),
-            ("experts.{}.up_proj.weight", ffn_rows),
-        ),
-        "experts.down_proj.weight": stacked(
-            count, ("experts.{}.down_proj.weight", config.hidden_size)
-        ),
+        **experts_apart(config),
+        "mlp.router": side_by_side(("mlp.gate", config.mixture.num_experts)),
     }

@@ -107,14 +107,14 @@ class TokenOps(Protocol):
     ) -> Tensor: ...
 
     def sampling_specs(
-        self, rules: Sequence[SamplingSpec], device: torch.device
+        self, specs: Sequence[SamplingSpec], device: torch.device
     ) -> SamplingSpecs: ...
 
     def draw(
         self,
         logits_RV: Tensor,
         peak_R: Tensor,
-        rules: SamplingSpecs,
+        specs: SamplingSpecs,
         uniform_R: Tensor,
         *,
         out: Tensor,

@@ -18,7 +18,7 @@ class KernelContext(Protocol):
     """
 
     def __enter__(self) -> object:
-        """Bind it to this thread."""
+        """Bind the context to this thread."""
 
     def __exit__(self, *problem: object) -> None:
         """Bind what was bound before."""

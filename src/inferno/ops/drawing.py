@@ -1,4 +1,4 @@
-"""The data that decide a row's token: its rule, and the purpose of a random number."""
+"""The data that decide a row's token: how it is drawn, and what a random number is for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import NamedTuple, Protocol
 
 
 class SamplingSpec(NamedTuple):
-    """The rule by which a row's token is drawn: top p of the top k of those that min-p leaves.
+    """The way a row's token is drawn: from the top p of the top k of the tokens that min-p leaves.
+
+    The kernels take its fields as numbers, in this order (native/kernels/sampling/draw.h).
 
     temperature 0.0: no token is drawn; else at least float32's smallest normal number.
     top_k       at most V; 0 keeps all.
@@ -22,7 +24,7 @@ class SamplingSpec(NamedTuple):
 
 
 class SamplingSpecs(Protocol):
-    """The rules of a batch's rows, as a device's kernels want them."""
+    """The sampling specs of a batch's rows, in the form that a device's kernels take."""
 
     def __len__(self) -> int:
         """Return the number of rows."""

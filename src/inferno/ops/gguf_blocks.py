@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _E2M1_HALVES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # in halves
 _E8M0_BIAS_OF_HALVES = 128
 
@@ -74,12 +74,18 @@ def _q2_k(blocks: Tensor) -> _Blocks:
     )
 
 
-def _q3_k(blocks: Tensor) -> _Blocks:
-    third, codes, scales, scale = _split(blocks, 32, 64, 12, 2)
+def q3_k_codes(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the codes [N, 256] and the scales [N, 16] of blocks of Q3_K, int8 around zero."""
+    third, codes, scales, _ = _split(blocks, 32, 64, 12, 2)
     low, high = _split(scales, 8, 4)
     six_bits = _unpack(low, 4, 8) | (_unpack(high, 2, 4) << 4)
     three_bits = _unpack(codes, 2, 32) | (_unpack(third, 1, 32) << 2)
-    return _Blocks(three_bits.to(torch.int8) - 4, _float16(scale) * (six_bits.to(torch.int8) - 32))
+    return three_bits.to(torch.int8) - 4, six_bits.to(torch.int8) - 32
+
+
+def _q3_k(blocks: Tensor) -> _Blocks:
+    codes, scales = q3_k_codes(blocks)
+    return _Blocks(codes, _float16(blocks[:, 108:].contiguous()) * scales)
 
 
 def _q4_k(blocks: Tensor) -> _Blocks:
@@ -104,14 +110,19 @@ def _q6_k(blocks: Tensor) -> _Blocks:
 
 def _iq4_nl(blocks: Tensor) -> _Blocks:
     scale, codes = _split(blocks, 2, 16)
-    return _Blocks(_looked_up(_IQ4_VALUES, _unpack(codes, 4, 16)), _float16(scale))
+    return _Blocks(_looked_up(IQ4_VALUES, _unpack(codes, 4, 16)), _float16(scale))
+
+
+def iq4_xs_scales(blocks: Tensor) -> Tensor:
+    """Return the scales of blocks of IQ4_XS, float32 [N, 8]."""
+    scale, high, low, _ = _split(blocks, 2, 2, 4, 128)
+    six_bits = _unpack(low, 4, 1) | (_unpack(high, 2, 1) << 4)
+    return _float16(scale) * (six_bits.to(torch.int8) - 32)
 
 
 def _iq4_xs(blocks: Tensor) -> _Blocks:
-    scale, high, low, codes = _split(blocks, 2, 2, 4, 128)
-    six_bits = _unpack(low, 4, 1) | (_unpack(high, 2, 1) << 4)
-    values = _looked_up(_IQ4_VALUES, _unpack(codes, 4, 16))
-    return _Blocks(values, _float16(scale) * (six_bits.to(torch.int8) - 32))
+    codes = _unpack(blocks[:, 8:].contiguous(), 4, 16)
+    return _Blocks(_looked_up(IQ4_VALUES, codes), iq4_xs_scales(blocks))
 
 
 def _mxfp4(blocks: Tensor) -> _Blocks:

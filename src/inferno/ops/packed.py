@@ -71,7 +71,7 @@ class Serializable(Protocol):
     """A packed weight that can be written to a file."""
 
     def serialize(self) -> SerializedWeight:
-        """Describe it for `ops.deserialize`; its memory is shared."""
+        """Describe the weight for `ops.deserialize`; its memory is shared."""
 
 
 class PackedExperts(Protocol):
@@ -146,7 +146,7 @@ class StoredRows:
         return unpack(self, dtype)
 
     def steps(self) -> None:
-        """Return None: they were never floats."""
+        """Return None: these values were never floats."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,22 +34,22 @@ def uniform(
     return BACKENDS[device.type].uniform(seeds, sequence_indices, positions, purpose, device)
 
 
-def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
-    """Make rules of a batch's rows for `draw`, good as long as the batch stays the same."""
-    return BACKENDS[device.type].sampling_specs(rules, device)
+def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
+    """Make specs of a batch's rows for `draw`, good as long as the batch stays the same."""
+    return BACKENDS[device.type].sampling_specs(specs, device)
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    """Draw a token for each row, as its rule says, into out [R] int64.
+    """Draw a token for each row, as its spec says, into out [R] int64.
 
     peak_R      what `argmax` found. Where it isn't finite, the token means nothing.
     uniform_R   the random number that decides.
     A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
     equals; top-p measures the mass that min-p and top-k leave.
     """
-    return backend_of(logits_RV).draw(logits_RV, peak_R, rules, uniform_R, out=out)
+    return backend_of(logits_RV).draw(logits_RV, peak_R, specs, uniform_R, out=out)
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from typing import Any
 from inferno.errors import ConfigError, NotEnoughMemory
 from inferno.options import DTYPES
 
-_MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for activations and others
+MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
+SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 
@@ -55,18 +56,25 @@ def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16:
 
 
 def choose_num_blocks(
-    block_bytes: int, free_bytes: int | None, *, block_size: int, num_groups: int, most_tokens: int
+    block_bytes: int,
+    free_bytes: int | None,
+    *,
+    block_size: int,
+    num_groups: int,
+    most_tokens: int,
+    share: float = MEMORY_SHARE,
 ) -> int:
     """Return how many blocks to make: enough for `most_tokens`, within half of free memory.
 
     num_groups  of layers, each of which needs blocks of its own.
+    share       of the free memory that they may take; all of it where the user set a bound.
 
     Raises NotEnoughMemory where not even one block fits.
     """
     wanted = -(-most_tokens // block_size) * num_groups
     if free_bytes is None:
         free_bytes = _ASSUMED_FREE_BYTES
-    affordable = int(free_bytes * _MEMORY_SHARE) // block_bytes
+    affordable = int(free_bytes * share) // block_bytes
     if affordable < 1:
         raise NotEnoughMemory(
             f"a KV cache block takes {block_bytes} bytes, and {free_bytes} are free; "

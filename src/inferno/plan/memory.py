@@ -1,49 +1,92 @@
-"""The memory of a model, a token and a step, from headers and config.json alone."""
+"""The memory that a model will take: the one arithmetic of `inferno plan` and of the engine.
+
+Counted is what a process has for itself: pages of files, the libraries' among them, are the
+system's, which shares them between processes and takes them back.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inferno import quantization
-from inferno.errors import CheckpointError, ConfigError, InvalidRequest
-from inferno.gguf.names import ROPE_FACTORS, hf_name
-from inferno.hub.facts import Tensor, read_tensors
+from inferno.errors import ConfigError, InvalidRequest
+from inferno.gguf.tensor_types import BY_NAME
+from inferno.hub.facts import Tensor
 from inferno.machine import has_bfloat16
-from inferno.model_files import CONFIG, model_files
 from inferno.options import EngineOptions
-from inferno.plan.choices import asked_dtype, choose_dtype, choose_kv_dtype, choose_num_blocks
-from inferno.quantization import BLOCK_FORMATS, FORMATS, MXFP4
+from inferno.plan.cache import CacheShape
+from inferno.plan.choices import (
+    MEMORY_SHARE,
+    SMALL_STEP,
+    asked_dtype,
+    choose_dtype,
+    choose_kv_dtype,
+    choose_num_blocks,
+)
+from inferno.plan.shape import ModelShape
+from inferno.quantization import FORMATS, MXFP4, WeightFormat
 
-# Python with PyTorch, before any model: measured as PSS on Linux, x86-64, Python 3.11, CPU alone.
-BASE_BYTES = 175_000_000
-_KV_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-_KEYS = re.compile(r".*\.self_attn\.k_proj\.weight")
+# Python with PyTorch and inferno, before any model; then what requests, threads and the event loop
+# take once tokens were made. Measured on Linux, x86-64, Python 3.11, PyTorch 2.13 for CPUs.
+BASE_BYTES = 158_000_000
+_RUNNING_BYTES = 6_000_000
+
+# A tokenizer's vocabulary and merges, by its tokens; of a GGUF file there are the lists as well.
+# While it is made, the file's JSON values are there too. Measured on vocabularies of 32,000 to
+# 200,000 tokens.
+_TOKEN_BYTES, _GGUF_TOKEN_BYTES = 340, 640
+_MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 1650
+
+CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torch
+_BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
+_SLOT_BYTES = 8
+_PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """The blocks of one of GGUF's types that become something else: bytes before and after."""
+
+    kept_as: str
+    file_bytes: int
+    kept_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The bytes that a model will take on a CPU, with the options that it was planned for.
+    """The bytes that a model will take on a CPU.
 
-    weights      bytes by the name of the format in which they are kept.
-    token_bytes  of keys and values of a token, in all layers.
-    workspace    of a full step's activations and logits: an estimate.
+    weights         by the name of the format in which they are kept.
+    unpacked        by GGUF's types, what can't stay as it is.
+    base            Python and its libraries.
+    text            the tokenizer; making_text: at most, while it is made.
+    buffers         through which weights pass while they are loaded.
+    workspace       of full steps: activations, logits, and what is kept of requests.
+    room            what the process may have in all; None where nobody can tell.
+    is_bound        whether --memory says so.
     """
 
     dtype: str
     kv_dtype: str
     weights: Mapping[str, int]
-    token_bytes: int
-    workspace: int
-    context: int
+    unpacked: Mapping[str, Unpacked]
+    cache: CacheShape
     num_blocks: int
-    block_size: int
-    available: int | None
+    context: int
+    max_num_seqs: int
+    max_chunk: int
+    base: int
+    text: int
+    making_text: int
+    buffers: int
+    workspace: int
+    room: int | None
+    is_bound: bool
 
     @property
     def weights_bytes(self) -> int:
@@ -51,127 +94,248 @@ class Plan:
         return sum(self.weights.values())
 
     @property
+    def loaded_bytes(self) -> int:
+        """Return what is there once the model is loaded, before anything is computed."""
+        return self.base + self.text + self.weights_bytes
+
+    @property
+    def loading_bytes(self) -> int:
+        """Return the most while the model is loaded."""
+        return max(self.base + self.making_text, self.loaded_bytes + self.buffers)
+
+    @property
     def cache_bytes(self) -> int:
         """Return the bytes of the whole KV cache, with its scratch block; 0 where none fits."""
-        return (self.num_blocks + 1) * self.block_size * self.token_bytes if self.num_blocks else 0
+        return (self.num_blocks + 1) * self.cache.block_bytes if self.num_blocks else 0
 
     @property
     def total_bytes(self) -> int:
         """Return the bytes of all of it once each block of the cache was written."""
-        return BASE_BYTES + self.weights_bytes + self.workspace + self.cache_bytes
+        return self.loaded_bytes + self.workspace + self.cache_bytes
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits in what can be allocated now; True where nobody can tell."""
+        """Return whether the plan fits in its room, at both peaks; True where nobody can tell."""
         if not self.num_blocks:
             return False
-        return self.available is None or self.total_bytes <= self.available
+        return self.room is None or max(self.loading_bytes, self.total_bytes) <= self.room
 
     def num_requests(self, context: int) -> int:
         """Return how many requests of so many tokens the cache holds at once."""
-        return self.num_blocks // math.ceil(context / self.block_size)
+        at_once = self.num_blocks // self.cache.num_blocks(context, self.max_chunk)
+        return min(at_once, self.max_num_seqs)
+
+    @property
+    def longest(self) -> int:
+        """Return the most tokens that one request may have."""
+        low, high = 0, self.context
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.cache.num_blocks(middle, self.max_chunk) <= self.num_blocks:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
 
-def make_plan(path: Path, options: EngineOptions, available: int | None) -> Plan:
-    """Return the plan of a model that is here, a folder or a GGUF file.
+def make_plan(
+    shape: ModelShape,
+    options: EngineOptions,
+    available: int | None,
+    *,
+    base: int = BASE_BYTES,
+    has_text: bool = True,
+    others: int = 0,
+    is_cpu: bool = True,
+) -> Plan:
+    """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
 
-    available  the bytes that can be allocated now; None: nobody can tell.
+    available  the bytes that a new process can have now; None: nobody can tell.
+    base       what the process has before the model.
+    has_text   whether the tokenizer is yet to be made, in the same process.
+    others     what the server's process takes, which --memory bounds as well.
 
-    Raises ModelError where its files are missing or damaged.
+    Raises ConfigError and InvalidRequest where config.json or an option can't be.
     """
-    config = model_files(path).json(CONFIG, error=ConfigError)
-    tensors = list(_named(path, read_tensors(path), is_tied=_is_tied(config)))
-    if not tensors:
-        raise CheckpointError(f"{path} holds no weights; give a folder with safetensors or a GGUF")
     bfloat16 = has_bfloat16()
     dtype = choose_dtype(
-        asked_dtype(options.dtype, options.quantize), config, is_cpu=True, has_bfloat16=bfloat16
+        asked_dtype(options.dtype, options.quantize),
+        shape.config,
+        is_cpu=is_cpu,
+        has_bfloat16=bfloat16,
     )
-    is_quantized = options.quantize != "none"
+    quantize = None if options.quantize == "none" else options.quantize
     kv_dtype = choose_kv_dtype(
-        options.kv_dtype, dtype, is_quantized=is_quantized, has_bfloat16=bfloat16
+        options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
     )
-    context = _context(config, options)
-    weights = _kept_bytes(tensors, dtype, options.quantize if is_quantized else None)
-    token_bytes = _token_bytes(tensors, config, kv_dtype)
-    workspace = _workspace(config, options)
-    after_weights = None
-    if available is not None:
-        after_weights = max(0, available - BASE_BYTES - sum(weights.values()))
-    block_bytes = token_bytes * options.block_size
-    num_blocks = options.num_blocks or 0
-    if not num_blocks and (after_weights is None or after_weights >= 2 * block_bytes):
-        num_blocks = choose_num_blocks(
-            block_bytes,
-            after_weights,
-            block_size=options.block_size,
-            num_groups=1,
-            most_tokens=options.max_num_seqs * context,
-        )
+    limit = options.memory_bytes
+    room = available if limit is None else max(0, limit - others)
+    if room is not None and available is not None:
+        room = min(room, available)
+    cache = CacheShape(shape.caches, kv_dtype, options.block_size)
+    context = _context(shape.config, options)
+    text, making_text = _text_bytes(shape) if has_text else (0, 0)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    workspace = _workspace(shape, options, dtype, quantize, cache, context)
+    needed = base + text + sum(weights.values()) + workspace
+    num_blocks = options.num_blocks or _fitting_blocks(
+        cache,
+        None if room is None else room - needed,
+        is_bound=limit is not None,
+        most_tokens=options.max_num_seqs * context,
+    )
     return Plan(
         dtype=dtype,
         kv_dtype=kv_dtype,
         weights=weights,
-        token_bytes=token_bytes,
-        workspace=workspace,
-        context=context,
+        unpacked=unpacked,
+        cache=cache,
         num_blocks=num_blocks,
-        block_size=options.block_size,
-        available=available,
+        context=context,
+        max_num_seqs=options.max_num_seqs,
+        max_chunk=options.max_num_batched_tokens,
+        base=base,
+        text=text,
+        making_text=making_text,
+        buffers=_buffers(shape, decodes=bool(unpacked)),
+        workspace=workspace + num_blocks * _BLOCK_BOOK_BYTES,
+        room=room,
+        is_bound=limit is not None and room == limit - others,
     )
 
 
-def _named(path: Path, tensors: Iterable[Tensor], *, is_tied: bool) -> Iterator[Tensor]:
-    """Yield the tensors that become weights, by Hugging Face's names."""
-    for tensor in tensors:
-        name = hf_name(tensor.name) if path.is_file() else tensor.name
-        is_left_out = name == ROPE_FACTORS or name.endswith("rotary_emb.inv_freq")
-        if not is_left_out and not (is_tied and name == "lm_head.weight"):
-            yield Tensor(name, tensor.dtype, tensor.shape, tensor.file)
+def kept_format(
+    tensor: Tensor, dtype: str, quantize: str | None, *, has_kernels: bool = True
+) -> WeightFormat:
+    """Return the format in which a tensor of a checkpoint is kept."""
+    if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
+        return MXFP4
+    # Checkpoints call gate what models here call router.
+    name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
+    # Blocks stay what they are where kernels run, which compute in these two.
+    stays = has_kernels and dtype != "float16"
+    stored = quantization.kept_blocks(tensor.dtype, has_kernels=stays)
+    return quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
 
 
-def _kept_bytes(tensors: Iterable[Tensor], dtype: str, quantize: str | None) -> dict[str, int]:
-    bits: Counter[str] = Counter()
-    for tensor in tensors:
-        if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
-            bits[MXFP4.name] += 8 * math.prod(tensor.shape)
-            continue
-        # Checkpoints call gate what models here call router.
-        name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
-        # Blocks stay what they are where kernels run, which compute in these two.
-        stored = BLOCK_FORMATS.get(tensor.dtype) if dtype != "float16" else None
-        kept = quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
-        bits[kept.name] += math.ceil(kept.bits * math.prod(tensor.shape))
-    return {name: math.ceil(count / 8) for name, count in bits.items()}
+def kept_bytes(tensor: Tensor, format: WeightFormat) -> int:
+    """Return the bytes of a tensor in a format, whose rows are filled up to whole groups."""
+    if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
+        return math.prod(tensor.shape)  # they are bytes
+    if len(tensor.shape) < 2:
+        return math.ceil(math.prod(tensor.shape) * format.bits / 8)
+    *leading, width = tensor.shape
+    unit = format.row_unit
+    return math.ceil(math.prod(leading) * -(-width // unit) * unit * format.bits / 8)
 
 
-def _token_bytes(tensors: Iterable[Tensor], config: Mapping[str, Any], kv_dtype: str) -> int:
-    """Return the bytes of a token's keys and values: as many as the key products have outputs."""
-    rows = [tensor.shape[0] for tensor in tensors if _KEYS.fullmatch(tensor.name) and tensor.shape]
-    if not any(rows):
-        raise CheckpointError("the files list no self_attn.k_proj.weight, so no cache is known")
-    scales = 0
-    if kv_dtype == "int8":
-        head_dim = _size(config, "head_dim") or (
-            _size(config, "hidden_size") // max(1, _size(config, "num_attention_heads"))
-        )
-        scales = 4 * sum(rows) // max(1, head_dim)
-    return 2 * (sum(rows) * _KV_BYTES[kv_dtype] + scales)
+def _fitting_blocks(
+    cache: CacheShape, free: int | None, *, is_bound: bool, most_tokens: int
+) -> int:
+    """Return how many blocks the cache gets; 0 where not even one fits."""
+    per_block = cache.block_bytes + _BLOCK_BOOK_BYTES
+    if free is not None and free < 4 * per_block:
+        return 0
+    scratch = per_block  # the one that nobody reads
+    return choose_num_blocks(
+        per_block,
+        None if free is None else free - scratch,
+        block_size=cache.block_size,
+        num_groups=len(cache.windows),
+        most_tokens=most_tokens,
+        share=1.0 if is_bound else MEMORY_SHARE,
+    )
 
 
-def _workspace(config: Mapping[str, Any], options: EngineOptions) -> int:
-    """Return the bytes of a full step: residual, output and inputs of a layer, and logits."""
-    widths = 4 * _size(config, "hidden_size") + 2 * _size(config, "intermediate_size")
-    logits = 2 * options.max_num_seqs * _size(config, "vocab_size")
-    return 4 * (options.max_num_batched_tokens * widths + logits)
+def _weights(
+    shape: ModelShape, dtype: str, quantize: str | None, *, has_kernels: bool
+) -> tuple[dict[str, int], dict[str, Unpacked]]:
+    """Return the bytes of weights by format, and what of GGUF's blocks changes."""
+    weights: Counter[str] = Counter()
+    unpacked: dict[str, Unpacked] = {}
+    for tensor in shape.tensors:
+        kept = kept_format(tensor, dtype, quantize, has_kernels=has_kernels)
+        count = kept_bytes(tensor, kept)
+        weights[kept.name] += count
+        is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES
+        if shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name:
+            before = unpacked.get(tensor.dtype, Unpacked(kept_as="", file_bytes=0, kept_bytes=0))
+            names = {*filter(None, before.kept_as.split(", ")), kept.name}
+            size = BY_NAME[tensor.dtype].num_bytes(math.prod(tensor.shape))
+            unpacked[tensor.dtype] = Unpacked(
+                kept_as=", ".join(sorted(names)),
+                file_bytes=before.file_bytes + size,
+                kept_bytes=before.kept_bytes + count,
+            )
+    return dict(weights), unpacked
+
+
+def _buffers(shape: ModelShape, *, decodes: bool) -> int:
+    """Return the memory through which weights pass: a chunk of values, and it as stored.
+
+    decodes  whether blocks become floats: then a chunk's codes, values and rows in another order
+             are there too, and what they leave of the heap.
+    """
+    largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
+    return (6 if decodes else 2) * min(CHUNK_BYTES, 4 * largest)
+
+
+def _text_bytes(shape: ModelShape) -> tuple[int, int]:
+    """Return what the tokenizer takes, and what it takes at most while it is made."""
+    vocab = shape.size("vocab_size")
+    if shape.is_gguf:
+        return _GGUF_TOKEN_BYTES * vocab, _MAKING_GGUF_TOKEN_BYTES * vocab
+    size = min(_TOKEN_BYTES * vocab, 10 * shape.tokenizer_bytes)
+    return size, max(size, _MAKING_BYTES_OF_FILE * shape.tokenizer_bytes)
+
+
+def _workspace(
+    shape: ModelShape,
+    options: EngineOptions,
+    dtype: str,
+    quantize: str | None,
+    cache: CacheShape,
+    context: int,
+) -> int:
+    """Return the bytes of full steps, by what is alive at once in a layer.
+
+    Small and full steps are recorded and have an arena of their own beside that of other steps;
+    both come to hold the most that a layer has. Kernels keep a packed copy of a product's inputs.
+    """
+    num_tokens = min(options.max_num_batched_tokens, options.max_num_seqs * context)
+    num_tokens = max(SMALL_STEP, num_tokens)
+    size, layer = shape.size("hidden_size"), cache.layers[0]
+    queries = max(1, shape.size("num_attention_heads")) * layer.head_dim
+    keys = layer.num_kv_heads * layer.head_dim
+    inner = shape.size("intermediate_size")
+    if shape.num_experts:
+        inner = shape.size("moe_intermediate_size") or inner
+    # The norm's output, the residual stream, and the output; queries before and after rotation,
+    # and what they have mixed. An arena takes the first gap that is large enough, and the inner
+    # values of the feed-forward network find none among those that attention leaves.
+    # Those of experts lie in the kernels' own memory.
+    alive = 3 * size + 3 * queries + 2 * keys + (0 if shape.num_experts else inner)
+    packed = max(size, queries, inner)
+    if shape.num_experts:
+        packed = max(packed, shape.num_chosen * (2 * inner + 2 * size))
+    value = FORMATS[dtype].code_bits // 8
+    arenas = (1 if options.eager else 2) * value * alive
+    packed_value = 1.25 if quantize is not None and not shape.num_experts else value
+    rows = max(SMALL_STEP, options.max_num_seqs)
+    tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
+    logits = 4 * options.max_num_seqs * shape.size("vocab_size")
+    steps = num_tokens * (arenas + math.ceil(packed_value * packed))
+    return _RUNNING_BYTES + steps + tables + logits
 
 
 def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
     most = _size(config, "max_position_embeddings")
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     if isinstance(scaling, dict) and "yarn" in (scaling.get("rope_type"), scaling.get("type")):
-        factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
-        if isinstance(factor, int | float) and isinstance(original, int):
+        original = config.get("original_max_position_embeddings")
+        original = original or scaling.get("original_max_position_embeddings") or most
+        factor = scaling.get("factor")
+        if isinstance(factor, int | float) and isinstance(original, int) and factor < 1e6:
             most = max(most, int(factor * original))
     if not most:
         raise ConfigError("config.json lacks max_position_embeddings, which this model needs")
@@ -182,10 +346,6 @@ def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
             param="max_model_len",
         )
     return options.max_model_len or most
-
-
-def _is_tied(config: Mapping[str, Any]) -> bool:
-    return config.get("tie_word_embeddings") is True
 
 
 def _size(config: Mapping[str, Any], key: str) -> int:

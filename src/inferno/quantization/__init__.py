@@ -14,7 +14,7 @@ from inferno.quantization.format import (
     StoredPart,
     WeightFormat,
 )
-from inferno.quantization.gguf import GGUF_FORMATS
+from inferno.quantization.gguf import GGUF_FORMATS, KEPT_BLOCKS, KeptBlocks
 from inferno.quantization.int4 import INT4
 from inferno.quantization.int8 import INT8
 from inferno.quantization.mxfp4 import MXFP4
@@ -28,10 +28,13 @@ __all__ = [
     "FORMATS",
     "INT4",
     "INT8",
+    "KEPT_BLOCKS",
     "MXFP4",
+    "PACKED_HERE",
     "QUANTIZATIONS",
     "Block",
     "InputRounding",
+    "KeptBlocks",
     "RowRange",
     "ScaleType",
     "Steps",
@@ -40,6 +43,7 @@ __all__ = [
     "choose",
     "is_matrix",
     "keep",
+    "kept_blocks",
 ]
 
 FORMATS: Mapping[str, WeightFormat] = {
@@ -47,12 +51,16 @@ FORMATS: Mapping[str, WeightFormat] = {
     for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4, *GGUF_FORMATS)
 }
 
-# Those in which GGUF files hold blocks, by GGUF's names.
+# The formats whose blocks in GGUF files kernels read as they are, by GGUF's names.
 BLOCK_FORMATS: Mapping[str, WeightFormat] = {
     format.block.type: format for format in FORMATS.values() if format.block is not None
 }
 
-# What floats may become while they are loaded: the values of the option `quantize`, besides none.
+# The quant_method in config.json of folders that `inferno convert` writes: the names of tensors say
+# in which blocks each is.
+PACKED_HERE = "inferno"
+
+# Formats that floats may become when loaded: the values of the option `quantize`, besides none.
 QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)
 
 
@@ -67,6 +75,15 @@ def choose(name: str, quantize: str | None) -> str | None:
 def is_matrix(name: str, num_dims: int) -> bool:
     """Say whether a parameter is an embedding, or the weight of products, of experts too."""
     return num_dims > 1 and name.endswith(".weight")
+
+
+def kept_blocks(type_name: str, *, has_kernels: bool) -> WeightFormat | None:
+    """Return the format in which blocks of a GGUF type are kept; None: they become floats.
+
+    has_kernels  whether kernels run that compute with GGUF's blocks.
+    """
+    kept = KEPT_BLOCKS.get(type_name)
+    return kept.format if kept and (has_kernels or kept.format.block is None) else None
 
 
 def keep(

@@ -161,7 +161,7 @@ class WeightFormat:
         return [(*leading, num_inputs // self.block.num_inputs, self.block.num_bytes)]
 
     def takes_exactly(self, other: WeightFormat) -> bool:
-        """Say whether it holds all values of the other format, so that bytes may just move.
+        """Say whether this format holds all values of the other, so that bytes may just move.
 
         If not, the other's values become floats first, and are rounded then.
         """

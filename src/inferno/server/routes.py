@@ -64,7 +64,7 @@ STATUS_ROUTES = (
     ),
 )
 
-# Of `inferno serve`.
+# The routes of `inferno serve`.
 ROUTES = (
     Route(
         methods=POST,
@@ -170,7 +170,7 @@ ROUTES = (
     ),
 )
 
-# Of `inferno worker`.
+# The routes of `inferno worker`.
 WORKER_ROUTES = (
     Route(
         methods=POST,

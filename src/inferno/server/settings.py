@@ -12,7 +12,7 @@ from inferno.server.api_keys import ApiKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(ServerOptions):
-    """Everything that shapes a server.
+    """All that shapes a server.
 
     api_keys        from api_keys.read_keys; none leaves every route open but /debug.
     """

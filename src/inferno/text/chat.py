@@ -36,7 +36,7 @@ def load_chat_template(
     instead  a file whose template takes the place of all that the model has.
     """
     if instead is None:
-        templates = _from_files(files) or _from_config(files)
+        templates = read_templates(files)
     else:
         content = read_file(instead, error=TemplateError, max_bytes=MAX_TEMPLATE_BYTES)
         templates = {"default": _decoded(content, str(instead))}
@@ -45,6 +45,11 @@ def load_chat_template(
     named = read_named_tokens(files).named
     texts = {name: token.content for name, token in named.items()}
     return ChatTemplate(templates, texts, tokenizer)
+
+
+def read_templates(files: ModelFiles) -> dict[str, str]:
+    """Return a model's templates by their names; empty where it has none."""
+    return _from_files(files) or _from_config(files)
 
 
 @dataclass(frozen=True, slots=True)

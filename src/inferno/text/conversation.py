@@ -15,8 +15,8 @@ MAX_DEPTH = 64
 MAX_KWARGS = 64
 MAX_INTEGER_BITS = 1024
 _PART = '{"type": "text", "text": ...}'
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", *_REASONING)
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", *REASONING_FIELDS)
 _ROLE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _RESERVED = {
     *NAMES,
@@ -170,7 +170,7 @@ def _check_calls(message: Mapping[Any, Any], where: str) -> None:
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     # The reasoning goes by several names; most templates read the first, gpt-oss's the second.
-    for name in _REASONING:
+    for name in REASONING_FIELDS:
         if (reasoning := message.get(name)) is not None:
             return {"thinking": reasoning, **message, "reasoning_content": reasoning}
     return message

@@ -12,7 +12,7 @@ from inferno.requests import Request, TokenEvent
 from inferno.text.chat import Rendering, TemplateNames, load_chat_template, template_names
 from inferno.text.completion import Chunk
 from inferno.text.generation_config import default_params, eos_token_ids
-from inferno.text.parsers.choose import choose_dialect, ending_ids
+from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
@@ -111,6 +111,12 @@ class ModelText:
             raise InvalidRequest(
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
                 param="priority",
+            )
+        if texts.params.structured is not None and texts.dialect is Dialect.HARMONY:
+            raise InvalidRequest(
+                "structured can't be combined with this model's channels yet; give its prompt to "
+                "`generate`, or to /v1/completions",
+                param="structured",
             )
         return Request(
             request_id=request_id,

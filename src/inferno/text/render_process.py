@@ -73,18 +73,18 @@ class RenderProcess:
         raise Vanished
 
     def start(self) -> None:
-        """Have it running, to be ready for the next request; errors as with `ask`."""
+        """Start the process, to be ready for the next request; errors as with `ask`."""
         self._running()
 
     def kill(self) -> None:
-        """End it for good; from any thread."""
+        """End the process for good; from any thread."""
         with self._lock:
             self._is_killed = True
             if self._process is not None:
                 _kill(self._process)
 
     def close(self) -> None:
-        """Let go of it; from the thread that asks."""
+        """Let the process go; from the thread that asks."""
         self._end()
 
     def _running(self) -> subprocess.Popen[bytes]:

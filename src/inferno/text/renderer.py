@@ -183,7 +183,7 @@ class _Pool:
         return self._short.num_waiting + self._long.num_waiting
 
     def submit(self, job: Job) -> None:
-        """Have it done; raises Overloaded."""
+        """Queue a job; raises Overloaded."""
         if len(job.body) <= SHORT_REQUEST_BYTES and job.cpu_seconds < self._cpu_seconds:
             self._short.add(job)
         else:
@@ -252,7 +252,7 @@ class _Children:
             return sum(not job.future.cancelled() for job in self._jobs)
 
     def add(self, job: Job) -> None:
-        """Have a child do it; Overloaded where too many wait."""
+        """Have a child render; Overloaded where too many wait."""
         with self._changed:
             if self._is_closed:
                 raise _closed()

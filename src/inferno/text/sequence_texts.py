@@ -35,6 +35,7 @@ class SequenceTexts:
         is_by_token: bool = False,
     ) -> None:
         self.params = params
+        self.dialect = dialect
         self._is_by_token = is_by_token
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None

@@ -80,7 +80,7 @@ class SpecialTokenEscaper:
         return MARK.join(text[start:end] for start, end in pairwise(cuts))
 
     def _cut_off_starts(self, text: str) -> list[int]:
-        # What ends like the beginning of a special token could be completed by what comes next.
+        # An end that begins like a special token could be completed by what follows.
         first = max(0, len(text) - self._longest_beginning)
         return [start for start in range(first, len(text)) if text[start:] in self._beginnings]
 

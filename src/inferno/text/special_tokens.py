@@ -88,14 +88,14 @@ def _named(config: dict[str, Any], path: str) -> Iterator[tuple[str, AddedToken]
 
 
 def _is_own(name: str, value: object) -> bool:
-    """Return whether it is a special token of the model's, and no switch such as add_bos_token."""
+    """Return whether a key names a special token, and is no switch such as add_bos_token."""
     is_token = isinstance(value, str) or (isinstance(value, dict) and "content" in value)
     return name.endswith("_token") and is_token
 
 
 def _extra(config: dict[str, Any], path: str) -> list[AddedToken]:
     newer, older = "extra_special_tokens", "additional_special_tokens"
-    # Those of an object have names, and stand beside the older list; a newer list replaces it.
+    # The tokens of an object have names, and stand beside the older list; a newer list replaces it.
     key = older if isinstance(config.get(newer) or {}, dict) else newer
     values = config.get(key) or []
     if not isinstance(values, list):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import tokenizers
 
 from inferno.errors import InvalidRequest, TokenizerError
+from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, ModelFiles
 from inferno.requests import MAX_TOKEN_ID
 from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
@@ -19,7 +22,6 @@ from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_need
 from inferno.text.tokenizer_file import check_file
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
-MAX_TOKENIZER_BYTES = 128 * 2**20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -109,6 +111,12 @@ class Tokenizer:
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token in the vocabulary's own spelling; None where there is none."""
         return self._backend.token_to_id(replace_surrogates(token))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the tokenizer as tokenizer.json says it, with the tokens that other files name."""
+        with _refused_as("the tokenizer can't be written out"):
+            spec: dict[str, Any] = json.loads(self._backend.to_str())
+        return spec
 
     def join(self, tokens: list[str]) -> str:
         """Return the text of tokens in the vocabulary's own spelling."""

@@ -15,16 +15,16 @@ from typing import Any
 
 from inferno.text.charsmap import longest_replacement
 from inferno.text.tokenizer_regex import read_pattern
+from inferno.untrusted_json import SEPARATORS
 
 # Every JSON value follows one of these, so counting them bounds what the parser makes of a file.
 # The largest vocabularies have a quarter of a million tokens, and half a million merges.
-_SEPARATORS = (b",", b":", b"[", b"{")
 MAX_SEPARATORS = 10_000_000
 
 
 def check_file(content: bytes) -> None:
     """Raise ValueError where the file is no JSON, or nothing that the library reads safely."""
-    if sum(map(content.count, _SEPARATORS)) > MAX_SEPARATORS:
+    if sum(map(content.count, SEPARATORS)) > MAX_SEPARATORS:
         raise ValueError("it has too many values")
     with _no_collection():
         spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)

@@ -12,7 +12,7 @@ __all__ = ["verify"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `verify` when it is first used: it brings torch, and `--help` needs none."""
+    """Import `verify` at its first use: it brings torch, and `--help` needs none."""
     if name == "verify":
         return import_module("inferno.verify.run").verify
     raise AttributeError(f"module 'inferno.verify' has no attribute {name!r}")

@@ -18,7 +18,7 @@ from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
 from inferno.verify.oracles.saved import SavedOracle
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
@@ -34,7 +34,7 @@ _TEXT = (
     "and every morning he ran 3 miles to the old bridge. One day, the bridge was gone! Max sat "
     'down and thought: "What shall I do?" '
 )
-# What tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
+# Text that tokenizers are compared on: letters, digits, spaces, signs, and more than one script.
 TOKENIZER_TEXT = "The quick brown fox, aged 12,345: don't\n\tdef f(x): return x**2  # café 你好 🙂"
 
 
@@ -65,7 +65,12 @@ class Case:
     @property
     def weights(self) -> PlainWeights:
         """Return the checkpoint's weights in float32."""
-        return PlainWeights(self.checkpoint, torch.float32)
+        return PlainWeights(self.checkpoint, torch.float32, as_kept=self.keeps_blocks)
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Return whether the engine keeps GGUF's blocks packed."""
+        return engine_keeps_blocks(self.engine)
 
     def prompt(self, saved: SavedOracle | None) -> Prompt:
         """Return the engine's prompt: the saved run's, the user's, or a fixed one."""

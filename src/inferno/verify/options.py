@@ -9,9 +9,9 @@ from pathlib import Path
 
 from inferno.errors import InvalidRequest
 
-ORACLES = ("reference", "transformers", "cpu")
+ORACLES = ("reference", "transformers", "llama.cpp", "cpu")
 MOST_SCHEDULES = 1000
-# Of a prompt: scores of a layer take heads * tokens² numbers, logits tokens * vocabulary.
+# The longest prompt: scores of a layer take heads * tokens² numbers, logits tokens * vocabulary.
 MOST_TOKENS = 1024
 
 Tell = Callable[[str], None]  # says what is being done, for those who wait
@@ -22,7 +22,7 @@ class VerifyOptions:
     """The options of `inferno verify`; bad values raise InvalidRequest.
 
     model       the checkpoint's folder; name: what the user calls it.
-    against     reference, transformers, cpu, or the path of a file that `save` wrote.
+    against     one of ORACLES, or the path of a file that `save` wrote.
     layers      whose insides are compared; negative ones count from the last. None: the first two
                 and the last.
     tolerance   the largest error allowed, as a share of a tensor's largest value; None: by dtype.
@@ -49,12 +49,6 @@ class VerifyOptions:
     allow_unknown_config: bool = False
 
     def __post_init__(self) -> None:
-        if self.against == "llama.cpp":
-            raise InvalidRequest(
-                "--against llama.cpp comes with GGUF files, which inferno doesn't read yet; "
-                f"choose one of {', '.join(ORACLES)}, or a file written with --save",
-                param="against",
-            )
         for name, value in (("tolerance", self.tolerance), ("threshold", self.threshold)):
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise _refuse(name, value, "a finite number from 0 up")

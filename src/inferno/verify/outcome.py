@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+MOST_TOLD = 3  # problems of one check
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:

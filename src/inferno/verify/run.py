@@ -17,7 +17,13 @@ from inferno.verify.checks.foundation import (
     weights_digest,
 )
 from inferno.verify.checks.invariance import invariance_row
-from inferno.verify.checks.layers import KVFindings, choices_of, layer_rows, residual_row
+from inferno.verify.checks.layers import (
+    KVFindings,
+    choices_of,
+    layer_rows,
+    residual_row,
+    unseen_layers_row,
+)
 from inferno.verify.checks.measures import Tolerances
 from inferno.verify.checks.noise import PlainForward, plain_forward, remeasured, tolerances_of
 from inferno.verify.checks.outputs import Generated, output_rows, sampling_row
@@ -51,9 +57,10 @@ def verify(options: VerifyOptions, tell: Tell) -> Report:
         digests = _digests(case)
         if options.save is not None:
             save(options.save, _facts(case, comparison, prompt, digests), comparison.observed.taps)
-        foundation = _foundation(case, oracle, comparison.observed, digests)
+        foundation = _foundation(case, oracle, prompt, comparison.observed, digests)
         comparison, rows = _check(case, comparison)
-        if saved is None and (layer := _unobserved_layer(rows)) is not None:
+        looks_again = saved is None and comparison.shows_layers
+        if looks_again and (layer := _unobserved_layer(rows)) is not None:
             wanted = tuple(sorted({*layers, layer}))
             comparison, rows = _check(case, _compare(case, oracle, prompt, wanted))
         rows = (foundation, *rows, *_precision_rows(case, oracle, comparison))
@@ -88,9 +95,14 @@ class Comparison:
     def num_tokens(self) -> int:
         return len(self.expected["logits"])
 
+    @property
+    def shows_layers(self) -> bool:
+        """Return whether the oracle gives more than the outcome."""
+        return self.expected.keys() != {"logits"}
+
     def allowed(self, tap: str, depth: int) -> float:
         """Return the largest error that one of the model's outcomes may have."""
-        return self.tolerances.of(tap, self.expected[tap], depth)
+        return self.tolerances.of(tap, self.expected.get(tap, self.found[tap]), depth)
 
 
 def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -> Comparison:
@@ -112,6 +124,12 @@ def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]
     tolerances, rounded = tolerances_of(plain, oracle, expected)
     num_prompt = len(prompt.token_ids)
     new_ids = observed.new_ids[: len(token_ids) - num_prompt + 1]
+    generated = Generated(
+        num_prompt=num_prompt,
+        new_ids=new_ids,
+        error=observed.error,
+        their_text=None if case.tokenizer is None else oracle.decode(new_ids),
+    )
     return Comparison(
         observed=observed,
         layers=layers,
@@ -120,7 +138,7 @@ def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]
         expected=expected,
         plain=plain,
         rounded=rounded,
-        generated=Generated(num_prompt=num_prompt, new_ids=new_ids, error=observed.error),
+        generated=generated,
         tolerances=tolerances,
         products=_products(case, observed),
     )
@@ -167,7 +185,9 @@ def _rows(case: Case, comparison: Comparison) -> Iterator[Row]:
     found, expected, tolerances = comparison.found, comparison.expected, comparison.tolerances
     kv_log = comparison.observed.kv_log
     kv = KVFindings(kv_log.num_reads, kv_log.changes)
-    numbers = range(case.config.num_layers)
+    numbers = range(case.config.num_layers if comparison.shows_layers else 0)
+    if not comparison.shows_layers:
+        yield unseen_layers_row(case.config.num_layers, kv, comparison.products)
     for is_asked, group in groupby(numbers, key=lambda layer: layer in comparison.layers):
         if is_asked:
             for layer in group:
@@ -221,8 +241,11 @@ def _facts(case: Case, comparison: Comparison, prompt: Prompt, digests: dict[str
     )
 
 
-def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[str, str]) -> Row:
+def _foundation(
+    case: Case, oracle: Oracle, prompt: Prompt, observed: Observed, digests: dict[str, str]
+) -> Row:
     saved = oracle.facts if isinstance(oracle, SavedOracle) else None
+    theirs = None if prompt.text is None or saved else oracle.encode(prompt.text)
     given = Foundation(
         config=case.config,
         plain=case.plain,
@@ -232,6 +255,9 @@ def _foundation(case: Case, oracle: Oracle, observed: Observed, digests: dict[st
         quantize=case.quantize,
         encoded=case.encode(TOKENIZER_TEXT),
         expected_encoded=oracle.encode(TOKENIZER_TEXT),
+        prompt=prompt.token_ids,
+        # What is repeated until it is long enough is cut to that length.
+        expected_prompt=None if theirs is None else theirs[: len(prompt.token_ids)],
         digests=digests,
         expected_digests={}
         if saved is None
@@ -319,6 +345,8 @@ def _notes(case: Case, comparison: Comparison) -> Iterator[str]:
             f"checked only by a longer --prompt"
         )
     is_followed = case.options.against in ("reference", "transformers")
+    if not comparison.shows_layers:
+        yield "this oracle shows logits alone; the reference, the default, shows layers too"
     if case.config.mixture is not None and not is_followed:
         yield (
             "a near tie between experts may fall either way, and this oracle can't follow the "

@@ -11,12 +11,17 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.errors import NotEnoughMemory
 from inferno.ops import PackedExperts, PackedWeight
-from inferno.quantization import RowRange, WeightFormat, keep
+from inferno.quantization import FLOAT32, RowRange, WeightFormat, keep
 from inferno.weights.memory import available_bytes
 from inferno.weights.pieces import FusedSpec, find_pieces
 
 # The format in which a matrix is kept, by its name, itself and the format of the files.
 FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
+
+
+def keeps_blocks(device: torch.device, dtype: torch.dtype, quantize: str | None) -> bool:
+    """Return whether GGUF's blocks stay packed: kernels for int8 and int4 read them too."""
+    return quantize is None and dtype != torch.float16 and ops.can_quantize(device)
 
 
 def check_fits(needed: float, device: torch.device, dtype: torch.dtype) -> None:
@@ -39,18 +44,19 @@ def weight_bytes(
     fused       says which weights checkpoints hold packed.
     stored      the formats of a checkpoint's blocks that stay what they are, by tensors' names.
     """
-    blocks = stored or {}
-    return {
-        name: sum(
-            piece.part(parameter).numel()
-            * kept_format(
-                name, parameter, blocks.get(piece.name, piece.format), dtype, quantize
-            ).bits
-            for piece in find_pieces(name, fused or {})
+    sizes = {}
+    for name, parameter in model.named_parameters():
+        pieces = find_pieces(name, fused or {})
+        formats = [(stored or {}).get(piece.name, piece.format or FLOAT32) for piece in pieces]
+        kept = (
+            kept_format(name, parameter, one, dtype, quantize)
+            for one in of_one_kind(parameter, formats)
         )
-        / 8
-        for name, parameter in model.named_parameters()
-    }
+        sizes[name] = sum(
+            piece.part(parameter).numel() * format.bits / 8
+            for piece, format in zip(pieces, kept, strict=True)
+        )
+    return sizes
 
 
 def num_bytes(
@@ -76,6 +82,15 @@ def kept_format(
                 where something else is asked for. None: as some floats.
     """
     return keep(name, parameter.ndim, stored, ops.float_format(dtype), quantize)
+
+
+def of_one_kind(parameter: Tensor, formats: Sequence[WeightFormat]) -> Sequence[WeightFormat]:
+    """Return the formats of a parameter's sources, or floats for all of them where they must agree.
+
+    Kernels take the weights of a mixture's experts in one format.
+    """
+    must_agree = parameter.ndim > 2
+    return [FLOAT32] * len(formats) if must_agree and len(set(formats)) > 1 else formats
 
 
 def replace(model: nn.Module, name: str, weight: object) -> None:

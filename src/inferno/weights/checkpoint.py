@@ -10,7 +10,7 @@ import math
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import FileIO
@@ -22,12 +22,17 @@ import torch
 from torch import Tensor
 
 from inferno.errors import CheckpointError
+from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
-from inferno.quantization import BLOCK_FORMATS, FORMATS, WeightFormat
+from inferno.ops.gguf_repacking import repack
+from inferno.quantization import FORMATS, KEPT_BLOCKS, WeightFormat
 from inferno.untrusted_json import quoted
 from inferno.weights.known_files import FileIdentity
 from inferno.weights.staging import CHUNK_BYTES, Staging
 from inferno.weights.tensor_info import RowCoding, TensorInfo
+
+# Blocks are decoded so many values at a time, so that what comes of each step stays in the caches.
+DECODED_VALUES = 1 << 19
 
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}  # converted to each other
 
@@ -49,9 +54,10 @@ Listener = Callable[[str, int, memoryview], None]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A weight as files hold it: in which format, the shape of its values, the bytes of its rows.
+    """A weight that files hold: the shape of its values, and the format in which it can be kept.
 
-    parts  the tensors that hold it, a row of each for one of its: several where it is packed.
+    format  that of the files, or for blocks that no kernel reads the one that takes their place.
+    parts   the tensors that hold it, a row of each for one of its: several where it is packed.
     """
 
     format: WeightFormat
@@ -83,7 +89,7 @@ class Checkpoint:
         self._listener: Listener | None = None
 
     def tell(self, listener: Listener | None) -> None:
-        """Let it hear of all bytes that `read_into` and `read_rows_into` read from now on."""
+        """Tell a listener of all bytes that `read_into` and `read_rows_into` read from now on."""
         self._listener = listener
 
     def read_into(self, name: str, out: Tensor) -> None:
@@ -96,15 +102,27 @@ class Checkpoint:
         self._read(info, out, first=0)
 
     def read_rows_into(self, name: str, first: int, out: Tensor) -> None:
-        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on.
-
-        Of rows in blocks, uint8 [N, B, block_bytes] takes the blocks themselves.
-        """
+        """Fill `out` as `read_into` does, with as many stored rows as it has, from `first` on."""
         info = self.tensors[name]
-        is_of_blocks = out.dtype is torch.uint8 and info.coding is not None
-        assert is_of_blocks or tuple(out.shape[1:]) == info.shape[1:]
+        assert tuple(out.shape[1:]) == info.shape[1:]
         assert first + out.shape[0] <= info.shape[0]
         self._read(info, out, first)
+
+    def read_packed_into(self, name: str, first: int, out: StoredRows) -> None:
+        """Fill rows packed in the format in which a weight can be kept, from its row `first` on.
+
+        name  of the weight, as `stored` has it. Raises CheckpointError where the file has changed.
+        """
+        stored = self.stored[name]
+        assert stored.format == out.format
+        [info, *_] = stored.parts
+        if info.coding is None:
+            for one, part in zip(stored.parts, out.parts, strict=True):
+                self._read(one, part, first)
+            return
+        file = self._files[info.file]
+        _read_blocks(file, info, info.coding, first, out, self._staging, self._listener)
+        file.check_unchanged()
 
     def _read(self, info: TensorInfo, out: Tensor, first: int) -> None:
         """Fill `out` with the stored rows from `first` on."""
@@ -114,8 +132,6 @@ class Checkpoint:
         skipped = first * math.prod(info.shape[1:])
         if info.coding is not None and out.dtype in FLOATS:
             _read_coded(file, info, info.coding, first, out, self._staging, self._listener)
-        elif info.coding is not None and out.dtype is torch.uint8:
-            _read_blocks(file, info, info.coding, first, out, self._staging, self._listener)
         elif out.dtype == info.dtype:
             start = skipped * out.dtype.itemsize
             file.read_into(_bytes_of(out), info.start + start)
@@ -165,20 +181,29 @@ class Checkpoint:
                 start = index * file.size // count
                 yield file.read(start, min(size, file.size - start))
 
-    def coded_bytes(self, but: Container[str] = ()) -> dict[str, int]:
-        """Return the bytes of tensors in blocks, by the name of their type, without some types."""
+    def coded_bytes(self) -> dict[str, int]:
+        """Return the bytes of tensors in GGUF's blocks, by the name of their type."""
         sizes: Counter[str] = Counter()
         for info in self.tensors.values():
-            if info.coding is None or info.coding.type.name in but:
-                continue
-            if info.coding.type.block_values > 1:
+            if info.coding is not None and info.coding.type.block_values > 1:
                 sizes[info.coding.type.name] += info.stop - info.start
         return dict(sizes.most_common())
 
     def blocks(self) -> dict[str, WeightFormat]:
-        """Return the formats of the weights that GGUF holds in blocks for kernels, by name."""
-        stored = self.stored.items()
-        return {name: one.format for name, one in stored if one.format.block is not None}
+        """Return the formats in which kernels read what GGUF holds in blocks, by name."""
+        return {
+            name: one.format
+            for name, one in self.stored.items()
+            if one.parts[0].coding is not None and not one.format.is_float
+        }
+
+    def rounded_blocks(self) -> dict[str, WeightFormat]:
+        """Return those of `blocks` whose format doesn't hold all of their values."""
+        return {
+            name: format
+            for name, format in self.blocks().items()
+            if (coding := self.tensors[name].coding) and KEPT_BLOCKS[coding.type.name].error
+        }
 
     def _by_place(self) -> list[TensorInfo]:
         return sorted(self.tensors.values(), key=lambda info: (str(info.file), info.start))
@@ -222,8 +247,8 @@ def _stored(tensors: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
 
 
 def _format_of(info: TensorInfo) -> WeightFormat | None:
-    if info.coding is not None and info.coding.type.name in BLOCK_FORMATS:
-        return BLOCK_FORMATS[info.coding.type.name]
+    if info.coding is not None and info.coding.type.name in KEPT_BLOCKS:
+        return KEPT_BLOCKS[info.coding.type.name].format
     return FORMATS.get(str(info.dtype).removeprefix("torch."))
 
 
@@ -341,21 +366,15 @@ def _read_coded(
     staging: Staging,
     listener: Listener | None,
 ) -> None:
-    """Read rows from `first` on through a buffer, and decode them; heads are read whole."""
+    """Read rows from `first` on, and decode them."""
     row_values = math.prod(info.shape[1:])
-    row_bytes, head_rows = coding.type.num_bytes(row_values), coding.head_rows
     values = out.detach().view(-1, row_values)
-    last = first + len(values)
-    step = max(1, CHUNK_BYTES // max(1, 4 * row_values * head_rows)) * head_rows
-    for start in range(first - first % head_rows, last, step):
-        stop = min(start + step, last + -last % head_rows)
-        raw = staging.take((stop - start, row_bytes), torch.uint8)
-        file.read_into(_bytes_of(raw), info.start + start * row_bytes)
-        if listener is not None:
-            listener(info.name, start * row_bytes, _bytes_of(raw))
-        rows = _decoded(coding, raw, row_values)
-        before, after = max(start, first), min(stop, last)
-        values[before - first : after - first] = rows[before - start : after - start]
+    for rows, raw in _coded_rows(file, info, coding, first, len(values), staging, listener):
+        if coding.type.name in PLAIN_TYPES:
+            values[rows] = raw.view(PLAIN_TYPES[coding.type.name])
+        else:
+            blocks_NB = raw.view(-1, coding.type.block_bytes)
+            values[rows] = decode(coding.type.name, blocks_NB).view(-1, row_values)
 
 
 def _read_blocks(
@@ -363,30 +382,45 @@ def _read_blocks(
     info: TensorInfo,
     coding: RowCoding,
     first: int,
-    out: Tensor,
+    out: StoredRows,
     staging: Staging,
     listener: Listener | None,
 ) -> None:
-    """Read the blocks of rows from `first` on; heads whose rows are reordered are read whole."""
-    row_bytes, head_rows = coding.type.num_bytes(math.prod(info.shape[1:])), coding.head_rows
-    blocks = out.view(len(out), row_bytes)
-    start, last = first - first % head_rows, first + len(out)
-    stop = last + -last % head_rows
-    raw = blocks if head_rows == 1 else staging.take((stop - start, row_bytes), torch.uint8)
-    file.read_into(_bytes_of(raw), info.start + start * row_bytes)
-    if listener is not None:
-        listener(info.name, start * row_bytes, _bytes_of(raw))
-    if head_rows > 1:
-        blocks[:] = _reordered(coding, raw)[first - start : last - start]
+    """Read the blocks of rows from `first` on, and make them those of the format that is kept."""
+    num_rows = out.shape[0]
+    for rows, raw in _coded_rows(file, info, coding, first, num_rows, staging, listener):
+        kept = repack(coding.type.name, raw.view(-1, coding.type.block_bytes))
+        for part, found in zip(out.parts, kept, strict=True):
+            part[rows] = found.view(part[rows].shape)
 
 
-def _decoded(coding: RowCoding, raw: Tensor, row_values: int) -> Tensor:
-    """Return the values of whole heads of rows, in the order in which models compute with them."""
-    if coding.type.name in PLAIN_TYPES:
-        rows = raw.view(PLAIN_TYPES[coding.type.name])
-    else:
-        rows = decode(coding.type.name, raw.view(-1, coding.type.block_bytes)).view(-1, row_values)
-    return _reordered(coding, rows)
+def _coded_rows(
+    file: WeightsFile,
+    info: TensorInfo,
+    coding: RowCoding,
+    first: int,
+    num_rows: int,
+    staging: Staging,
+    listener: Listener | None,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield some rows at a time as stored, uint8 [N, row_bytes], and where they belong.
+
+    They are in the order in which models compute with them: heads whose rows lie as rotary pairs
+    are read whole. Each piece is valid until the next.
+    """
+    row_values = math.prod(info.shape[1:])
+    row_bytes, head_rows = coding.type.num_bytes(row_values), coding.head_rows
+    last = first + num_rows
+    step = max(1, DECODED_VALUES // max(1, row_values * head_rows)) * head_rows
+    for start in range(first - first % head_rows, last, step):
+        stop = min(start + step, last + -last % head_rows)
+        raw = staging.take((stop - start, row_bytes), torch.uint8)
+        file.read_into(_bytes_of(raw), info.start + start * row_bytes)
+        if listener is not None:
+            listener(info.name, start * row_bytes, _bytes_of(raw))
+        before, after = max(start, first), min(stop, last)
+        rows = _reordered(coding, raw)[before - start : after - start]
+        yield slice(before - first, after - first), rows
 
 
 def _reordered(coding: RowCoding, rows: Tensor) -> Tensor:

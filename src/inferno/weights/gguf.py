@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from inferno.errors import CheckpointError
-from inferno.gguf.config import has_permuted_heads, head_dim
+from inferno.gguf.config import architecture, has_permuted_heads, head_dim
 from inferno.gguf.file import GgufModel, read_gguf
-from inferno.gguf.header import GgufHeader, GgufTensor, parse_header
+from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor, parse_header
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
 from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
@@ -37,28 +37,50 @@ def open_gguf(path: Path) -> Checkpoint:
         model = read_gguf(path, read_header)
         if not model.tensors:
             raise CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
-        tensors = {info.name: info for info in _infos(model)}
+        tensors: dict[str, TensorInfo] = {}
+        for info in _infos(model):
+            if info.name in tensors:
+                raise CheckpointError(
+                    f"{path}: has {quoted(info.name)} twice, as one of its tensors has that name "
+                    "and another means it; download the file again"
+                )
+            tensors[info.name] = info
         return Checkpoint(path, tensors, files.values(), stack.pop_all())
 
 
 def _infos(model: GgufModel) -> Iterator[TensorInfo]:
     """Yield the tensors as a checkpoint of Hugging Face's has them."""
+    kind = architecture(model.metadata)
     head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
+    num_experts = 0
     for file, tensor in model.tensors.values():
         if tensor.name == ROPE_FACTORS:
             continue
-        info = _info(file, tensor, head_rows if is_rotated(tensor.name) else 1)
+        name = hf_name(tensor.name, kind)
         if is_of_all_experts(tensor.name):
-            yield from _experts(info)
+            num_experts += tensor.shape[0] if tensor.shape else 0
+            if num_experts > MAX_TENSORS:  # an empty tensor can have any number of them
+                raise CheckpointError(
+                    f"{file}: with tensor {quoted(tensor.name)} of {list(tensor.shape)} its layers "
+                    f"have {num_experts} experts, at most {MAX_TENSORS} are read"
+                )
+            yield from _experts(_info(file, tensor, name, num_axes=len(tensor.shape) - 1))
         else:
-            yield info
+            rows = head_rows if is_rotated(tensor.name) else 1
+            yield _info(file, tensor, name, num_axes=len(tensor.shape), head_rows=rows)
 
 
-def _info(file: Path, tensor: GgufTensor, head_rows: int) -> TensorInfo:
-    name, shape = hf_name(tensor.name), tensor.shape
+def _info(
+    file: Path, tensor: GgufTensor, name: str, *, num_axes: int, head_rows: int = 1
+) -> TensorInfo:
+    """Return the place of a tensor of so many axes, or of as many such as there are experts."""
+    shape = tensor.shape
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
-    if can_decode(tensor.type.name) or (head_rows > 1 and isinstance(dtype, torch.dtype)):
+    # Blocks are read row by row, so of a lone row only the size is known: no model has one.
+    is_coded = can_decode(tensor.type.name) and num_axes > 1
+    is_turned = head_rows > 1 and isinstance(dtype, torch.dtype)
+    if 0 not in shape and (is_coded or is_turned):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
                 f"{file}: tensor {quoted(tensor.name)} has {shape[0]} rows, expected a multiple of "
@@ -76,7 +98,7 @@ def _experts(info: TensorInfo) -> Iterator[TensorInfo]:
     for index in range(count):
         start = info.start + index * size
         yield TensorInfo(
-            info.name.format(index),
+            info.name.replace("{}", str(index)),
             info.dtype,
             tuple(shape),
             info.file,

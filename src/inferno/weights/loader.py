@@ -15,12 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
+from inferno.machine import return_free_memory
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
 from inferno.quantization import RowRange, WeightFormat, is_matrix
 from inferno.untrusted_json import quoted
-from inferno.weights.allocate import FormatOf, allocate, allocate_packed, check_fits
+from inferno.weights.allocate import (
+    FormatOf,
+    allocate,
+    allocate_packed,
+    check_fits,
+    of_one_kind,
+)
 from inferno.weights.checkpoint import FLOATS, Checkpoint
-from inferno.weights.pieces import FusedSpec, find_pieces, whole
+from inferno.weights.pieces import FusedSpec, find_pieces
 from inferno.weights.staging import CHUNK_BYTES, Staging
 
 # Buffers that old versions of transformers saved and that are computed, not loaded.
@@ -28,6 +35,7 @@ HARMLESS = re.compile(r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.
 
 PACKED = frozenset({torch.uint8})
 _MAX_LISTED = 10
+_HOLES_BYTES = 32 << 20  # bytes of weights after which the heap's holes go back to the system
 
 
 def load_weights(
@@ -65,8 +73,13 @@ def load_weights(
     total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
     reader = _Reader(checkpoint, Staging(), _Count(progress, total), dtype)
     check_fits(kept_bytes or total, device, dtype)
+    since = 0
     for name, unfilled in list(model.named_parameters()):
         sources = plan[name]
+        since += sum(source.num_bytes(dtype) for source in sources)
+        if since > _HOLES_BYTES:  # what is decoded leaves holes between what lasts
+            return_free_memory()
+            since = 0
         packed = None
         if name in kept:
             ranges = _ranges(unfilled, sources, kept[name])
@@ -79,6 +92,13 @@ def load_weights(
             _fill_by_rows(reader, packed, unfilled, sources)
         else:
             _fill_by_expert(reader, packed, sources)
+
+
+def check_weights(
+    model: nn.Module, checkpoint: Checkpoint, fused: FusedSpec, tied: Mapping[str, str]
+) -> None:
+    """Raise WeightsMismatch where `load_weights` would, by names, shapes and types alone."""
+    _plan(model, checkpoint, fused, tied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +141,22 @@ def _kept_formats(
     format_of: FormatOf,
 ) -> dict[str, list[WeightFormat]]:
     """Return the format in which each source of each matrix is kept."""
-    return {
-        name: [format_of(name, parameter, checkpoint.stored[one.name].format) for one in plan[name]]
-        for name, parameter in model.named_parameters()
-        if is_matrix(name, parameter.ndim)
-    }
+    kept = {}
+    for name, parameter in model.named_parameters():
+        if is_matrix(name, parameter.ndim):
+            stored = [checkpoint.stored[source.name].format for source in plan[name]]
+            kept[name] = [format_of(name, parameter, one) for one in of_one_kind(parameter, stored)]
+    return kept
 
 
 def _as_kept(
     parameter: Tensor, sources: list[_Source], kept: Sequence[WeightFormat] | None
 ) -> list[_Source]:
-    """Return the sources, those in blocks as blocks where they stay what they are."""
+    """Return the sources, those in GGUF's blocks as packed where they are kept so."""
     return (
         [
             replace(source, format=format)
-            if format.block is not None and _is_rows(parameter, source)
+            if source.format is None and format.is_packed_in_files and _is_rows(parameter, source)
             else source
             for source, format in zip(sources, kept, strict=True)
         ]
@@ -364,7 +385,7 @@ class _Reader:
             return
         scratch = self.scratch(weight.shape, placed[0][1].format)
         for first, source in placed:
-            self.fill_scratch(scratch[first : first + source.shape[0]], source, whole)
+            self._read_rows(scratch[first : first + source.shape[0]], source)
         weight.fill(0, scratch)
 
     def scratch(self, shape: Sequence[int], format: WeightFormat | None) -> Tensor | StoredRows:
@@ -395,10 +416,16 @@ class _Reader:
         step = max(1, CHUNK_BYTES // max(1, row_bytes * FILL_ROWS)) * FILL_ROWS
         for first in range(0, num_rows, step):
             rows = self._staged(source, min(step, num_rows - first))
-            for name, part in zip(source.parts(), _parts(rows), strict=True):
-                self.checkpoint.read_rows_into(name, first, part)
+            self._read_rows(rows, source, first)
             weight.fill(row + first, rows)
-            self.count.add(sum(part.nbytes for part in _parts(rows)))
+
+    def _read_rows(self, rows: Tensor | StoredRows, source: _Source, first: int = 0) -> None:
+        """Read as many rows as there is room for, from the source's row `first` on."""
+        if isinstance(rows, StoredRows):
+            self.checkpoint.read_packed_into(source.name, first, rows)
+        else:
+            self.checkpoint.read_rows_into(source.name, first, rows)
+        self.count.add(sum(part.nbytes for part in _parts(rows)))
 
     def _staged(self, source: _Source, num_rows: int) -> Tensor | StoredRows:
         """Return memory for some rows, which the next call takes again."""

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import torch
+
 from inferno.errors import CheckpointError, ModelNotFound
 from inferno.gguf.file import is_gguf_name
+from inferno.gguf.tensor_types import read_packed_name
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
 from inferno.weights.gguf import open_gguf
 from inferno.weights.safetensors import (
     LENGTH_BYTES,
-    MAX_INDEX_BYTES,
     parse_header,
     parse_index,
     parse_length,
 )
-from inferno.weights.tensor_info import TensorInfo
-
-SINGLE_FILE = "model.safetensors"
-INDEX_FILE = "model.safetensors.index.json"
+from inferno.weights.tensor_info import RowCoding, TensorInfo
 
 _PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
@@ -90,9 +90,37 @@ def _read_listed(
 def _read_header(file: WeightsFile) -> dict[str, TensorInfo]:
     try:
         length = parse_length(file.read(0, min(LENGTH_BYTES, file.size)), file.size)
-        return parse_header(file.read(LENGTH_BYTES, length), file.path, file.size)
+        tensors = parse_header(file.read(LENGTH_BYTES, length), file.path, file.size)
+        return _with_blocks(tensors)
     except Malformed as error:
         raise CheckpointError(f"{file.path}: {error}") from None
+
+
+def _with_blocks(tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """Return the tensors, those of GGUF's blocks as weights of values. Raises Malformed."""
+    found: dict[str, TensorInfo] = {}
+    for name, info in tensors.items():
+        weight = _weight_of_blocks(info) or info
+        if weight.name in found or (weight is not info and weight.name in tensors):
+            raise Malformed(f"it has tensor {quoted(weight.name)} twice, as {quoted(name)} too")
+        found[weight.name] = weight
+    return found
+
+
+def _weight_of_blocks(info: TensorInfo) -> TensorInfo | None:
+    """Return the weight whose blocks a tensor holds, None if it has none. Raises Malformed."""
+    named = read_packed_name(info.name)
+    if named is None:
+        return None
+    name, type = named
+    if info.dtype is not torch.uint8 or len(info.shape) != 3 or info.shape[2] != type.block_bytes:
+        raise Malformed(
+            f"tensor {quoted(info.name)} is {info.dtype} {list(info.shape)}, expected uint8 [rows, "
+            f"blocks, {type.block_bytes}], for {type.name} by its name"
+        )
+    shape = (info.shape[0], info.shape[1] * type.block_values)
+    coding = RowCoding(type)
+    return TensorInfo(name, torch.float32, shape, info.file, info.start, info.stop, coding)
 
 
 def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:

@@ -1,4 +1,4 @@
-"""Weights as they were packed once, in a file of our own: a second start need not pack them.
+"""Packed weights in a file of our own, so that a second start need not pack them.
 
 A file is one line of JSON, filled up with blanks to a multiple of 64 bytes, then the tensors,
 each at a multiple of 64. It is found by the content of the weights and all else that shaped it, and
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.home import home_folder
 from inferno.ops import PackedWeight, Serializable, SerializedWeight
+from inferno.ops.reference.stored import ALIGNMENT
 from inferno.weights.allocate import replace
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.content import ContentHash, HashKey, sketch
@@ -35,10 +36,9 @@ from inferno.weights.staging import CHUNK_BYTES
 
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
 _VERSION = 3  # of this format and of the packed layouts
-_ALIGNMENT = 64
 _MOST_HEADER_BYTES = 1 << 24
 
-# What a file that is not as we wrote it may raise where it is read.
+# Errors that a file raises where it is read and is not as we wrote it.
 _DAMAGE = (
     *(OSError, RuntimeError, ValueError, LookupError),
     *(TypeError, AttributeError, ArithmeticError, MemoryError),
@@ -229,13 +229,13 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
         place = []
         for part in entry.parts:
             place.append((offset, len(part), ops.checksum(part)))
-            offset += len(part) + -len(part) % _ALIGNMENT
+            offset += len(part) + -len(part) % ALIGNMENT
         places.append(
             {"name": entry.name, "meta": entry.meta, "dtype": entry.dtype, "shape": entry.shape}
             | {"parts": place}
         )
     header = json.dumps({"key": key, "size": offset, "weights": places}).encode()
-    header += b" " * (-(len(header) + 1) % _ALIGNMENT) + b"\n"
+    header += b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n"
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".packed-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -244,7 +244,7 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
                 for first in range(0, len(part), CHUNK_BYTES):
                     file.write(part[first : first + CHUNK_BYTES].numpy().data)
                     progress(offset, offset)
-                file.write(b"\0" * (-len(part) % _ALIGNMENT))
+                file.write(b"\0" * (-len(part) % ALIGNMENT))
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -283,7 +283,7 @@ def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
 
 
 def _nobody(done: int, total: int) -> None:
-    """Ignore how far it is, as nobody asks."""
+    """Ignore how far packing is, as nobody asks."""
 
 
 def _open_nonblocking(path: str, flags: int) -> int:

@@ -14,24 +14,17 @@ from typing import TypeGuard
 
 import torch
 
+from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 from inferno.weights.tensor_info import TensorInfo
 
 LENGTH_BYTES = 8
-
-# The format allows 100 MB. Real headers take about 100 bytes a tensor: 4 MiB hold some 40,000
-# tensors, and anything larger exists only to exhaust memory.
-MAX_HEADER_BYTES = 4 << 20
-
-# The largest published models list 140,000 tensors in about 14 MB.
-MAX_INDEX_BYTES = 16 << 20
 
 # A shard is a plain file beside the index. These characters are all that real ones use, and with
 # them no path, drive, device or hidden file can be spelled.
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,239}\.safetensors")
 
 MAX_NAME_LENGTH = 1024
-MAX_DIMS = 16
 MAX_ELEMENTS = 2**63 - 1  # what torch can count
 
 # Types that torch computes with, or at least holds, by the format's names.
@@ -61,7 +54,7 @@ _OPAQUE_SIZES = {
 }
 _ENTRY_KEYS = {"dtype", "shape", "data_offsets"}
 
-# What is found in place of a safetensors file, by its first bytes, and what to do.
+# Contents found in place of a safetensors file, by their first bytes, and what to do.
 _IMPOSTORS = {
     b"version ": "it is a Git LFS pointer, not the file itself: run `git lfs pull`",
     b"PK\x03\x04": "it is a zip archive, maybe a renamed PyTorch pickle, which is never read",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-CHUNK_BYTES = 16 << 20  # Ctrl+C is served between chunks
+CHUNK_BYTES = 4 << 20  # Ctrl+C is served between chunks; plan/memory.py counts them
 
 
 class Staging:

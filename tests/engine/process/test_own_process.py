@@ -11,7 +11,8 @@ import pytest
 # Holes between pieces that stay: free, but not at the heap's end.
 PROGRAM = """
 import ctypes
-from inferno.engine.process.own_process import return_free_memory, rss_bytes, share_one_heap
+from inferno.engine.process.own_process import rss_bytes, share_one_heap
+from inferno.machine import return_free_memory
 share_one_heap()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -84,15 +84,15 @@ def test_a_recorded_call_keeps_its_ranges() -> None:
     packed = Packed(INT8, 32)
     x_TI, out_TO = torch.randn(3, INPUTS), torch.empty(3, 64)
     with _native.KernelContext(2) as context:
-        program = _native.Program(context)
-        program.start()
+        graph = _native.CapturedGraph(context)
+        graph.start()
         weight = _native.weight_of_rows([packed.native, packed.native])
         _native.linear(matrix(x_TI), weight, None, matrix(out_TO))
-        program.stop()
+        graph.stop()
         del weight
         expected = out_TO.clone()
         out_TO.zero_()
-        program.run()
+        graph.run()
     assert torch.equal(out_TO, expected)
 
 

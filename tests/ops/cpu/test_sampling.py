@@ -50,22 +50,22 @@ def random_numbers(count: int) -> Tensor:
     return torch.rand(count, dtype=torch.float64, generator=generator)
 
 
-def repeated(rules: Sequence[SamplingSpec], count: int) -> list[SamplingSpec]:
-    return list(itertools.islice(itertools.cycle(rules), count))
+def repeated(specs: Sequence[SamplingSpec], count: int) -> list[SamplingSpec]:
+    return list(itertools.islice(itertools.cycle(specs), count))
 
 
-def fitting(rule: SamplingSpec, width: int) -> SamplingSpec:
-    return rule._replace(top_k=rule.top_k if rule.top_k < width else 0)
+def fitting(spec: SamplingSpec, width: int) -> SamplingSpec:
+    return spec._replace(top_k=spec.top_k if spec.top_k < width else 0)
 
 
 def drawn(
-    backend: object, logits_RV: Tensor, rules: Sequence[SamplingSpec], uniform_R: Tensor
+    backend: object, logits_RV: Tensor, specs: Sequence[SamplingSpec], uniform_R: Tensor
 ) -> list[int]:
     """The tokens; -1 for rows that are not drawn."""
     peak_R, _ = backend.argmax(logits_RV)  # type: ignore[attr-defined]
-    rules = [fitting(rule, logits_RV.shape[1]) for rule in rules]
-    prepared = backend.sampling_specs(rules, CPU)  # type: ignore[attr-defined]
-    out_R = torch.full((len(rules),), -1)
+    specs = [fitting(spec, logits_RV.shape[1]) for spec in specs]
+    prepared = backend.sampling_specs(specs, CPU)  # type: ignore[attr-defined]
+    out_R = torch.full((len(specs),), -1)
     backend.draw(logits_RV, peak_R, prepared, uniform_R, out=out_R)  # type: ignore[attr-defined]
     return out_R.tolist()
 
@@ -101,10 +101,10 @@ def test_where_weights_are_equal_the_token_is_the_references(width: int) -> None
     num_rows = 1000
     logits_RV = (random_logits(20, width) * 2).round() / 2  # many ties
     logits_RV = logits_RV.repeat(num_rows // 20, 1)
-    rules, uniform_R = repeated(HOT, num_rows), random_numbers(num_rows)
+    specs, uniform_R = repeated(HOT, num_rows), random_numbers(num_rows)
     uniform_R[:7], uniform_R[7:14] = 0.0, 1 - 2.0**-53
-    expected = drawn(reference, logits_RV, rules, uniform_R)
-    assert drawn(cpu, logits_RV, rules, uniform_R) == expected
+    expected = drawn(reference, logits_RV, specs, uniform_R)
+    assert drawn(cpu, logits_RV, specs, uniform_R) == expected
 
 
 @pytest.mark.parametrize("num_possible", [1, 2, 8, 256])
@@ -114,9 +114,9 @@ def test_equally_likely_tokens_share_the_random_numbers_equally(num_possible: in
     logits_V[possible] = 7.0
     logits_RV = logits_V.repeat(num_possible, 1)
     start_R = torch.arange(num_possible, dtype=torch.float64) / num_possible
-    rules = ALL, SamplingSpec(1.0, 0, 0.999999, 0.0), SamplingSpec(1.0, num_possible, 1.0, 0.5)
-    for rule, offset in itertools.product(rules, (0.0, 0.999 / num_possible)):
-        assert drawn(cpu, logits_RV, [rule] * num_possible, start_R + offset) == possible
+    specs = ALL, SamplingSpec(1.0, 0, 0.999999, 0.0), SamplingSpec(1.0, num_possible, 1.0, 0.5)
+    for spec, offset in itertools.product(specs, (0.0, 0.999 / num_possible)):
+        assert drawn(cpu, logits_RV, [spec] * num_possible, start_R + offset) == possible
 
 
 @pytest.mark.parametrize("width", [7, 300, 5000])
@@ -125,9 +125,9 @@ def test_tokens_are_the_references(width: int, spread: float) -> None:
     """Every one of them, for the weights are the same to the bit."""
     num_rows = 4000
     logits_RV = random_logits(20, width, spread).repeat(num_rows // 20, 1)
-    rules, uniform_R = repeated(RULES, num_rows), random_numbers(num_rows)
-    expected = drawn(reference, logits_RV, rules, uniform_R)
-    assert drawn(cpu, logits_RV, rules, uniform_R) == expected
+    specs, uniform_R = repeated(RULES, num_rows), random_numbers(num_rows)
+    expected = drawn(reference, logits_RV, specs, uniform_R)
+    assert drawn(cpu, logits_RV, specs, uniform_R) == expected
 
 
 def test_a_weight_is_the_references_to_the_bit() -> None:
@@ -155,25 +155,25 @@ def test_a_row_draws_the_same_alone_and_among_others_on_any_number_of_threads(
 ) -> None:
     num_rows = 20
     logits_RV, uniform_R = random_logits(num_rows, 33_000, spread), random_numbers(num_rows)
-    rules = repeated([*RULES, *HOT], num_rows)
+    specs = repeated([*RULES, *HOT], num_rows)
     alone = [
-        drawn(cpu, logits_RV[i : i + 1], [rules[i]], uniform_R[i : i + 1])[0]
+        drawn(cpu, logits_RV[i : i + 1], [specs[i]], uniform_R[i : i + 1])[0]
         for i in range(num_rows)
     ]
     for num_threads in (1, 2, 3):
         with _native.KernelContext(num_threads):
-            assert drawn(cpu, logits_RV, rules, uniform_R) == alone
+            assert drawn(cpu, logits_RV, specs, uniform_R) == alone
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_nothing_beyond_a_row_is_read_or_written(width: int) -> None:
-    rules = [fitting(rule, width) for rule in (*RULES, *HOT)]
-    num_rows = len(rules)
+    specs = [fitting(spec, width) for spec in (*RULES, *HOT)]
+    num_rows = len(specs)
     logits_RV = copied(random_logits(num_rows, width))
     uniform_R = copied(random_numbers(num_rows))
     peak_R = copied(cpu.argmax(logits_RV)[0])
     out_R = guarded((num_rows,), torch.int64)
-    cpu.draw(logits_RV, peak_R, cpu.sampling_specs(rules, CPU), uniform_R, out=out_R)
+    cpu.draw(logits_RV, peak_R, cpu.sampling_specs(specs, CPU), uniform_R, out=out_R)
     assert ((out_R >= 0) & (out_R < width)).all()
     cpu.log_probabilities(logits_RV, copied(torch.zeros(num_rows, 1, dtype=torch.int64)))
     cpu.top_tokens(logits_RV, width)
@@ -182,8 +182,8 @@ def test_nothing_beyond_a_row_is_read_or_written(width: int) -> None:
 def test_rows_may_have_gaps() -> None:
     logits_RV = random_logits(12, 300)
     spaced_RV = copied(logits_RV, stride=317)
-    rules, uniform_R = repeated(RULES, 12), random_numbers(12)
-    assert drawn(cpu, spaced_RV, rules, uniform_R) == drawn(cpu, logits_RV, rules, uniform_R)
+    specs, uniform_R = repeated(RULES, 12), random_numbers(12)
+    assert drawn(cpu, spaced_RV, specs, uniform_R) == drawn(cpu, logits_RV, specs, uniform_R)
     assert torch.equal(cpu.top_tokens(spaced_RV, 9), cpu.top_tokens(logits_RV, 9))
 
 
@@ -195,11 +195,11 @@ def test_rows_without_a_peak_and_rows_that_are_not_drawn_are_left_alone(
     logits_RV = random_logits(4, width)
     logits_RV[1] = bad
     uniform_R = random_numbers(4)
-    for rule in (*RULES, *HOT):
-        tokens = drawn(cpu, logits_RV, [rule, rule, NONE, rule], uniform_R)
+    for spec in (*RULES, *HOT):
+        tokens = drawn(cpu, logits_RV, [spec, spec, NONE, spec], uniform_R)
         assert tokens[1:3] == [-1, -1]
         assert [tokens[0], tokens[3]] == drawn(
-            cpu, logits_RV[[0, 3]], [rule] * 2, uniform_R[[0, 3]]
+            cpu, logits_RV[[0, 3]], [spec] * 2, uniform_R[[0, 3]]
         )
         assert min(tokens[0], tokens[3]) >= 0
 
@@ -207,8 +207,8 @@ def test_rows_without_a_peak_and_rows_that_are_not_drawn_are_left_alone(
 def test_tokens_that_are_ruled_out_are_not_drawn() -> None:
     logits_RV = torch.full((200, 300), -INF)
     logits_RV[:, [3, 270]] = torch.tensor([1.0, 1.5])
-    for rule in (*RULES, *HOT):
-        assert set(drawn(cpu, logits_RV, [rule] * 200, random_numbers(200))) <= {3, 270}
+    for spec in (*RULES, *HOT):
+        assert set(drawn(cpu, logits_RV, [spec] * 200, random_numbers(200))) <= {3, 270}
 
 
 @pytest.mark.parametrize("width", [1, 40, 5000, 30_000])
@@ -277,16 +277,16 @@ def test_random_numbers_are_the_references(purpose: Purpose) -> None:
 
 def test_a_draw_is_never_recorded() -> None:
     context = _native.KernelContext(1)
-    program = _native.Program(context)
+    graph = _native.CapturedGraph(context)
     with context:
-        program.start()
+        graph.start()
         drawn(cpu, random_logits(2, 30), [ALL, TOP_K], random_numbers(2))
-        program.stop()
-    assert len(program) == 0
+        graph.stop()
+    assert len(graph) == 0
 
 
 def test_a_row_without_a_rule_is_refused() -> None:
     logits_RV = random_logits(3, 30)
-    rules = cpu.sampling_specs([ALL, TOP_P], CPU)
-    with pytest.raises(ValueError, match="rule"):
-        cpu.draw(logits_RV, logits_RV.amax(1), rules, random_numbers(3), out=torch.zeros(3).long())
+    specs = cpu.sampling_specs([ALL, TOP_P], CPU)
+    with pytest.raises(ValueError, match="each row needs a SamplingSpec"):
+        cpu.draw(logits_RV, logits_RV.amax(1), specs, random_numbers(3), out=torch.zeros(3).long())

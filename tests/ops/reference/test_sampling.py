@@ -20,14 +20,14 @@ def test_the_number_of_candidates_that_are_tried_first_changes_nothing(
 ) -> None:
     torch.manual_seed(0)
     logits_RV = (torch.randn(40, 300) * 6).round() / 6  # many ties
-    rules = [
+    specs = [
         SamplingSpec(1.0, top_k=7, top_p=1.0, min_p=0.0),
         SamplingSpec(1.0, top_k=100, top_p=1.0, min_p=0.0),
         SamplingSpec(1.0, top_k=0, top_p=0.5, min_p=0.0),
         SamplingSpec(1.0, top_k=100, top_p=0.4, min_p=0.0),
     ]
     peak_R, _ = reference.argmax(logits_RV)
-    grouped = reference.sampling_specs(rules * 10, CPU)
+    grouped = reference.sampling_specs(specs * 10, CPU)
     uniform_R = torch.rand(40, dtype=torch.float64)
 
     def drawn() -> list[int]:
@@ -47,10 +47,10 @@ def test_the_ends_of_the_random_range_give_tokens_that_are_possible(
     torch.manual_seed(vocab_size)
     logits_RV = torch.randn(2, vocab_size)
     logits_RV[:, [0, -1]] = -torch.inf
-    rules = [SamplingSpec(1.0, 0, 1.0, 0.0), SamplingSpec(1.0, vocab_size - 3, 1.0, 0.0)]
+    specs = [SamplingSpec(1.0, 0, 1.0, 0.0), SamplingSpec(1.0, vocab_size - 3, 1.0, 0.0)]
     peak_R, out = logits_RV.amax(1), torch.full((2,), -1)
     uniform_R = torch.full((2,), number, dtype=torch.float64)
-    grouped = reference.sampling_specs(rules, CPU)
+    grouped = reference.sampling_specs(specs, CPU)
     any_token, likely_token = reference.draw(logits_RV, peak_R, grouped, uniform_R, out=out)
     assert 0 < any_token < vocab_size - 1
     assert likely_token in logits_RV[1].argsort(descending=True)[: vocab_size - 3]

@@ -15,6 +15,7 @@ import pytest
 from inferno.client.scripted import Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
 from inferno.requests import Request
+from inferno.server.model_service import _NUM_THREADS
 from inferno.text.model_text import ModelText
 from inferno.text.sequence_texts import SequenceTexts
 from tests.patience import PATIENCE
@@ -32,6 +33,7 @@ class Held(ModelText):
     def __init__(self) -> None:
         super().__init__(MODEL_FOLDERS["demo"])
         self.go = threading.Event()
+        self.holding = threading.Semaphore(0)  # released by each large request that is held
 
     def encode(self, *args: Any, **options: Any) -> list[int]:
         self.go.wait(HELD_SECONDS)
@@ -43,13 +45,14 @@ class Held(ModelText):
 
     def request(self, texts: SequenceTexts, **options: Any) -> Request:
         if len(texts.prompt_token_ids) > 10_000:
+            self.holding.release()
             self.go.wait(HELD_SECONDS)
         return super().request(texts, **options)
 
 
 @contextmanager
-def held(**settings: Any) -> Iterator[Host]:
-    text = Held()
+def held(text: Held | None = None, **settings: Any) -> Iterator[Host]:
+    text = text or Held()
     with hosting(lambda: ScriptedClient(ECHO), text, **settings) as host:
         try:
             yield host
@@ -81,12 +84,14 @@ def test_the_requests_own_is_kept_while_the_prompt_is_made() -> None:
 
 
 def test_it_passes_while_the_body_waits_to_be_read() -> None:
-    with held(request_timeout=0.5) as host:
+    text = Held()
+    with held(text, request_timeout=2.0) as host:
         ids = {"prompt": [1] * 20_000}
         waiting = [threading.Thread(target=host.complete, kwargs=ids) for _ in range(4)]
         for thread in waiting:
             thread.start()
-        time.sleep(0.1)  # now they hold all threads that could read it
+        for _ in range(_NUM_THREADS):  # until they hold all that could read it
+            assert text.holding.acquire(timeout=PATIENCE)
         answer = host.http.post(
             "/detokenize",
             content=f'{{"tokens":{LARGE}}}',

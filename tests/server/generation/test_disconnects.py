@@ -51,10 +51,10 @@ def ask(
 def test_leaving_frees_every_sample(
     host: Host, path: str, prompt: dict[str, Any], is_stream: bool, is_reset: bool
 ) -> None:
-    num_samples = 3 * len(prompt.get("prompt", "x"))
+    num_sequences = 3 * len(prompt.get("prompt", "x"))
     staying = ask(host, "/v1/completions", {"prompt": "stays", "max_tokens": 500, "stream": True})
     client = ask(host, path, {**prompt, "max_tokens": 500, "n": 3, "stream": is_stream})
-    wait_until(lambda: host.engine.stats().running == num_samples + 1)
+    wait_until(lambda: host.engine.stats().running == num_sequences + 1)
     if is_reset:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     client.close()

@@ -23,6 +23,7 @@ from inferno.server.http import (
 )
 from inferno.server.http.metrics import ServerMetrics
 from inferno.server.settings import ServerSettings
+from tests.patience import PATIENCE
 
 SLOW = Script(answers=(Answer(token_ids=(7,), is_endless=True, delay=0.01),), max_num_seqs=2)
 _numbers = count()
@@ -42,7 +43,7 @@ class Setup:
     @property
     def is_empty(self) -> bool:
         admission = self.admission
-        return not (admission.num_open or admission.num_samples or admission.num_queued_tokens)
+        return not (admission.num_open or admission.num_sequences or admission.num_queued_tokens)
 
 
 def _request(num_tokens: int = 1, n: int = 1, max_tokens: int | None = None) -> Request:
@@ -111,7 +112,7 @@ def test_prompts_beyond_the_queue_are_sent_away_until_others_have_begun() -> Non
 def test_an_empty_server_takes_a_request_of_any_size() -> None:
     async def alone() -> None:
         setup = await _ready(max_queue=0, max_queue_tokens=10)
-        lease = setup.lease(1_000_000, num_samples=1000)
+        lease = setup.lease(1_000_000, num_sequences=1000)
         lease.release()
         assert setup.is_empty
 
@@ -121,10 +122,10 @@ def test_an_empty_server_takes_a_request_of_any_size() -> None:
 def test_samples_count_each() -> None:
     async def wide() -> None:
         setup = await _ready(max_queue=2)
-        lease = setup.lease(num_samples=3)
+        lease = setup.lease(num_sequences=3)
         with pytest.raises(Unavailable):
-            setup.lease(num_samples=2)
-        setup.lease(num_samples=1)
+            setup.lease(num_sequences=2)
+        setup.lease(num_sequences=1)
         lease.release()
 
     asyncio.run(wide())
@@ -163,10 +164,10 @@ def test_a_deadline_ends_a_request_that_waits(own: float | None) -> None:
 def test_a_deadline_that_passes_between_events_is_raised_at_the_next() -> None:
     async def late() -> None:
         setup = await _ready()
-        lease = setup.lease(timeout=0.03)
+        lease = setup.lease(timeout=1.0)
         async with lease, aclosing(lease.generate(_request())) as events:
             await anext(events)
-            await asyncio.sleep(0.1)  # as when a client is slow to read
+            await asyncio.sleep(1.1)  # as when a client is slow to read
             with pytest.raises(DeadlineExceeded):
                 await anext(events)
         assert setup.is_empty
@@ -177,8 +178,9 @@ def test_a_deadline_that_passes_between_events_is_raised_at_the_next() -> None:
 def test_a_cancellation_from_outside_stays_one() -> None:
     async def leave() -> None:
         setup = await _ready()
-        task = asyncio.create_task(_use(setup.lease(timeout=0.05), _request()))
-        await asyncio.sleep(0.02)
+        task = asyncio.create_task(_use(setup.lease(timeout=PATIENCE), _request()))
+        while not setup.engine.stats().running:
+            await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -22,24 +22,24 @@ def grown(lines: Lines) -> list[tuple[object, object, object]]:
 
 
 def test_it_is_logged_at_load_and_after_a_job(lines: Lines) -> None:
-    residency = MemoryLog(stats(300, weights=100, kv_cache=50))
-    assert lines.of("residency at load") == [
+    memory_log = MemoryLog(stats(300, weights=100, kv_cache=50))
+    assert lines.of("memory at load") == [
         {
             "weights_bytes": 100 * MIB,
             "kv_cache_bytes": 50 * MIB,
             "process_bytes": 300 * MIB,
         }
     ]
-    residency.note(stats(310, weights=100, kv_cache=50), job_id="a")
+    memory_log.note(stats(310, weights=100, kv_cache=50), job_id="a")
     [told] = lines.of("job over")
     assert (told["job_id"], told["process_bytes"]) == ("a", 310 * MIB)
     assert grown(lines) == []
 
 
 def test_growth_of_a_device_is_told_once_for_each_level(lines: Lines) -> None:
-    residency = MemoryLog(stats(300, weights=100, allocated=150))
+    memory_log = MemoryLog(stats(300, weights=100, allocated=150))
     for allocated in (150, 210, 260, 261, 300, 330):
-        residency.note(stats(300, weights=100, allocated=allocated))
+        memory_log.note(stats(300, weights=100, allocated=allocated))
     assert grown(lines) == [
         ("allocated", 260 * MIB, 150 * MIB),
         ("allocated", 330 * MIB, 260 * MIB),
@@ -47,10 +47,10 @@ def test_growth_of_a_device_is_told_once_for_each_level(lines: Lines) -> None:
 
 
 def test_the_process_may_fill_its_cache_and_no_more(lines: Lines) -> None:
-    residency = MemoryLog(stats(300, weights=100, kv_cache=500))
-    residency.note(stats(860, weights=100, kv_cache=500))
+    memory_log = MemoryLog(stats(300, weights=100, kv_cache=500))
+    memory_log.note(stats(860, weights=100, kv_cache=500))
     assert grown(lines) == []
-    residency.note(stats(870, weights=100, kv_cache=500))
+    memory_log.note(stats(870, weights=100, kv_cache=500))
     assert grown(lines) == [("process", 870 * MIB, 800 * MIB)]
 
 

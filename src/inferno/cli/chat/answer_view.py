@@ -62,7 +62,7 @@ class AnswerView:
 
 
 class MarkdownStream:
-    """Markdown drawn as it grows: feed it pieces, then finish it; `write` gets the output.
+    """Markdown, drawn piece by piece: feed it pieces, then finish it; `write` gets the output.
 
     size    asks for the terminal's size, which may change meanwhile.
     """

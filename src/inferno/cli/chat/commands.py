@@ -31,7 +31,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: how it is written, what it does in a few words, and what runs it."""
+    """A command: its spelling, its effect in a few words, and the function that runs it."""
 
     usage: str
     about: str

@@ -15,10 +15,11 @@ from inferno.cli.chat import interactive, plain
 from inferno.cli.chat.session import Session
 from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
-from inferno.cli.terminal import readable_size, safe_text
+from inferno.cli.terminal import safe_text
 from inferno.engine.build import problem_with
 from inferno.errors import TemplateError
 from inferno.hub.local import LocalModel, local_models
+from inferno.machine import readable_size
 
 _EMBEDDED = {
     "demo": "embedded: stories, small talk, sums",

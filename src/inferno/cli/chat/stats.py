@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferno.cli.chat.session import Session, Totals, Turn
-from inferno.cli.terminal import readable_size
+from inferno.machine import readable_size
 from inferno.requests import FinishReason
 
 

@@ -17,10 +17,9 @@ from torch import Tensor
 from inferno.engine.execution.known_sequences import KnownSequence
 from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import AttentionKind, Batch, GroupTables
+from inferno.plan.choices import SMALL_STEP
 
 Int64s = npt.NDArray[np.int64]
-
-_SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 
 
 class Batcher:
@@ -49,23 +48,23 @@ class Batcher:
         self._max_num_seqs = max_num_seqs
         width = -(-max_model_len // block_size)
         self._fixed = _Memory(
-            max(_SMALL_STEP, full_step), max(_SMALL_STEP, max_num_seqs), len(group_windows), width
+            max(SMALL_STEP, full_step), max(SMALL_STEP, max_num_seqs), len(group_windows), width
         )
 
     def build(
         self, plan: StepPlan, sequences: Sequence[KnownSequence], wanted_rows: Sequence[int]
     ) -> Batch:
-        """The step's tokens, positions, lengths and block tables as tensors.
+        """Return the step's tokens, positions, lengths and block tables as tensors.
 
         sequences    of the plan's chunks.
         wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.
         """
         chunks, rows = plan.chunks, None
         num_tokens = sum(chunk.num_tokens for chunk in chunks)
-        is_fixed = num_tokens <= _SMALL_STEP or num_tokens == self._full_step
+        is_fixed = num_tokens <= SMALL_STEP or num_tokens == self._full_step
         if is_fixed:
             memory = self._fixed
-            num_requests = num_tokens if num_tokens <= _SMALL_STEP else self._max_num_seqs
+            num_requests = num_tokens if num_tokens <= SMALL_STEP else self._max_num_seqs
         else:
             width = max(len(table) for each in sequences for table in each.block_tables)
             num_requests = len(chunks)

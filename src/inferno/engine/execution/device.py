@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 def find_device(name: str) -> torch.device:
-    """The device of that name; DeviceUnavailable says what to do where it isn't there."""
+    """Return the device of that name; DeviceUnavailable says what to do where it isn't there."""
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         built = "no CUDA device is visible" if torch.version.cuda else "this PyTorch has no CUDA"
@@ -59,7 +59,7 @@ def choose_kv_dtype(
 
 
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
-    """The dtype of that name; `auto` is the checkpoint's where the device computes in it."""
+    """Return the dtype of that name; `auto` is the checkpoint's where the device computes in it."""
     return _DTYPES[
         choices.choose_dtype(
             name, hf_config, is_cpu=device.type == "cpu", has_bfloat16=has_bfloat16()

@@ -25,7 +25,7 @@ class Footprint:
 
 
 def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
-    """The footprint of a model and its cache; storage that tensors share counts once."""
+    """Return the footprint of a model and its cache; storage that tensors share counts once."""
     parameters = list(model.parameters())
     packed = sum(weight.num_bytes for _, weight in packed_weights(model))
     return Footprint(

@@ -41,7 +41,7 @@ class KnownSequences:
         return tuple(self._known)
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Forget all sequences."""
         self._known.clear()
 
     def gone(self, plan: StepPlan) -> tuple[SequenceId, ...]:

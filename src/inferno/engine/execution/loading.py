@@ -16,8 +16,8 @@ from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
 from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
-from inferno.quantization import BLOCK_FORMATS, WeightFormat
-from inferno.weights.allocate import kept_format, num_bytes, weight_bytes
+from inferno.quantization import KEPT_BLOCKS, WeightFormat, kept_blocks
+from inferno.weights.allocate import keeps_blocks, kept_format, num_bytes, weight_bytes
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
@@ -38,7 +38,7 @@ def load_model(
     dtype: torch.dtype,
     progress: Progress | None,
 ) -> CausalLM:
-    """The model of a folder; its options must be checked against the device already.
+    """Load the model of a folder; its options must be checked against the device already.
 
     Raises ModelError, NotEnoughMemory, and InvalidRequest where the device can't quantize.
     """
@@ -72,7 +72,7 @@ def _read(
     """Fill the model from its checkpoint, or from what was packed of it before."""
     with open_checkpoint(options.model) as checkpoint:
         layout.take_in_blocks(checkpoint)
-        _tell_what_is_unpacked(checkpoint, layout)
+        _tell_what_changes(checkpoint, layout)
         # Only what takes long is kept: floats, and rows that come packed, merely change places.
         is_kept = layout.is_quantized and config.mixture is None
         cache = PackedCache.of(checkpoint, model, **layout.choices) if is_kept else None
@@ -94,17 +94,16 @@ def _read(
             cache.save(model, progress)
 
 
-def _tell_what_is_unpacked(checkpoint: Checkpoint, layout: _Layout) -> None:
-    """Log which blocks of a GGUF file become other values, and what that takes."""
-    sizes = checkpoint.coded_bytes(but=BLOCK_FORMATS if layout.keeps_blocks else ())
-    if sizes:
-        found = ", ".join(f"{size / 2**20:,.0f} MiB of {name}" for name, size in sizes.items())
-        _logger.info(
-            "%s become %s, %.0f MiB with all other weights",
-            found,
-            layout.name,
-            layout.kept_bytes / 2**20,
-        )
+def _tell_what_changes(checkpoint: Checkpoint, layout: _Layout) -> None:
+    """Log which blocks of a GGUF file are kept otherwise, how exactly, and what that takes."""
+    changes = [
+        f"{size / 2**20:,.0f} MiB of {name} become {change}"
+        for name, size in checkpoint.coded_bytes().items()
+        if (change := layout.change_of(name)) is not None
+    ]
+    if changes:
+        total = layout.kept_bytes / 2**20
+        _logger.info("%s; all weights take %.0f MiB", ", ".join(changes), total)
 
 
 class _Layout:
@@ -124,34 +123,43 @@ class _Layout:
         self._model = model
         self._quantize = quantize
         self.kept_bytes = math.ceil(num_bytes(model, dtype, quantize, fused))
-        # Those are made for the kernels that int8 and int4 have.
-        self.keeps_blocks = quantize is None and dtype != torch.float16 and ops.can_quantize(device)
+        self.keeps_blocks = keeps_blocks(device, dtype, quantize)
 
     def take_in_blocks(self, checkpoint: Checkpoint) -> None:
-        """Count the weights as the checkpoint holds them, where its blocks stay what they are."""
-        if self.keeps_blocks:
-            blocks = checkpoint.blocks()
-            sizes = weight_bytes(self._model, self.dtype, None, self.fused, blocks)
-            self.kept_bytes = math.ceil(sum(sizes.values()))
+        """Count the weights as they are kept, those of its blocks too that become no floats."""
+        blocks = {
+            name: format for name, format in checkpoint.blocks().items() if self._keeps(format)
+        }
+        sizes = weight_bytes(self._model, self.dtype, self._quantize, self.fused, blocks)
+        self.kept_bytes = math.ceil(sum(sizes.values()))
 
     @property
     def is_quantized(self) -> bool:
         return self._quantize is not None
 
-    @property
-    def name(self) -> str:
-        """Return what matrices become, where they don't come packed."""
-        return self._quantize or str(self.dtype).removeprefix("torch.")
+    def change_of(self, block_type: str) -> str | None:
+        """Return what becomes of blocks of one of GGUF's types, and how far off it is; or None."""
+        kept = kept_blocks(block_type, has_kernels=self.keeps_blocks)
+        if kept is None:
+            return self._quantize or str(self.dtype).removeprefix("torch.")
+        if kept.name == block_type.lower():
+            return None
+        error = KEPT_BLOCKS[block_type].error
+        return f"{kept} ({f'off by {error:.2%}' if error else 'exactly'})"
 
     @property
     def choices(self) -> dict[str, str]:
-        """All that shapes the packed weights of a checkpoint."""
+        """Return all that shapes the packed weights of a checkpoint."""
         return {"quantize": str(self._quantize), "dtype": str(self.dtype)}
 
     def format_of(self, name: str, parameter: Tensor, stored: WeightFormat) -> WeightFormat:
         """Return the format in which a matrix is kept."""
-        known = None if stored.block is not None and not self.keeps_blocks else stored
+        known = stored if self._keeps(stored) else None
         return kept_format(name, parameter, known, self.dtype, self._quantize)
+
+    def _keeps(self, stored: WeightFormat) -> bool:
+        """Return whether what comes in a format stays in it, as far as kernels are concerned."""
+        return stored.block is None or self.keeps_blocks
 
 
 def _quantization(options: EngineOptions, device: torch.device) -> str | None:

@@ -22,7 +22,7 @@ from inferno.requests import TokenLogprobs
 
 # Logits of many positions are made and used in slices, so that a long prompt with a vocabulary of
 # 150,000 takes 40 MB at a time and not gigabytes.
-_LOGITS_ROWS = 64
+LOGITS_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class LocalExecutor:
         return list(self._captures.pop(request_id, {}).values())
 
     def _wanted_rows(self, chunks: Sequence[ScheduledChunk], starts: Sequence[int]) -> list[int]:
-        """Rows whose logits will be asked for."""
+        """List the rows whose logits will be asked for."""
         rows: list[int] = []
         for chunk, start in zip(chunks, starts, strict=True):
             end = start + chunk.num_tokens
@@ -186,8 +186,8 @@ class LocalExecutor:
         assert num_top is not None, "the scheduler wants them only where they were asked for"
         stop = min(chunk.start + chunk.num_tokens, sequence.num_prompt_tokens - 1)
         found: list[TokenLogprobs | None] = [None] if chunk.start == 0 else []
-        for low in range(chunk.start, stop, _LOGITS_ROWS):
-            high = min(low + _LOGITS_ROWS, stop)
+        for low in range(chunk.start, stop, LOGITS_ROWS):
+            high = min(low + LOGITS_ROWS, stop)
             rows = range(start + low - chunk.start, start + high - chunk.start)
             targets = sequence.token_ids[low + 1 : high + 1]
             found += prompt_logprobs(self._logits(hidden, rows), targets, num_top)
@@ -195,8 +195,8 @@ class LocalExecutor:
 
     def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:
         kept = self._captures[chunk.request_id]
-        for offset in range(0, chunk.num_tokens, _LOGITS_ROWS):
-            stop = min(offset + _LOGITS_ROWS, chunk.num_tokens)
+        for offset in range(0, chunk.num_tokens, LOGITS_ROWS):
+            stop = min(offset + LOGITS_ROWS, chunk.num_tokens)
             wanted = [i for i in range(offset, stop) if chunk.start + i in kept]
             if not wanted:
                 continue

@@ -31,20 +31,20 @@ class Device:
 
 
 def probe() -> dict[str, object]:
-    """Everything, in values that JSON has."""
+    """Collect all that is found, in values that JSON has."""
     return {
         "torch": str(torch.__version__),
         "cuda_build": torch.version.cuda,
         "vector_code": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "devices": [asdict(device) for device in _devices()],
-        "kernels": {"level": ops.isa(torch.device("cpu")), "why_not": why_not()},
+        "kernels": {"isa": ops.isa(torch.device("cpu")), "why_not": why_not()},
         "ops": {kind: serving(kind) for kind in ops.BACKENDS},
     }
 
 
 def serving(kind: str) -> dict[str, str]:
-    """The backend that computes each op on devices of that kind, by name."""
+    """Return the backend that computes each op on devices of that kind, by name."""
     backend = ops.BACKENDS[kind]
     found = {}
     for op in ops.FORWARD_OPS:

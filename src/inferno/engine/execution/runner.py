@@ -43,7 +43,7 @@ class Runner:
         return measure(self._model, self._kv)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Hidden states, [T, E] or [N, E] of batch.rows_N; keys and values go to the cache.
+        """Return hidden states, [T, E] or [N, E] of batch.rows_N; keys and values go to the cache.
 
         They last until the next call.
         """
@@ -53,7 +53,7 @@ class Runner:
         return self._capture(self._graph_capture, batch) if graph is None else graph.replay()
 
     def logits(self, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
-        """Float32 logits [N, V] of the given rows."""
+        """Return float32 logits [N, V] of the given rows."""
         if len(rows) == len(hidden_TE):
             return self._model.logits(hidden_TE)
         return self._model.logits(hidden_TE[torch.tensor(rows, device=hidden_TE.device)])

@@ -31,7 +31,7 @@ class _Borrowed:
                 torch.set_num_threads(self._num_threads)
 
     def forget_holder(self) -> None:
-        """Whoever held the lock when this process was forked stayed with the parent."""
+        """Make a new lock in a forked child: whoever held the old one stayed with the parent."""
         self._lock = threading.RLock()
 
 
@@ -41,12 +41,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class BorrowedThreads:
-    """Take it before an engine is built; the last that is given back, or forgotten, restores it."""
+    """A loan of PyTorch's number of threads, taken before an engine is built; the last ends it."""
 
     def __init__(self) -> None:
         _borrowed.begin()
         self._end = weakref.finalize(self, _borrowed.end)
 
     def give_back(self) -> None:
-        """A second time does nothing."""
+        """Give the number back; a second time does nothing."""
         self._end()

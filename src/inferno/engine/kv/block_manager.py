@@ -100,7 +100,7 @@ class BlockManager:
         return hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()
 
     def new_tables(self, root: bytes) -> BlockTables:
-        """Empty tables for one sequence."""
+        """Return empty tables for one sequence."""
         return BlockTables(root, tuple([] for _ in self._windows), (0,) * len(self._windows), 0, [])
 
     # How many blocks
@@ -112,7 +112,7 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def num_peak_blocks(self, num_tokens: int, max_chunk: int) -> int:
-        """Blocks that these tokens hold at a time at most, with at most max_chunk in a step."""
+        """Count the blocks that these tokens hold at most, with at most max_chunk in a step."""
         return sum(self._peak(window, num_tokens, max_chunk) for window in self._windows)
 
     def _peak(self, window: int | None, num_tokens: int, max_chunk: int) -> int:
@@ -123,12 +123,12 @@ class BlockManager:
         return min(num_blocks, 1 + self.num_blocks(span - 1))
 
     def num_new_blocks(self, tables: BlockTables, num_tokens: int) -> int:
-        """Blocks that `allocate` would take."""
+        """Count the blocks that `allocate` would take."""
         num_entries = len(tables.groups[0])
         return max(0, self.num_blocks(num_tokens) - num_entries) * len(self._windows)
 
     def num_in_use(self, prefix: Prefix) -> int:
-        """Blocks of the prefix that somebody holds: sharing them takes none from the pool."""
+        """Count the prefix's blocks that somebody holds: sharing them takes none from the pool."""
         return sum(self.pool.is_in_use(block) for table in prefix.groups for block in table)
 
     # A sequence's life: share a prefix, then per step slide, allocate and commit; at last release
@@ -203,14 +203,14 @@ class BlockManager:
         tables.num_committed = 0
 
     def _num_left(self, group: int, position: int) -> int:
-        """Leading blocks that no token from `position` on can see."""
+        """Count the leading blocks that no token from `position` on can see."""
         window = self._windows[group]
         return 0 if window is None else max(0, position - window + 1) // self.block_size
 
     # The prefix cache
 
     def find_prefix(self, tables: BlockTables, token_ids: Sequence[int], limit: int) -> Prefix:
-        """The longest cached prefix of at most `limit` of these tokens."""
+        """Return the longest cached prefix of at most `limit` of these tokens."""
         most = self.num_full_blocks(limit)
         num_blocks = self._fit_windows(tables, self._longest_chain(tables, token_ids, most))
         digests = tables.digests[:num_blocks]
@@ -223,7 +223,7 @@ class BlockManager:
         return [SCRATCH] * num_left + [block for block in found if block is not None]
 
     def _longest_chain(self, tables: BlockTables, token_ids: Sequence[int], most: int) -> int:
-        """Leading blocks that every group without a window has."""
+        """Count the leading blocks that every group without a window has."""
         if not self._unwindowed:
             self._extend_digests(tables, token_ids, most)
             return most
@@ -251,7 +251,7 @@ class BlockManager:
     def full_digests(
         self, tables: BlockTables, token_ids: Sequence[int], num_blocks: int | None = None
     ) -> Sequence[bytes]:
-        """Digests that full blocks of these tokens have in the cache: of the first, or of all.
+        """Return the digests of these tokens' full blocks in the cache: of the first, or of all.
 
         Empty where requests don't share the cache.
         """

@@ -41,7 +41,7 @@ class BlockPool:
         return self._ref_counts[block] > 0
 
     def take(self) -> int:
-        """A block to write to, held once. Ask `num_available` first."""
+        """Take a block to write to, held once. Ask `num_available` first."""
         block = self._free.popleft() if self._free else self._evict()
         self._ref_counts[block] = 1
         return block
@@ -59,7 +59,7 @@ class BlockPool:
         self._ref_counts[block] += 1
 
     def give_back(self, block: int) -> None:
-        """Hold it once less; the last holder leaves it idle, or free if it isn't cached."""
+        """Hold a block once less; the last holder leaves it idle, or free if it isn't cached."""
         assert self._ref_counts[block] > 0, f"block {block} is given back more often than held"
         self._ref_counts[block] -= 1
         if self._ref_counts[block]:
@@ -70,7 +70,7 @@ class BlockPool:
             self._free.append(block)
 
     def find(self, key: Key) -> int | None:
-        """The block cached under this key."""
+        """Return the block that is cached under this key."""
         return self._cached.get(key)
 
     def register(self, block: int, key: Key) -> None:

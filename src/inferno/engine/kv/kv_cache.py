@@ -20,7 +20,9 @@ from inferno.models.config import KVSpec
 from inferno.ops import LayerKV
 from inferno.plan import choices
 
-_MEMORY_SHARE = 0.5  # of what is free: a cache of an asked size that takes more is not prefaulted
+_MOST_PREFAULTED_SHARE = (
+    0.5  # of what is free: a cache of an asked size that takes more is not prefaulted
+)
 _MOST_PREFAULTED = 2**30  # bytes of a cache whose size nobody asked for
 
 
@@ -109,6 +111,6 @@ def bytes_to_prefault(
     otherwise a gigabyte, or what the weights take, if that is less.
     """
     asked = (num_blocks + 1) * layout.block_bytes if num_blocks else 0  # and the scratch block
-    if asked and free_bytes is not None and asked <= free_bytes * _MEMORY_SHARE:
+    if asked and free_bytes is not None and asked <= free_bytes * _MOST_PREFAULTED_SHARE:
         return asked
     return min(weights_bytes, _MOST_PREFAULTED)

@@ -44,7 +44,7 @@ class Faults:
             _logger.warning("%s is set: this engine fails on purpose (%s)", VARIABLE, text)
 
     def visit(self, point: str) -> bool:
-        """Be at a point; True if what is to be done there must be dropped."""
+        """Note that a point is reached; return whether what is to be done there must be dropped."""
         if not self._orders:
             return False
         self._visits[point] += 1

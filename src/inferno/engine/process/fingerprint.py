@@ -23,7 +23,7 @@ PIECE_BYTES = 4096
 
 
 def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = lambda: None) -> str:
-    """Hex digits, the same on every machine, of a model that these options load in this dtype.
+    """Hash the model that these options load in this dtype: the same on every machine.
 
     beat    called after each piece of the weights, for on a slow disk they take a while.
     """
@@ -50,7 +50,7 @@ def _weights(path: Path) -> Iterator[bytes]:
 
 
 def _pieces(size: int) -> Iterator[tuple[int, int]]:
-    """Offsets and lengths."""
+    """Return the offsets and lengths of the parts of a file that are hashed."""
     if size <= MOST_WHOLE_BYTES:
         yield from ((offset, 2**20) for offset in range(0, size, 2**20))
     else:

@@ -48,15 +48,8 @@ def share_one_heap() -> None:
             ctypes.CDLL(None).mallopt(_MOST_HEAPS, 1)
 
 
-def return_free_memory() -> None:
-    """Give the system back what the heap has free; takes milliseconds."""
-    if sys.platform == "linux":
-        with suppress(AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
-
-
 def rss_bytes() -> int:
-    """Resident memory; where there is no /proc, its peak."""
+    """Return the resident memory of this process; where there is no /proc, its peak."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -65,7 +58,7 @@ def rss_bytes() -> int:
 
 
 def num_threads() -> int:
-    """Threads; where there is no /proc, those that Python knows."""
+    """Count this process's threads; where there is no /proc, those that Python knows."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -53,11 +53,11 @@ from inferno.engine.process.own_process import (
     give_way,
     ignore_signals,
     num_threads,
-    return_free_memory,
     rss_bytes,
     share_one_heap,
 )
 from inferno.errors import InfernoError, InvalidRequest
+from inferno.machine import own_memory, return_free_memory
 from inferno.options import EngineOptions
 from inferno.out_of_memory import is_out_of_memory, out_of_memory
 from inferno.requests import Request, TokenEvent
@@ -67,7 +67,7 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
-# What an entry of prompt log-probabilities takes at most, and each of its likeliest tokens.
+# The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
 
 _logger = logging.getLogger("inferno")
@@ -97,7 +97,8 @@ def serve(start: Start, link: Link) -> int:
         if torch.device(start.options.device).type == "cpu":
             give_way()
         progress = LoadProgress(link)
-        engine = build_engine(start.options, progress)
+        server_bytes = own_memory(os.getppid()) or 0
+        engine = build_engine(start.options, progress, others=server_bytes)
         facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
         link.send(NotLoaded(problem_of(problem)))
@@ -179,7 +180,7 @@ class LoadProgress:
         self._done = done
 
     def beat(self) -> None:
-        """Something was done that is not counted in bytes."""
+        """Tell the parent of progress that is not counted in bytes."""
         self._link.num_turns += 1
 
 
@@ -199,7 +200,7 @@ class Service:
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0
 
     def run(self) -> None:
-        """Until the parent says Shutdown."""
+        """Serve requests until the parent says Shutdown."""
         while self._is_open:
             if not self._engine.has_work:
                 self._wait()
@@ -210,7 +211,7 @@ class Service:
             self._link.num_turns += 1
 
     def _wait(self) -> None:
-        """For a message, telling now and then that there is none."""
+        """Wait for a message, telling now and then that there is none."""
         message = None
         self._link.is_idle = True
         while message is None:

@@ -32,7 +32,7 @@ class BadWords:
         self.longest = max(map(len, self._starts), default=0)
 
     def completions(self, token_ids: Sequence[int]) -> list[Tensor]:
-        """The tokens that must not come now, as some lists [N]."""
+        """Return the tokens that must not come now, as some lists [N]."""
         recent = tuple(token_ids[: -self.longest - 1 : -1])
         nearest = bisect_right(self._starts, recent) - 1
         if nearest < 0:
@@ -48,7 +48,7 @@ class BadWords:
 
 
 def _longest_prefixes(ordered: Sequence[tuple[int, ...]]) -> list[int | None]:
-    """For each the place of the longest other that it begins with."""
+    """Return for each word the place of the longest other that it begins with."""
     places: list[int | None] = []
     prefixes: list[int] = []  # places of what the last one begins with, and its own
     for place, one in enumerate(ordered):

@@ -166,7 +166,11 @@ def ban_completed_words(
 def apply_masks(
     logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
 ) -> None:
-    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits."""
+    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits.
+
+    Where other bans leave nothing of what a mask allows, the mask stands: a document that is
+    complete ends before min_tokens.
+    """
     keys = {i: (row.sequence_id, row.position) for i, row in rows.items()}
     found = {i: masks[key] for i, key in keys.items() if key in masks}
     if not found:
@@ -175,7 +179,9 @@ def apply_masks(
     is_allowed_NV = np.unpackbits(packed_NW, axis=1, count=logits_RV.shape[1], bitorder="little")
     is_banned_NV = torch.from_numpy(is_allowed_NV == 0).to(logits_RV.device)
     for i, is_banned_V in zip(found, is_banned_NV, strict=True):
-        logits_RV[i].masked_fill_(is_banned_V, _BANNED)
+        logits_V = logits_RV[i].masked_fill_(is_banned_V, _BANNED)
+        if logits_V.max() == _BANNED:
+            logits_V.masked_fill_(~is_banned_V, 0.0)
 
 
 def penalize(
@@ -208,7 +214,7 @@ def penalize(
     logits_RV[row_N, id_N] = logit_N.clamp_(max=_LARGEST)
 
 
-# What a request asks, whatever was said so far
+# The demands of a request, which stay the same in every step
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,7 +316,7 @@ def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | No
 
 def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]:
     """Return bounds of logits, for rows that follow one another and share them."""
-    # Of rows that follow one another, number and place in the list differ by the same.
+    # In rows that follow one another, number and place in the list differ by the same.
     runs = groupby(enumerate(rows), key=lambda each: (each[1].number - each[0], each[1][1]))
     for (_, constraints), run in runs:
         numbers = [row.number for _, row in run]
@@ -318,7 +324,7 @@ def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]
             yield slice(numbers[0], numbers[-1] + 1), constraints.most_V
 
 
-# What was said so far
+# The tokens that a sequence has, counted
 
 
 class Counts(NamedTuple):

@@ -40,7 +40,7 @@ class Sampler:
         self._device = device
         self._processors = LogitsProcessors(vocab_size, device)
         self._params: list[SamplingParams] = []
-        self._rules: SamplingSpecs | None = None
+        self._specs: SamplingSpecs | None = None
 
     def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
         """Drop what is kept of these sequences; others may have their ids from now on."""
@@ -86,18 +86,18 @@ class Sampler:
         params = [row.params for row in rows]
         # They are the same for many steps, and the same objects, which takes no time to see.
         if params != self._params:
-            self._params, self._rules = [], None  # until these are made, none are known
-            self._rules = self._tabulate(params)
+            self._params, self._specs = [], None  # until these are made, none are known
+            self._specs = self._tabulate(params)
             self._params = params
-        if self._rules is not None:
-            ops.draw(logits_RV, peak_R, self._rules, _uniform(rows, self._device), out=token_R)
+        if self._specs is not None:
+            ops.draw(logits_RV, peak_R, self._specs, _uniform(rows, self._device), out=token_R)
 
     def _tabulate(self, params: Sequence[SamplingParams]) -> SamplingSpecs | None:
         """Return how each row is drawn; None if none is."""
-        rules = [_rule(row_params, self._vocab_size) for row_params in params]
-        if all(rule.temperature == 0.0 for rule in rules):
+        specs = [_spec(row_params, self._vocab_size) for row_params in params]
+        if all(spec.temperature == 0.0 for spec in specs):
             return None
-        return ops.sampling_specs(rules, self._device)
+        return ops.sampling_specs(specs, self._device)
 
 
 def token_logprobs(
@@ -137,7 +137,7 @@ def _has_mask(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> bool:
     return bool(masks) and (row.sequence_id, row.position) in masks
 
 
-def _rule(params: SamplingParams, vocab_size: int) -> SamplingSpec:
+def _spec(params: SamplingParams, vocab_size: int) -> SamplingSpec:
     """Return how a row is drawn; not at all if it gets the likeliest token."""
     is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
     return SamplingSpec(
@@ -149,7 +149,7 @@ def _rule(params: SamplingParams, vocab_size: int) -> SamplingSpec:
 
 
 def _uniform(rows: Sequence[LogitsRow], device: torch.device) -> Tensor:
-    """The random number of each row, [R]."""
+    """Return the random number of each row, [R]."""
     return ops.uniform(
         [row.seed for row in rows],
         [row.sequence_id.sequence_index for row in rows],

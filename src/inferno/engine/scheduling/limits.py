@@ -32,7 +32,7 @@ class Limits:
                 )
 
     def max_length(self, request: Request, blocks: BlockManager) -> int:
-        """Tokens that a sequence of the request may have, prompt and output.
+        """Count the tokens that a sequence of the request may have, prompt and output.
 
         Who names no max_tokens gets what the context and the block pool allow.
         """
@@ -43,7 +43,7 @@ class Limits:
         return min(num_prompt + max_tokens, self.max_model_len)
 
     def _most_computed(self, blocks: BlockManager) -> int:
-        """Tokens of one sequence whose keys and values fit into the whole pool."""
+        """Count the tokens of one sequence whose keys and values fit into the whole pool."""
 
         def num_peak_blocks(num_tokens: int) -> int:
             return blocks.num_peak_blocks(num_tokens, self.max_num_batched_tokens)

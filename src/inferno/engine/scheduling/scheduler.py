@@ -306,7 +306,7 @@ class Scheduler:
             sequence.retire(chunk)
         return sequences
 
-    # Who computes
+    # Choosing who computes
 
     def _lacks_tokens(self, sequence: SequenceState) -> bool:
         """Return whether a step could compute tokens of a running sequence.
@@ -317,7 +317,7 @@ class Scheduler:
         waits = self._proposer is not None or sequence.known_epoch != self._epoch
         return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
 
-    # Who gets a place, and blocks
+    # Admitting sequences: places and blocks
 
     def _admit_waiting(self, now: float) -> None:
         """Let waiting sequences run, by rank, as far as places and blocks go."""
@@ -397,7 +397,7 @@ class Scheduler:
         return self._blocks.find_prefix(sequence.tables, sequence.token_ids, most)
 
     def _most_cached(self, sequence: SequenceState) -> int:
-        """Tokens that it may find in the prefix cache."""
+        """Count the tokens that a sequence may find in the prefix cache."""
         computes_all = (
             sequence.prompt_logprobs is not None or not sequence.request.reads_prefix_cache
         )
@@ -430,7 +430,7 @@ class Scheduler:
     def _num_needed(
         self, sequence: SequenceState, prefix: Prefix, running: Sequence[SequenceState]
     ) -> int:
-        """Blocks to compute all its tokens, besides those in use that it shares.
+        """Count the blocks that all its tokens need, besides those in use that it shares.
 
         And those that others have tokens for already, and one per table of each, to grow: or they
         would soon drive it out.
@@ -446,7 +446,7 @@ class Scheduler:
         return self._blocks.num_peak_blocks(len(sequence.token_ids), most)
 
     def _lower_priorities(self, sequence: SequenceState) -> list[SequenceState]:
-        """The running sequences whose places and blocks a waiting one may take, by rank."""
+        """Return the running sequences whose places and blocks a waiting one may take, by rank."""
         priority = sequence.request.priority
         return [
             other for other in self._outranked_by(sequence) if other.request.priority < priority
@@ -496,7 +496,7 @@ class Scheduler:
         return self.pool.num_available > num_available
 
     def _outranked_by(self, sequence: SequenceState) -> list[SequenceState]:
-        """The running sequences behind it, by rank."""
+        """Return the running sequences that rank behind this one, by rank."""
         return self._running[bisect_right(self._running, sequence.rank, key=_RANK) :]
 
     def _preempt(self, victim: SequenceState) -> None:
@@ -517,13 +517,13 @@ class Scheduler:
         sequence.known_epoch = 0
 
     def _release_claims(self, sequence: SequenceState) -> None:
-        """Forget which blocks it was about to compute: it has computed them, or never will."""
+        """Forget which blocks a sequence was about to compute: it has, or never will."""
         for digest in sequence.claimed:
             if self._computing.get(digest) is sequence:
                 del self._computing[digest]
         sequence.claimed = ()
 
-    # What comes of it
+    # Taking in results
 
     def _take_in(self, sequence: SequenceState, chunk: ScheduledChunk, result: StepResult) -> None:
         if result.error is not None:

@@ -134,7 +134,7 @@ class SequenceState:
         self.prompt_logprobs += entries
 
     def take_prompt_logprobs(self) -> tuple[TokenLogprobs | None, ...] | None:
-        """All of them, once."""
+        """Return all log-probabilities of the prompt, the first time that they are asked for."""
         entries = self.prompt_logprobs
         if entries is None or len(entries) < self.num_prompt_tokens:
             return None
@@ -173,7 +173,7 @@ class SequenceState:
             queue_seconds=self.queue_seconds,
         )
 
-    # What plans say of it
+    # Its part of a plan
 
     def introduce(self, epoch: int) -> NewSequence:
         """Say all that an executor needs to know of it, and note that it does in this epoch."""
@@ -269,7 +269,9 @@ def new_sequences(
     """
     params = request.params
     root = blocks.new_root(request.cache_salt)
-    eos_token_ids = frozenset[int]() if params.ignore_eos else request.eos_token_ids
+    is_free = params.structured is None  # a document that is complete can't go on
+    eos_token_ids = frozenset[int]() if params.ignore_eos and is_free else request.eos_token_ids
+    min_tokens = params.min_tokens if is_free else 0  # else bans alone put an end off
     wants_prompt_logprobs = params.prompt_logprobs is not None
     return [
         SequenceState(
@@ -279,7 +281,7 @@ def new_sequences(
             rank=(*order, index),
             arrived=arrived,
             served=arrived,
-            min_length=len(request.prompt_token_ids) + params.min_tokens,
+            min_length=len(request.prompt_token_ids) + min_tokens,
             max_length=max_length,
             stop_token_ids=eos_token_ids.union(params.stop_token_ids),
             tables=blocks.new_tables(root),

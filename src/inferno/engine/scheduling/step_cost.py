@@ -66,7 +66,7 @@ class StepWork:
             self.num_keys += min(start, window) + num_tokens
 
     def with_chunk(self, start: int, num_tokens: int) -> StepWork:
-        """The same and one more chunk."""
+        """Return the cost of the same step with one more chunk."""
         more = StepWork(self.window)
         more.num_chunks, more.num_tokens = self.num_chunks, self.num_tokens
         more.num_pairs, more.num_keys = self.num_pairs, self.num_keys
@@ -106,7 +106,7 @@ class StepCostModel:
             self._fit()
 
     def expect(self, work: StepWork) -> float | None:
-        """Seconds that a step will take; None before anything is known."""
+        """Return the seconds that a step will take; None before anything is known."""
         if self._prices is None:
             return None
         seconds: float = sum(map(mul, self._prices, work.figures))
@@ -114,7 +114,7 @@ class StepCostModel:
 
     @property
     def overhead(self) -> float:
-        """Seconds of a large step that it would not take if its tokens came with another step."""
+        """Return the seconds of a large step that its tokens would not add to another step."""
         if self._prices is None:
             return 0.0
         fixed, _, few, some, more, *_ = self._prices

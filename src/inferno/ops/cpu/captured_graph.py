@@ -24,7 +24,7 @@ class CallList:
     """
 
     def __init__(
-        self, native: _native.Program, result: Tensor, context: _native.KernelContext
+        self, native: _native.CapturedGraph, result: Tensor, context: _native.KernelContext
     ) -> None:
         self._native = native
         self._result = _borrowed(result)
@@ -42,7 +42,7 @@ class CallCapture:
         self._context = context
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[CallList, Tensor]:
-        native = _native.Program(self._context)
+        native = _native.CapturedGraph(self._context)
         with self._context, _OnlyViews():  # type: ignore[no-untyped-call]
             native.start()
             try:

@@ -79,7 +79,7 @@ class PanelWeight:
         _native.pack_stored(addresses[0], addresses[1] if addresses[1:] else 0, target.native)
 
     def serialize(self) -> SerializedWeight:
-        """Describe it for `deserialize`; its memory is shared."""
+        """Describe the weight for `deserialize`; its memory is shared."""
         meta = {
             "format": self.format.name,
             "shape": list(self.shape),

@@ -20,9 +20,8 @@ def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
     return peak_R, token_R
 
 
-def sampling_specs(rules: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
-    temperatures, top_ks, top_ps, min_ps = map(list, zip(*rules, strict=True))
-    return _native.sampling_specs(temperatures, top_ks, top_ps, min_ps)
+def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
+    return _native.sampling_specs(specs)
 
 
 def uniform(
@@ -38,11 +37,11 @@ def uniform(
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, rules: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
 ) -> Tensor:
-    assert isinstance(rules, _native.SamplingSpecs), "rules of another device"
+    assert isinstance(specs, _native.SamplingSpecs), "specs of another device"
     logits_RV, peak_R, uniform_R = rows(logits_RV), peak_R.contiguous(), uniform_R.contiguous()
-    _native.draw(_logits(logits_RV), peak_R.data_ptr(), rules, uniform_R.data_ptr(), out.data_ptr())
+    _native.draw(_logits(logits_RV), peak_R.data_ptr(), specs, uniform_R.data_ptr(), out.data_ptr())
     return out
 
 

@@ -14,7 +14,6 @@ from inferno.ops.reference.basic import (
     silu_mul,
     store,
 )
-from inferno.ops.reference.drawing import draw, sampling_specs, uniform
 from inferno.ops.reference.memory import (
     allocate,
     can_quantize,
@@ -27,7 +26,14 @@ from inferno.ops.reference.memory import (
 )
 from inferno.ops.reference.moe import experts, route
 from inferno.ops.reference.paged_attention import attention
-from inferno.ops.reference.sampling import argmax, log_probabilities, top_tokens
+from inferno.ops.reference.sampling import (
+    argmax,
+    draw,
+    log_probabilities,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
 from inferno.ops.reference.stored import aligned_memory, checksum, deserialize
 
 __all__ = [

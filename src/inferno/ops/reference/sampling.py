@@ -10,16 +10,21 @@ is NaN or all -inf does no harm to others; what is drawn for it means nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
+
+from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.reference import philox
 
 _BLOCK = 256  # tokens per block
 _NUM_CANDIDATES = 256  # tried before the whole vocabulary is sorted
 _CPU_CHUNK = 2**18  # logits weighed at a time: what a core's cache holds
 _GPU_CHUNK = 2**26
-# Of `exponential`, as float32 has them.
+# Constants of `exponential`, which float32 rounds.
 _LEAST_EXPONENT = -87.33654  # below, e^x is denormal
 _LOG2_E = 1.442695041
 _LN2_HIGH, _LN2_LOW = 0.693359375, 2.12194440e-4
@@ -28,6 +33,136 @@ _POLYNOMIAL = (
     *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
 )
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
+
+
+def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    maxima_RB = _block_maxima(logits_RV)
+    logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
+    token_R1 = ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True))
+    return maxima_RB.amax(-1), token_R1.squeeze(1)
+
+
+def uniform(
+    seeds: Sequence[int],
+    sequence_indices: Sequence[int],
+    positions: Sequence[int],
+    purpose: Purpose,
+    device: torch.device,
+) -> Tensor:
+    numbers_R = philox.uniform(seeds, sequence_indices, positions, purpose)
+    return torch.from_numpy(numbers_R).to(device)
+
+
+def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> GroupedSpecs:
+    members: dict[_Method, list[int]] = {}
+    for row, spec in enumerate(specs):
+        if spec.temperature > 0.0:
+            members.setdefault(_method(spec), []).append(row)
+    groups = [
+        _tabulate(method, _index(rows, len(specs), device), [specs[row] for row in rows], device)
+        for method, rows in members.items()
+    ]
+    return GroupedSpecs(groups, len(specs))
+
+
+def draw(
+    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+) -> Tensor:
+    assert isinstance(specs, GroupedSpecs), "specs of another device"
+    for group in specs.groups:
+        i = group.index
+        out[i] = group.draw(logits_RV[i], peak_R[i].unsqueeze(1), uniform_R[i].unsqueeze(1))
+    return out
+
+
+def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
+    peak_R1 = _block_maxima(logits_RV).amax(-1, keepdim=True)
+    scale = Scale(peak_R1, torch.ones_like(peak_R1), None, unit_weight(logits_RV.shape[1]))
+    log_total_R1 = (total_mass(logits_RV, scale) / scale.unit).log()
+    return logits_RV.gather(1, ids_RC).double() - peak_R1.double() - log_total_R1
+
+
+def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
+    num_tokens = min(num_tokens, logits_RV.shape[1])
+    logits_RC, ids_RC = _rank(logits_RV, 2 * num_tokens)
+    top_RC = ids_RC[:, :num_tokens]
+    is_tied_R = logits_RC[:, num_tokens - 1] == logits_RC[:, -1]
+    if ids_RC.shape[1] < logits_RV.shape[1] and is_tied_R.any():
+        _, ids_TV = _rank(logits_RV[is_tied_R], logits_RV.shape[1])
+        top_RC[is_tied_R] = ids_TV[:, :num_tokens]
+    return top_RC
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedSpecs:
+    """The rows that are drawn, in groups."""
+
+    groups: Sequence[_Group]
+    num_rows: int
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+
+class _Method(Enum):
+    ALL = auto()  # from all tokens, or those that min-p leaves
+    TOP_K = auto()  # from the top k, or the top p of those
+    TOP_P = auto()  # from the top p of all
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The rows that one method draws, by number, and their specs, each [R, 1]."""
+
+    method: _Method
+    index: Tensor | slice
+    inverse_temperature_R1: Tensor
+    top_k_R1: Tensor
+    top_p_R1: Tensor
+    min_p_R1: Tensor
+
+    def draw(self, logits_RV: Tensor, peak_R1: Tensor, uniform_R1: Tensor) -> Tensor:
+        """Return a token for each of the group's rows: [R]."""
+        unit = unit_weight(logits_RV.shape[1])
+        least_R1 = (self.min_p_R1 * unit).float()
+        scale = Scale(peak_R1, self.inverse_temperature_R1, least_R1, unit)
+        if self.method is _Method.ALL:
+            return draw_from_all(logits_RV, scale, uniform_R1)
+        if self.method is _Method.TOP_K:
+            cut = Cut(self.top_p_R1, top_k_R1=self.top_k_R1)
+        else:
+            cut = Cut(self.top_p_R1, total_R1=total_mass(logits_RV, scale))
+        return draw_truncated(logits_RV, scale, cut, uniform_R1)
+
+
+def _method(spec: SamplingSpec) -> _Method:
+    if spec.top_k > 0:
+        return _Method.TOP_K
+    return _Method.TOP_P if spec.top_p < 1.0 else _Method.ALL
+
+
+def _tabulate(
+    method: _Method, index: Tensor | slice, specs: Sequence[SamplingSpec], device: torch.device
+) -> _Group:
+    """Return the specs of some rows as tensors."""
+    temperatures, top_ks, top_ps, min_ps = zip(*specs, strict=True)
+    return _Group(
+        method=method,
+        index=index,
+        inverse_temperature_R1=_column(temperatures, torch.float32, device).reciprocal(),
+        top_k_R1=_column(top_ks, torch.int64, device),
+        top_p_R1=_column(top_ps, torch.float64, device),
+        min_p_R1=_column(min_ps, torch.float64, device),
+    )
+
+
+def _index(rows: Sequence[int], num_rows: int, device: torch.device) -> Tensor | slice:
+    """Return ascending row numbers as an index: a slice for all rows, which copies nothing."""
+    return slice(None) if len(rows) == num_rows else torch.tensor(rows, device=device)
+
+
+def _column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device).unsqueeze(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +213,16 @@ def exponential(x: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mul(p, power, out=out)
 
 
+def unit_weight(vocab_size: int) -> float:
+    """Return the largest power of two of which `vocab_size` add up to less than 2**53."""
+    return 2.0 ** (53 - vocab_size.bit_length())
+
+
+def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
+    """Return the sum of each row's weights: [R, 1], float64, exact."""
+    return _block_masses(logits_RV, scale).sum(-1, keepdim=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """The cut after which a row's ranked tokens go: top p of the top k, or of all. Each is [R, 1].
@@ -102,23 +247,6 @@ class Cut:
             total_R1 = end_RC.gather(1, self.top_k_R1.clamp(max=end_RC.shape[1]) - 1)
         assert total_R1 is not None, "neither a top-k nor all"
         return _clip(torch.searchsorted(end_RC, self.top_p_R1 * total_R1), end_RC)
-
-
-def unit_weight(vocab_size: int) -> float:
-    """Return the largest power of two of which `vocab_size` add up to less than 2**53."""
-    return 2.0 ** (53 - vocab_size.bit_length())
-
-
-def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
-    maxima_RB = _block_maxima(logits_RV)
-    logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
-    token_R1 = ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True))
-    return maxima_RB.amax(-1), token_R1.squeeze(1)
-
-
-def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
-    """Return the sum of each row's weights: [R, 1], float64, exact."""
-    return _block_masses(logits_RV, scale).sum(-1, keepdim=True)
 
 
 def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
@@ -149,24 +277,6 @@ def draw_truncated(logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor
             part = (logits_RV[rows], scale.rows(rows), cut.rows(rows), uniform_R1[rows])
             token_R[rows], _ = _draw_ranked(*part, num_candidates=vocab_size)
     return token_R
-
-
-def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    peak_R1 = _block_maxima(logits_RV).amax(-1, keepdim=True)
-    scale = Scale(peak_R1, torch.ones_like(peak_R1), None, unit_weight(logits_RV.shape[1]))
-    log_total_R1 = (total_mass(logits_RV, scale) / scale.unit).log()
-    return logits_RV.gather(1, ids_RC).double() - peak_R1.double() - log_total_R1
-
-
-def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
-    num_tokens = min(num_tokens, logits_RV.shape[1])
-    logits_RC, ids_RC = _rank(logits_RV, 2 * num_tokens)
-    top_RC = ids_RC[:, :num_tokens]
-    is_tied_R = logits_RC[:, num_tokens - 1] == logits_RC[:, -1]
-    if ids_RC.shape[1] < logits_RV.shape[1] and is_tied_R.any():
-        _, ids_TV = _rank(logits_RV[is_tied_R], logits_RV.shape[1])
-        top_RC[is_tied_R] = ids_TV[:, :num_tokens]
-    return top_RC
 
 
 def _block_maxima(logits_RV: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from inferno.ops.packed import (
 )
 from inferno.quantization import FORMATS, ScaleType, WeightFormat
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
 _PANEL = FILL_ROWS
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -33,8 +33,8 @@ _PRIME3, _PRIME4, _PRIME5 = 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F16
 
 
 def aligned_memory(num_bytes: int) -> Tensor:
-    memory = torch.empty(num_bytes + _ALIGNMENT, dtype=torch.uint8)
-    start = -memory.data_ptr() % _ALIGNMENT
+    memory = torch.empty(num_bytes + ALIGNMENT, dtype=torch.uint8)
+    start = -memory.data_ptr() % ALIGNMENT
     return memory[start : start + num_bytes]
 
 

@@ -9,9 +9,15 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from inferno.server.docs.field_table import Support, field_rows
+from inferno.server.docs.field_table import (
+    Schema,
+    Support,
+    can_be_null,
+    field_rows,
+    in_words,
+    without_null,
+)
 from inferno.server.docs.openapi import get_openapi
-from inferno.server.docs.schema_words import Schema, can_be_null, in_words, without_null
 from inferno.server.openai.request_types import RequestFields
 from inferno.server.route import Route
 

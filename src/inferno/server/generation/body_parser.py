@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from inferno.server.docs.schema_words import in_words, without_null
+from inferno.server.docs.field_table import in_words, without_null
 from inferno.server.http import ApiError
 from inferno.server.openai.request_types import (
     ChatRequest,
@@ -18,6 +18,7 @@ from inferno.server.openai.request_types import (
     TokenizeRequest,
     Unsupported,
 )
+from inferno.text.conversation import REASONING_FIELDS
 from inferno.text.model_text import ModelText
 from inferno.untrusted_json import (
     BadNumber,
@@ -41,7 +42,7 @@ _OWN_VERBOSITY = "medium"
 _MOST_KEYS = 100  # of messages: more names than the header has
 _ALWAYS_READ = frozenset({"role", "content"})
 # A message's reasoning is given to the template under all of its names.
-_REASONING = frozenset({"reasoning", "reasoning_content", "thinking"})
+_REASONING = frozenset(REASONING_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +153,27 @@ def _convert(fields: Mapping[str, Any], kind: type[Fields]) -> Fields:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as problem:
         words = str(problem)
-    if words.startswith(_MISSING):
-        missing = words.removeprefix(_MISSING).rstrip("`")
-        raise _invalid(f"'{missing}' is missing.", missing)
     expected, _, place = words.partition(" - at `$")
     path = place.removeprefix(".").removesuffix("`")
     name = path.partition("[")[0].partition(".")[0]
+    if words.startswith(_MISSING):
+        missing = expected.removeprefix(_MISSING).rstrip("`")
+        raise _invalid(f"'{f'{path}.' if path else ''}{missing}' is missing.", name or missing)
     if expected.startswith("Invalid enum value"):
-        expected = f"Expected {_choices(kind, name)}"
+        expected = f"Expected {_choices(kind, path)}"
     expected = expected[:1].lower() + expected[1:].replace("`", "")
     raise _invalid(f"'{path}': {expected}{_shown(fields.get(name))}.", name or None)
 
 
-def _choices(kind: type[Fields], name: str) -> str:
+def _choices(kind: type[Fields], path: str) -> str:
+    """Return the values that a field takes, which may be one of a field: a.b."""
     _, components = msgspec.json.schema_components([kind])
-    return in_words(without_null(components[kind.__name__]["properties"][name]))
+    schema: Mapping[str, Any] = components[kind.__name__]
+    for name in path.split("."):
+        schema = without_null(schema["properties"][name])
+        for reference in [each["$ref"] for each in schema.get("anyOf", [schema]) if "$ref" in each]:
+            schema = components[reference.rpartition("/")[2]]
+    return in_words(schema)
 
 
 def _shown(value: object) -> str:

@@ -88,7 +88,7 @@ class Call(Generic[Fields]):
         return admission_of(self.http.scope).acquire(
             sum(engine_request.num_tokens for engine_request in engine_requests),
             context=self.context,
-            num_samples=len(engine_requests) * self.fields.n,
+            num_sequences=len(engine_requests) * self.fields.n,
             timeout=self.fields.timeout,
         )
 
@@ -244,7 +244,7 @@ async def _run_one(
     engine_request: EngineRequest, lease: Lease, names: Mapping[str, str]
 ) -> AsyncGenerator[Chunk, None]:
     # As text.model_text.chunks_of, without a generator more for each token to pass.
-    with renamed_params(names):
+    with renamed_params({**names, "structured": engine_request.shape_name}):
         async with aclosing(lease.generate(engine_request.request)) as events:
             async for event in events:
                 for chunk in engine_request.texts.feed(event):

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
+
 from inferno.errors import InvalidRequest
-from inferno.options import table
+from inferno.option_table import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
 from inferno.server.model_service import ModelService
 from inferno.server.openai.request_types import (
@@ -17,6 +19,7 @@ from inferno.server.openai.request_types import (
     GenerateFields,
     TokenizeRequest,
 )
+from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
@@ -37,11 +40,13 @@ class EngineRequest:
     """One prompt of a call: what the engine is asked, and the texts that come of it.
 
     prompt          as it was given, if that was a text of which nothing was cut off.
+    shape_name      the field that gives the answer's shape.
     """
 
     request: Request
     texts: SequenceTexts
     prompt: str | None = None
+    shape_name: str = "response_format"
 
     @property
     def num_tokens(self) -> int:
@@ -264,9 +269,9 @@ def _engine_request(
         priority=fields.priority,
         cache_salt=origin.cache_salt + (fields.cache_salt or ""),
     )
-    if isinstance(prompt, str) and len(kept) == len(token_ids):
-        return EngineRequest(request, texts, prompt)
-    return EngineRequest(request, texts)
+    is_whole = isinstance(prompt, str) and len(kept) == len(token_ids)
+    shape_name = "response_format" if fields.structured_outputs is None else "structured_outputs"
+    return EngineRequest(request, texts, str(prompt) if is_whole else None, shape_name)
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
@@ -324,7 +329,41 @@ def _params(
     if fields.logit_bias is not None:
         given["logit_bias"] = _biases(fields.logit_bias)
     given["include_stop_in_output"] = fields.include_stop_str_in_output
+    given["structured"] = _structured(fields)
     return SamplingParams(**{**defaults, **given, **own})
+
+
+def _structured(fields: GenerateFields) -> StructuredOutput | None:
+    """Return the shape that an answer must have, by either of the two fields for it."""
+    asked, format = fields.structured_outputs, fields.response_format
+    if format is not None and format.type == "text":
+        format = None
+    if asked is not None and format is not None:
+        raise InvalidRequest(
+            "response_format and structured_outputs both give a shape; give one of them",
+            param="structured_outputs",
+        )
+    if asked is not None:
+        given = {name: value for name, value in asdict(asked).items() if value is not None}
+        return _checked_shape("structured_outputs", given)
+    if format is None:
+        return None
+    if format.type == "json_object":
+        return StructuredOutput(json_object=True)
+    if format.json_schema is None:
+        raise InvalidRequest(
+            'response_format of type "json_schema" needs json_schema', param="response_format"
+        )
+    if format.json_schema.schema is None:
+        return StructuredOutput(json_object=True)
+    return _checked_shape("response_format", {"json": format.json_schema.schema})
+
+
+def _checked_shape(field: str, given: dict[str, Any]) -> StructuredOutput:
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequest as problem:
+        raise InvalidRequest(f"{field}: {problem}", param=field) from None
 
 
 def _biases(by_text: Mapping[str, float]) -> dict[int, float]:

@@ -117,7 +117,7 @@ class _EventWriter:
         self._written_at = self._now()
 
     async def write(self, data: bytes) -> None:
-        """Send it, after the headers; returns when the client takes more."""
+        """Send a piece, after the headers; returns when the client takes more."""
         if not data:
             return
         self._is_writing = True

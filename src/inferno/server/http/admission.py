@@ -49,18 +49,18 @@ class Needs(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    num_samples: int
+    num_sequences: int
     num_tokens: int
 
 
 class Admission:
-    """The owner of the leases: at most max_num_seqs samples run, and max_queue wait."""
+    """The owner of the leases: at most max_num_seqs sequences run, and max_queue wait."""
 
     def __init__(
         self, engine: ServedEngine, settings: ServerSettings, metrics: ServerMetrics
     ) -> None:
         self.is_draining = False
-        self.num_samples = 0
+        self.num_sequences = 0
         self.num_queued_tokens = 0
         self._engine = engine
         self._settings = settings
@@ -74,16 +74,16 @@ class Admission:
         num_tokens: int,
         *,
         context: RequestContext,
-        num_samples: int = 1,
+        num_sequences: int = 1,
         timeout: float | None = None,
     ) -> Lease:
         """Return a lease for so many prompt tokens; raise ApiError where the server is full.
 
-        num_samples     of all its prompts together.
+        num_sequences     of all its prompts together.
         timeout         the request's own; it can only shorten the server's.
         """
         try:
-            self.check(num_samples, num_tokens)
+            self.check(num_sequences, num_tokens)
         except ApiError as error:
             context.rejected = error.code
             raise
@@ -95,8 +95,8 @@ class Admission:
             on_start=self._started,
             on_release=self._released,
         )
-        self._sizes[lease] = _Size(num_samples, num_tokens)
-        self.num_samples += num_samples
+        self._sizes[lease] = _Size(num_sequences, num_tokens)
+        self.num_sequences += num_sequences
         self.num_queued_tokens += num_tokens
         most = self._settings.request_timeout
         lease.end_after(most if timeout is None else min(timeout, most))
@@ -111,11 +111,11 @@ class Admission:
         if needs is Needs.ADMISSION:
             self.check()
 
-    def check(self, num_samples: int = 1, num_tokens: int = 0) -> None:
+    def check(self, num_sequences: int = 1, num_tokens: int = 0) -> None:
         """Raise Unavailable where such a request would be rejected; an empty server takes any."""
         self.check_ready()
         most = self._num_running_most + self._settings.max_queue
-        if self.num_samples and self.num_samples + num_samples > most:
+        if self.num_sequences and self.num_sequences + num_sequences > most:
             raise self._full("queue_full", "The server has as many requests as it takes")
         queued = self.num_queued_tokens
         if queued and queued + num_tokens > self._settings.max_queue_tokens:
@@ -161,7 +161,7 @@ class Admission:
 
     def _released(self, lease: Lease) -> None:
         size = self._sizes.pop(lease)
-        self.num_samples -= size.num_samples
+        self.num_sequences -= size.num_sequences
         if not lease.has_started:
             self.num_queued_tokens -= size.num_tokens
         self._usual_seconds += 0.1 * (lease.context.seconds - self._usual_seconds)

@@ -94,7 +94,7 @@ def _check_type(scope: Scope) -> None:
 
 
 def _is_json(content_type: bytes) -> bool:
-    """Return whether it is application/json, with no parameter but a charset of UTF-8."""
+    """Return whether a type is application/json, with no parameter but a charset of UTF-8."""
     kind, *parameters = (part.strip() for part in content_type.lower().split(b";", 3))
     if parameters and not parameters[-1]:
         parameters.pop()  # of a semicolon at the end

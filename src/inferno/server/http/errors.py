@@ -25,7 +25,7 @@ CHAT_PARAM_NAMES = {
     "prompt_token_ids": "messages",
     "logprobs": "top_logprobs",
 }
-# What a parameter is called in a request, where that is not its name within inferno.
+# The names of parameters in requests, where these are not inferno's own.
 _NAMES = {
     "include_stop_in_output": "include_stop_str_in_output",
     "prompt_token_ids": "prompt",
@@ -66,7 +66,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> bytes:
-        """OpenAI's error object, in JSON."""
+        """Return OpenAI's error object, in JSON."""
         return error_body(self.status, self.code, self.message, self.param)
 
     @property
@@ -98,7 +98,7 @@ def method_not_allowed(method: str, headers: Headers) -> ApiError:
 
 
 def error_body(status: int, code: str | None, message: str, param: str | None = None) -> bytes:
-    """OpenAI's error object, in JSON."""
+    """Return OpenAI's error object, in JSON."""
     error = {"message": message, "type": error_type(status), "param": param, "code": code}
     return msgspec.json.encode({"error": error})
 

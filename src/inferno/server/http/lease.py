@@ -78,7 +78,7 @@ class Lease:
             self._on_release(self)
 
     def stop(self, request_id: str, sequence_index: int) -> None:
-        """End one sample because a stop string was found: it counts as finished, not as aborted."""
+        """End one sequence at a stop string: it counts as finished, not as aborted."""
         if request_id in self._meters:
             self._meters[request_id].stopped(sequence_index)
         self._engine.abort(request_id, sequence_index)
@@ -148,7 +148,7 @@ class Meter:
         self._metrics = metrics
 
     def stopped(self, sequence_index: int) -> None:
-        """Note that a stop string ended this sample, though the engine will call it aborted."""
+        """Note that a stop string ended this sequence, though the engine will call it aborted."""
         self._stopped.add(sequence_index)
 
     def note(self, event: TokenEvent) -> None:
@@ -161,7 +161,7 @@ class Meter:
             self._finish(FinishReason.STOP if is_stop else event.finish_reason)
 
     def close(self, why: str | None) -> None:
-        """Count the end of the request; `why` says what ended it before its samples did, if so."""
+        """Count the end of the request; `why` says what ended it before its sequences, if so."""
         if why is not None and self._num_open:
             self._metrics.aborted[why] += 1
             is_error = why == "engine_died"

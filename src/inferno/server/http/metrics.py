@@ -64,7 +64,7 @@ class ServerMetrics:
     num_open    HTTP requests that are with the endpoints now.
     http        answers by (route, method, status).
     rejected    requests that were rejected before they ran, by error code.
-    finished    samples by finish reason.
+    finished    sequences by finish reason.
     aborted     requests that ended early, by why.
     """
 
@@ -116,7 +116,7 @@ class PrometheusExposition(Collector):
     def _requests(self, stats: EngineStats) -> Iterator[Metric]:
         metrics = self._metrics
         states = {"running": stats.running, "waiting": stats.waiting}
-        yield _gauge("requests", "Samples in the engine, by state.", "state", states)
+        yield _gauge("requests", "Sequences in the engine, by state.", "state", states)
         yield _gauge("http_requests_open", "HTTP requests under way.", value=metrics.num_open)
         queued = self._num_queued_tokens()
         yield _gauge("queued_tokens", "Prompt tokens of requests without a token.", value=queued)
@@ -126,7 +126,7 @@ class PrometheusExposition(Collector):
         for (route, method, status), count in metrics.http.items():
             http.add_metric((route, method, str(status)), count)
         yield http
-        finished = "Samples that ended, by finish reason."
+        finished = "Sequences that ended, by finish reason."
         yield _counter("requests_finished", finished, "reason", metrics.finished)
         aborts = "Requests that were ended before they were done, by why."
         yield _counter("aborts", aborts, "reason", metrics.aborted)
@@ -146,7 +146,7 @@ class PrometheusExposition(Collector):
         yield _histogram("time_to_first_token_seconds", first, metrics.time_to_first_token)
         queued = "From a request's arrival at the engine to its first step."
         yield _histogram("request_queue_time_seconds", queued, metrics.queue_time)
-        between = "Between a sample's tokens."
+        between = "Between a sequence's tokens."
         yield _histogram("inter_token_latency_seconds", between, metrics.inter_token_latency)
         whole = "From a generating request's arrival to its end."
         yield _histogram("e2e_request_latency_seconds", whole, metrics.request_latency)
@@ -161,8 +161,8 @@ class PrometheusExposition(Collector):
             count_value=stats.steps,
             sum_value=stats.step_seconds,
         )
-        yield _gauge("batch_size", "Samples in the last step.", value=stats.batch_size)
-        preempted = "Samples that lost their place for a while."
+        yield _gauge("batch_size", "Sequences in the last step.", value=stats.batch_size)
+        preempted = "Sequences that lost their place for a while."
         yield _counter("preemptions", preempted, value=stats.preemptions)
         restarts = "Engines that died or hung, and were replaced."
         yield _counter("engine_restarts", restarts, value=stats.restarts)

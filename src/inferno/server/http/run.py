@@ -57,7 +57,7 @@ def serve(
     loading.
     """
     shutdown = ShutdownRequests()
-    # What is there now stays, and is a hundred thousand objects: to look through them for garbage
+    # A hundred thousand objects are there to stay: to look through them for garbage
     # would hold up everybody for 200 ms, again and again.
     gc.collect()
     gc.freeze()

@@ -85,7 +85,7 @@ class StatusViews:
             "admission": {
                 "draining": self._admission.is_draining,
                 "requests": self._admission.num_open,
-                "samples": self._admission.num_samples,
+                "sequences": self._admission.num_sequences,
                 "queued_tokens": self._admission.num_queued_tokens,
             },
             "http": {"open_requests": self._metrics.num_open},

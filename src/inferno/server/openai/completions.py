@@ -56,7 +56,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def create_completion(http: HttpRequest) -> Response:
-    """Go on with one prompt or several."""
+    """Answer one prompt or several."""
     call = await read_call(http, CompletionRequest)
     engine_requests = await call.prepared(
         completion_requests(call.service, call.fields, call.origin)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from inferno.json_file import MAX_TEMPLATE_BYTES
-from inferno.options import table
+from inferno.option_table import table
 from inferno.sampling_params import (
     MAX_BAD_WORDS,
     MAX_LISTED_IDS,
@@ -88,8 +88,6 @@ Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 # Fields that clients know and inferno doesn't support, with the values beside null that are taken.
 Unsupported = Mapping[str, tuple[Any, ...]]
 _EVERYWHERE: Unsupported = {
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "thinking_token_budget": (),
     "logprob_token_ids": (),
     "spaces_between_special_tokens": (True,),
@@ -144,6 +142,33 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
     include_obfuscation: bool | None = False  # has no effect: events are never padded
+
+
+class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A JSON Schema that the answer keeps to; strict or not, it is kept to in full."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The format of an answer: text, any JSON object, or JSON by a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The shape of an answer, by exactly one of the first five fields."""
+
+    json: dict[str, Any] | str | None = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    disable_any_whitespace: bool | None = None
 
 
 class RequestFields(Struct, kw_only=True):
@@ -205,6 +230,19 @@ class GenerateFields(RequestFields, kw_only=True):
     ] = None
     bad_words: Annotated[
         Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)] | None, described("bad_words")
+    ] = None
+    response_format: Annotated[
+        ResponseFormat | None,
+        Meta(
+            description="text, json_object, or json_schema with a schema that the answer keeps to."
+        ),
+    ] = None
+    structured_outputs: Annotated[
+        StructuredOutputs | None,
+        Meta(
+            description="The shape of the answer: json (a schema), json_object, regex, choice or "
+            "grammar (Lark); and disable_any_whitespace."
+        ),
     ] = None
     truncate_prompt_tokens: Annotated[
         Annotated[int, Meta(ge=-1, le=MAX_TOKEN_ID)] | None,

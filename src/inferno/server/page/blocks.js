@@ -1,10 +1,11 @@
 // Splits Markdown into blocks, line by line. Nothing here touches the page.
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/;
+// `s`: else a line with one of JavaScript's own ends of lines is tried once for each of its spaces.
+const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*))?$/s;
 const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|)$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|)$/s;
 const DELIMITER = /^:?-+:?$/;
 const MAX_DEPTH = 8;
 

@@ -64,7 +64,7 @@ class Scanner {
         if (to < 0 && this.isOpen) to = this.text.length;
         if (to < 0) return this.#literal(ticks);
         const code = this.text.slice(from, to).replaceAll("\n", " ");
-        const isPadded = /^ .*[^ ].* $/.test(code);
+        const isPadded = code.startsWith(" ") && code.endsWith(" ") && /[^ ]/.test(code);
         return this.#push(element("code", isPadded ? code.slice(1, -1) : code), to + ticks.length);
     }
 

@@ -28,7 +28,7 @@ Bytes = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 JobId = Annotated[RequestId, Meta(description="The fleet's own name for the job.")]
 
-# What shapes the answer to a client: a job has one answer, and its events always tell the same.
+# Fields that shape a client's answer: a job has one answer, and its events always tell the same.
 _ANSWERS: Unsupported = {
     "n": (1,),
     "stream": (True,),

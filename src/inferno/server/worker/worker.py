@@ -133,10 +133,10 @@ class MemoryLog:
         room = stats.device_bytes.get("kv_cache", 0)
         self._levels = {use: num_bytes for use, num_bytes in uses.items() if use != "process"}
         self._levels["process"] = uses["process"] + room
-        _log.info("residency at load", extra={"fields": _fields(uses)})
+        _log.info("memory at load", extra={"fields": _fields(uses)})
 
     def note(self, stats: EngineStats, **facts: object) -> None:
-        """Log it beside these facts of a job, and what grew."""
+        """Log the memory beside these facts of a job, and what grew."""
         uses = _uses(stats)
         _log.info("job over", extra={"fields": facts | _fields(uses)})
         for use, num_bytes in uses.items():
@@ -184,7 +184,7 @@ class RunningJob:
             self.cancel()
 
     def cancel(self) -> None:
-        """End it, wherever it stands."""
+        """End the job, wherever it stands."""
         self._is_cancelled = True
         if self._lease is not None and self._abort is not None:
             self._lease.end(JobCancelled())

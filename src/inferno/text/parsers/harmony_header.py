@@ -52,7 +52,7 @@ class Header:
 
     @property
     def is_by_another(self) -> bool:
-        """Return whether it is in a user's or tool's name: models go on without them at times."""
+        """Return whether a message is in a user's or tool's name, as models write at times."""
         role = _beginning(_ROLE.match, self._after(Mark.START))
         return role not in ("", "assistant") or self._recipient == "assistant"
 

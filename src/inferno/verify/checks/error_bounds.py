@@ -47,7 +47,7 @@ class Bounded:
 
     @classmethod
     def exactly(cls, value: Tensor) -> Bounded:
-        """Take values as they are, for nothing was rounded."""
+        """Take values unchanged, for nothing was rounded."""
         return cls(value.double(), torch.zeros_like(value, dtype=torch.float64))
 
     def columns(self, columns: slice) -> Bounded:

@@ -27,10 +27,8 @@ from inferno.verify.options import Tell
 from inferno.verify.oracles.plain_config import PlainConfig
 from inferno.verify.oracles.plain_maths import unpack_mxfp4
 from inferno.verify.oracles.plain_weights import PlainWeights
-from inferno.verify.outcome import Row
+from inferno.verify.outcome import MOST_TOLD, Row
 from inferno.weights.pieces import FusedSpec, Piece
-
-_MOST_TOLD = 3
 
 
 def config_digest(hf_config: Mapping[str, Any]) -> str:
@@ -172,6 +170,7 @@ class Foundation:
     """The facts that checkpoint 0 compares: config, weights, and the tokenizer's ids.
 
     encoded, expected_encoded  the fixed text's ids by us and by the oracle; None: no tokenizer.
+    prompt, expected_prompt    the prompt's; None: it is no text, or the oracle can't tell.
     digests, expected_digests  SHA-256 of config and weights; those of a saved run, if there is one.
     """
 
@@ -183,6 +182,8 @@ class Foundation:
     quantize: str | None
     encoded: Sequence[int] | None
     expected_encoded: Sequence[int] | None
+    prompt: Sequence[int]
+    expected_prompt: Sequence[int] | None
     digests: Mapping[str, str]
     expected_digests: Mapping[str, str]
 
@@ -200,7 +201,7 @@ def foundation_row(given: Foundation, tell: Tell) -> Row:
         title="foundation",
         compared="config.json, weights against their files, the tokenizer",
         findings=tuple(_findings(given)),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 
@@ -212,9 +213,18 @@ def _digest_problems(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iter
 
 
 def _tokenizer_problems(given: Foundation) -> Iterator[str]:
-    ours, theirs = given.encoded, given.expected_encoded
-    if ours is not None and theirs is not None and list(ours) != list(theirs):
-        yield f"the tokenizer gives {list(ours)[:8]}..., the oracle's {list(theirs)[:8]}..."
+    texts = {"": (given.encoded, given.expected_encoded)}
+    texts["of the prompt "] = (given.prompt, given.expected_prompt)
+    for what, (ours, theirs) in texts.items():
+        if ours is None or theirs is None or list(ours) == list(theirs):
+            continue
+        pairs = zip(ours, theirs, strict=False)
+        first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+        shown = [list(ids)[first : first + 8] for ids in (ours, theirs)]
+        yield (
+            f"the tokenizer gives {what}{shown[0]}..., the oracle's {shown[1]}..., from number "
+            f"{first} on"
+        )
 
 
 def _findings(given: Foundation) -> Iterator[str]:

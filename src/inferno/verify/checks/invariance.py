@@ -13,7 +13,7 @@ from torch import Tensor
 from inferno.options import EngineOptions
 from inferno.verify.checks.measures import max_error
 from inferno.verify.options import Tell
-from inferno.verify.outcome import Row
+from inferno.verify.outcome import MOST_TOLD, Row
 from inferno.verify.runs.schedules import (
     Outcome,
     RequestTrace,
@@ -25,7 +25,6 @@ from inferno.verify.runs.schedules import (
     run_together,
 )
 
-_MOST_TOLD = 3
 _ROWS = {"hidden": "states that leave the model", "logits": "logits that tokens are chosen by"}
 _SAME_DRAW = 1e-4  # a share of the probability: so seldom may another token be drawn
 
@@ -60,7 +59,7 @@ def invariance_row(
         title="invariance",
         compared=f"{found.num_requests} requests in {num_schedules} random schedules, each alone",
         findings=tuple(found.findings),
-        problems=tuple(found.problems[:_MOST_TOLD]),
+        problems=tuple(found.problems[:MOST_TOLD]),
     )
 
 

@@ -106,6 +106,20 @@ def layer_rows(
     yield residual_row(found, expected, [layer], tolerances, {})
 
 
+def unseen_layers_row(num_layers: int, kv: KVFindings, products: Products) -> Row:
+    """Build the row of all layers where an oracle shows none of their tensors."""
+    layers = range(num_layers)
+    problems = (kv.problem_of(layer) for layer in layers)
+    return Row(
+        number="7",
+        title="all layers",
+        compared="products from the engine's own input, and cached keys and values with what was "
+        "written; this oracle shows nothing inside",
+        products=tuple(one for layer in layers for one in _products_of(layer, products, None)),
+        problems=tuple(problem for problem in problems if problem),
+    )
+
+
 def _products_of(layer: int, products: Products, number: str | None) -> Iterator[Measure]:
     """Yield the measures of a layer's products, of one checkpoint or, if None, of all."""
     for where, measures in products.items():

@@ -31,6 +31,11 @@ class Noise:
     largest: float
     relative: float
 
+    def plus(self, other: Noise) -> Noise:
+        """Return the noise of a difference of two, each with its own rounding."""
+        relative = math.hypot(self.relative, other.relative)  # as independent errors add up
+        return Noise(self.largest + other.largest, relative)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerances:
@@ -40,7 +45,7 @@ class Tolerances:
     relative      asked for: a share of the tensor's largest value.
     noise         by tensor; where it is not measured, what the dtype's rounding and the depth
                   explain.
-    is_quantized  products round to int8 what meets weights.
+    is_quantized  products round what meets weights more than the dtype does.
     """
 
     dtype: torch.dtype

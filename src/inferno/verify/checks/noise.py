@@ -14,9 +14,10 @@ from inferno.quantization import FORMATS, InputRounding
 from inferno.verify.case import Case
 from inferno.verify.checks.layers import turned_by_oracle
 from inferno.verify.checks.measures import Noise, Tolerances, noise_between
-from inferno.verify.checks.quantized import DequantizedWeights, holds_blocks
+from inferno.verify.checks.quantized import DequantizedWeights
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.choose import DeviceOracle
+from inferno.verify.oracles.llamacpp import LlamaCppOracle
 from inferno.verify.oracles.plain_maths import EXACT, Rounding
 from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.verify.oracles.reference import ReferenceOracle
@@ -33,6 +34,7 @@ class PlainForward:
     """The plain forward pass over the engine's text, at any precision.
 
     rounding          what the engine or the oracle rounds besides its dtype.
+    theirs            what an oracle of others rounds; None: nothing besides.
     shares_quantized  the sides that are compared have the quantized weights in common, so these are
                       no error.
     """
@@ -42,13 +44,14 @@ class PlainForward:
     layers: Sequence[int]
     choices: Choices
     rounding: Rounding
+    theirs: Rounding | None
     shares_quantized: bool
 
     def weights(self, dtype: torch.dtype, *, is_dequantized: bool) -> PlainWeights:
         """Return the weights of the files, or what quantizing left of them."""
         case = self.case
         if not is_dequantized or case.quantize is None:
-            return PlainWeights(case.checkpoint, dtype)
+            return PlainWeights(case.checkpoint, dtype, as_kept=case.keeps_blocks)
         model, quantize = self.observed.model, case.quantize
         return DequantizedWeights(
             case.checkpoint, dtype, model=model, fused=case.fused, quantize=quantize
@@ -56,7 +59,10 @@ class PlainForward:
 
     def exact(self, dtype: torch.dtype) -> ReferenceOracle:
         """Return the plain forward pass that rounds nothing but what its dtype does."""
-        return self._oracle(self.weights(dtype, is_dequantized=self.shares_quantized), EXACT)
+        weights = self.weights(dtype, is_dequantized=self.shares_quantized)
+        if self.theirs is not None:
+            weights = PlainWeights(self.case.checkpoint, dtype)  # as others read the file
+        return self._oracle(weights, EXACT)
 
     def rounded(self, dtype: torch.dtype, nudge: int | None = None) -> ReferenceOracle:
         """Return the plain forward pass that rounds as the engine's kernels do."""
@@ -65,8 +71,20 @@ class PlainForward:
     def taps(self, oracle: ReferenceOracle) -> Taps:
         return oracle.taps(self.observed.token_ids, self.layers, self.choices)
 
-    def noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
-        """Measure each tensor's rounding error, between a rounded forward pass and an exact one."""
+    def noise(self, rounded: Taps, exact: Taps, nudge: int | None = None) -> dict[str, Noise]:
+        """Measure each tensor's rounding error, between a rounded forward pass and an exact one.
+
+        That of an oracle that rounds by itself comes on top, though it may follow the same rule: a
+        sum in another order turns a few codes, and a few layers later no two errors are alike.
+        """
+        found = self._noise(rounded, exact)
+        if self.theirs is None:
+            return found
+        weights = PlainWeights(self.case.checkpoint, torch.float32)
+        others = self._noise(self.taps(self._oracle(weights, self.theirs, nudge)), exact)
+        return {name: one.plus(others[name]) for name, one in found.items()}
+
+    def _noise(self, rounded: Taps, exact: Taps) -> dict[str, Noise]:
         turned = [turned_by_oracle(rounded, exact, layer) for layer in self.layers]
         exact = {**exact, **{name: x for taps in turned for name, x in taps.items()}}
         return {
@@ -92,16 +110,18 @@ def plain_forward(
 ) -> PlainForward:
     """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
-    has_codes = case.quantize is not None or any(
-        holds_blocks(weight) for _, weight in packed_weights(observed.model)
-    )
+    is_packed = _has_packed_weights(observed.model)
+    # Any weight of a GGUF file may be packed; of other checkpoints, experts alone.
+    has_codes = case.quantize is not None or (is_packed and bool(case.checkpoint.blocks()))
     rounding = Rounding(
-        mxfp4=is_engine or _has_packed_weights(observed.model),
+        mxfp4=is_engine or is_packed,
         matrices=has_codes,
         powers=_rounds_by_powers(case.quantize),
         kv=_kv_dtype(case, observed) if has_codes else None,
     )
-    return PlainForward(case, observed, layers, choices, rounding, _has_same_weights(case, oracle))
+    theirs = oracle.rounding if isinstance(oracle, LlamaCppOracle) else None
+    has_same = _has_same_weights(case, oracle)
+    return PlainForward(case, observed, layers, choices, rounding, theirs, has_same)
 
 
 def _rounds_by_powers(quantize: str | None) -> bool:
@@ -133,12 +153,13 @@ def tolerances_of(plain: PlainForward, oracle: Oracle, expected: Taps) -> tuple[
         dtype=coarser,
         relative=plain.case.options.tolerance,
         noise={},
-        is_quantized=plain.rounding.matrices,
+        is_quantized=plain.rounding.matrices or plain.theirs is not None,
     )
     is_measured = tolerances.is_coarse or plain.rounding.mxfp4
     if not is_measured or tolerances.relative is not None:
         return tolerances, {}
-    if isinstance(oracle, SavedOracle | DeviceOracle):  # its own rounding is in it
+    # What they expect has their own rounding in it, or is logits alone.
+    if isinstance(oracle, SavedOracle | DeviceOracle | LlamaCppOracle):
         expected = plain.taps(plain.exact(torch.float32))
     rounded = plain.taps(plain.rounded(coarser))
     return replace(tolerances, noise=plain.noise(rounded, expected)), rounded
@@ -158,8 +179,10 @@ def remeasured(tolerances: Tolerances, plain: PlainForward) -> Tolerances:
         exact = plain.taps(plain.exact(torch.float64))
         return replace(tolerances, noise=plain.noise(plain.taps(plain.rounded(dtype)), exact))
     exact = plain.taps(plain.exact(torch.float32))
-    nudged = (plain.taps(plain.rounded(dtype, nudge)) for nudge in range(_NUDGES))
-    runs = [plain.noise(rounded, exact) for rounded in nudged]
+    runs = [
+        plain.noise(plain.taps(plain.rounded(dtype, nudge)), exact, nudge)
+        for nudge in range(_NUDGES)
+    ]
     noise = {
         name: _largest_noise(known, [run[name] for run in runs])
         for name, known in tolerances.noise.items()

@@ -13,7 +13,7 @@ from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.step_plan import SequenceId
 from inferno.verify.checks.measures import Tolerances, measure
 from inferno.verify.oracles.plain_sampler import Draw, processed_logits, uniform
-from inferno.verify.outcome import Measure, Row
+from inferno.verify.outcome import MOST_TOLD, Measure, Row
 from inferno.verify.runs.engine_run import DRAW_SEED, Drawn
 from inferno.verify.runs.taps import Taps
 
@@ -21,16 +21,19 @@ Decode = Callable[[Sequence[int]], str]
 
 NUM_SELECTED = 20
 _NUM_SEEDS = 32  # tried on each row besides the one that the engine used
-_MOST_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """The new tokens that the engine generated after a prompt, and any error that ended them."""
+    """The new tokens that the engine generated after a prompt, and any error that ended them.
+
+    their_text  what the oracle makes of these tokens; None: it can't tell.
+    """
 
     num_prompt: int
     new_ids: Sequence[int]
     error: str | None = None
+    their_text: str | None = None
 
 
 def output_rows(
@@ -60,9 +63,12 @@ def _full_logits(
 ) -> Row:
     measures = []
     for tap, name in {"hidden": "the last norm's output", "logits": "logits"}.items():
+        if tap not in expected:
+            continue
         allowed, relative = tolerances.of(tap, expected[tap], depth), tolerances.relative_of(tap)
         measures.append(measure(tap, name, found[tap], expected[tap], allowed, relative))
-    compared = f"last norm, and logits of all {len(expected['logits'])} positions"
+    besides = "last norm, and " if "hidden" in expected else ""
+    compared = f"{besides}logits of all {len(expected['logits'])} positions"
     return Row(
         number="8",
         title="full logits",
@@ -104,7 +110,7 @@ def _argmax(logits: Tensor, truth: Tensor, allowed: float) -> Row:
         title="argmax",
         compared="the likeliest token after every position",
         findings=tuple(findings),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 
@@ -140,6 +146,7 @@ def _end_to_end(
     problems = (
         _sampling_problems(new_ids, logits, first)
         or _divergence(new_ids, theirs, truth[predicting], allowed)
+        or _text_problems(decode(new_ids), generated.their_text)
         or gave_up
     )
     return Row(
@@ -158,6 +165,13 @@ def _text_findings(
         (i for i, (a, b) in enumerate(zip(new_ids, theirs, strict=True)) if a != b), len(new_ids)
     )
     return (f"{num_equal} of {len(new_ids)} tokens equal: {decode(new_ids)!r}",)
+
+
+def _text_problems(text: str, theirs: str | None) -> list[str]:
+    """Describe another text of the same tokens; halves of characters may be shown in any way."""
+    if theirs is None or text == theirs or "\ufffd" in text + theirs:
+        return []
+    return [f"the new tokens are the text {text[:80]!r}, by the oracle {theirs[:80]!r}"]
 
 
 def _sampling_problems(new_ids: Sequence[int], logits: Tensor, first: int) -> list[str]:
@@ -203,7 +217,7 @@ def sampling_row(drawn: Sequence[Drawn], device: torch.device) -> Row:
         title="sampling",
         compared="tokens drawn in several ways, from the logits that they were drawn by",
         findings=() if problems else (f"{num_tokens} tokens drawn in {ways} ways are those due",),
-        problems=tuple(problems[:_MOST_TOLD]),
+        problems=tuple(problems[:MOST_TOLD]),
     )
 
 

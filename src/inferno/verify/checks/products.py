@@ -20,7 +20,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.layers.decoder import CausalLM
 from inferno.ops import Activation, ClampedSwiGLU, StoredRows
-from inferno.quantization import FORMATS, InputRounding
+from inferno.quantization import FORMATS, MXFP4, InputRounding
 from inferno.verify.checks.error_bounds import (
     Bounded,
     Kernel,
@@ -33,6 +33,7 @@ from inferno.verify.checks.measures import largest
 from inferno.verify.checks.measures import measure as measured
 from inferno.verify.checks.quantized import (
     checkpoint_pieces,
+    formats_of,
     holds_blocks,
     quantized_type,
     values_of,
@@ -330,7 +331,7 @@ class ProductCheck:
         if is_plain:
             return [floating]
         source = self.pieces(f"{self.owner(where)}.weight")[0].name
-        if f"{source}_blocks" in self.weights:
+        if MXFP4 in formats_of(weight):
             return [replace(ours, rounds=Rounds.TO_INT8), ours, floating]
         if holds_blocks(weight):
             return [replace(ours, rounds=_ROUNDS[InputRounding.TO_INT8])]

@@ -106,12 +106,17 @@ def checkpoint_pieces(parameter: str, fused: FusedSpec, weights: PlainWeights) -
 
 
 def holds_blocks(weight: PackedWeight | PackedExperts) -> bool:
-    """Return whether it holds GGUF's blocks, beside which kernels round inputs to int8."""
+    """Return whether a weight holds GGUF's blocks, beside which kernels round inputs to int8."""
+    return any(one.block is not None for one in formats_of(weight))
+
+
+def formats_of(weight: PackedWeight | PackedExperts) -> list[WeightFormat]:
+    """Return the formats of a weight's ranges of rows."""
     if len(weight.shape) == 3:
-        return holds_blocks(cast(PackedExperts, weight)[0])
+        return formats_of(cast(PackedExperts, weight)[0])
     parts = weight.parts if isinstance(weight, RowRanges) else (weight,)
     formats = [getattr(part, "format", None) for part in parts]
-    return any(isinstance(one, WeightFormat) and one.block is not None for one in formats)
+    return [one for one in formats if isinstance(one, WeightFormat)]
 
 
 def dtype_of(weight: PackedWeight | PackedExperts) -> torch.dtype:

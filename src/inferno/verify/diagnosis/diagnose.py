@@ -82,6 +82,8 @@ def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) 
 def _has_numbers(shown: Measure, evidence: Evidence) -> bool:
     """Return whether both sides have every tensor that a mistake is sought with."""
     layer = shown.tap.rpartition(".")[0]
+    if "hidden" not in evidence.expected:
+        return False  # of an oracle that shows nothing but logits
     if shown.tap not in evidence.found or shown.tap not in evidence.expected:
         return False
     if evidence.found[shown.tap].shape != evidence.expected[shown.tap].shape:
@@ -136,6 +138,11 @@ def _advice(failed: Row, model_file: str, against: str, *, is_little: bool, has_
         steps.append("it is off by little: see whether it stays so with --dtype float32")
     if not has_cause and against == "reference" and failed.number not in ("0", "12", "I"):
         steps.append("ask a second oracle which of the two is right, --against transformers")
+    if against == "llama.cpp" and failed.number != "0":
+        steps.append(
+            "look for the first step that differs with --against reference; if none does, the file "
+            "is read wrongly: gguf/config.py and weights/gguf.py"
+        )
     steps.append(f"if you are changing inferno, look at {place}")
     steps.append("if you changed nothing, report this, with what --json prints")
     return "; ".join(steps)

@@ -23,6 +23,7 @@ class Oracle(Protocol):
     def taps(self, token_ids: Sequence[int], layers: Sequence[int], choices: Choices) -> Taps:
         """Return every tensor that the oracle knows, of the whole model and of these layers.
 
+        Logits are always among them; one that sees no more than those gives them alone.
         An oracle that can follows the choices of experts that it is given.
         """
 
@@ -31,3 +32,6 @@ class Oracle(Protocol):
 
     def encode(self, text: str) -> list[int] | None:
         """Return the text's token ids, or None from an oracle without a tokenizer."""
+
+    def decode(self, token_ids: Sequence[int]) -> str | None:
+        """Return the text of new tokens, or None from an oracle that can't tell."""

@@ -13,13 +13,15 @@ from torch import Tensor
 from inferno.engine.build import build_engine
 from inferno.errors import InvalidRequest
 from inferno.extras import install_command
+from inferno.machine import num_usable_cores
 from inferno.model_files import TOKENIZER, model_files
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.options import Tell, VerifyOptions
 from inferno.verify.oracles import Choices, Oracle
+from inferno.verify.oracles.llamacpp import open_llama_cpp
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
-from inferno.verify.oracles.plain_weights import PlainWeights
+from inferno.verify.oracles.plain_weights import PlainWeights, engine_keeps_blocks
 from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.oracles.saved import SavedOracle, load
 from inferno.verify.runs.engine_run import observe
@@ -36,7 +38,7 @@ def choose_oracle(
 ) -> Oracle:
     """Build the oracle that is asked for.
 
-    Raises InvalidRequest where transformers is not installed, CheckpointError for a bad file.
+    Raises InvalidRequest where its package is not installed, CheckpointError for a bad file.
     """
     if options.saved_oracle is not None:
         return _saved(options.saved_oracle, options.quantize)
@@ -46,7 +48,10 @@ def choose_oracle(
         case "cpu":
             plain = replace(engine, device="cpu", dtype="float32", quantize="none")
             return DeviceOracle(plain)
-    weights = PlainWeights(checkpoint, torch.float32)
+        case "llama.cpp":
+            threads = engine.threads or num_usable_cores()
+            return open_llama_cpp(options.model, checkpoint, threads, tell)
+    weights = PlainWeights(checkpoint, torch.float32, as_kept=engine_keeps_blocks(engine))
     return ReferenceOracle(options.model, hf_config, weights, tell)
 
 
@@ -92,3 +97,6 @@ class DeviceOracle:
     def encode(self, text: str) -> list[int] | None:
         files = model_files(self._options.model)
         return load_tokenizer(files).encode(text) if files.has(TOKENIZER) else None
+
+    def decode(self, token_ids: Sequence[int]) -> str | None:
+        return None

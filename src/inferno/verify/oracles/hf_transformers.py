@@ -72,6 +72,9 @@ class TransformersOracle:
         ids: list[int] = AutoTokenizer.from_pretrained(self._folder)(text).input_ids
         return ids
 
+    def decode(self, token_ids: Sequence[int]) -> str | None:
+        return None
+
     def _run(self, token_ids: Sequence[int]) -> Tensor:
         logits: Tensor = self._model(torch.tensor([list(token_ids)]), use_cache=False).logits[0]
         return logits.float()

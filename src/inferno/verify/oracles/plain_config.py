@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# What a config without the key means, by architecture.
+# The value of a key that config.json leaves out, by architecture.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {"num_key_value_heads": 8},

@@ -89,12 +89,16 @@ class Rounding:
     mxfp4     what meets MXFP4 weights is rounded to int8.
     matrices  so is what meets all others, but a router's.
     powers    by scales that are powers of two, as beside int4: not what meets the head, or MXFP4.
+    group     how many values share a scale.
+    inputs    the floats to which what meets matrices is rounded instead; None: it is not.
     kv        what keys and values are kept in; None: as they come.
     """
 
     mxfp4: bool = False
     matrices: bool = False
     powers: bool = False
+    group: int = _GROUP
+    inputs: torch.dtype | None = None
     kv: torch.dtype | None = None
 
     @property
@@ -111,8 +115,9 @@ class Rounding:
     def product(self, *, is_mxfp4: bool = False, is_head: bool = False) -> Product:
         """Return the function that multiplies with a matrix of that kind, with its rounding."""
         if not (self.mxfp4 if is_mxfp4 else self.matrices):
-            return floating_linear
-        return partial(packed_linear, powers=self.powers and not (is_mxfp4 or is_head))
+            return floating_linear if self.inputs is None else partial(coarse_linear, self.inputs)
+        powers = self.powers and not (is_mxfp4 or is_head)
+        return partial(packed_linear, powers=powers, group=self.group)
 
     def cached(self, x: Tensor) -> Tensor:
         """Return keys or values as attention reads them from the cache."""
@@ -127,22 +132,34 @@ def floating_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     return linear(x, weight.to(x.dtype), bias)
 
 
+def coarse_linear(
+    inputs: torch.dtype, x: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """Multiply what was rounded to other floats, in the dtype of the input."""
+    return floating_linear(x.to(inputs).to(x.dtype), weight, bias)
+
+
 def packed_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, powers: bool = False
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    powers: bool = False,
+    group: int = _GROUP,
 ) -> Tensor:
     """Multiply small whole numbers, which is exact, times scales: rounded when all is done."""
-    rounded = in_int8(x, powers=powers)
+    rounded = in_int8(x, powers=powers, group=group)
     return linear(rounded, wide(weight), None if bias is None else wide(bias)).to(x.dtype)
 
 
-def in_int8(x: Tensor, *, powers: bool = False) -> Tensor:
-    """Round groups of 32 values to int8 with a scale, in float32: what meets packed weights.
+def in_int8(x: Tensor, *, powers: bool = False, group: int = _GROUP) -> Tensor:
+    """Round groups of values to int8 with a scale, in float32: what meets packed weights.
 
     With `powers` scales are rounded up to powers of two.
     """
     width = x.shape[-1]
-    filled = F.pad(wide(x), (0, -width % _GROUP))
-    groups = filled.view(*filled.shape[:-1], -1, _GROUP)
+    filled = F.pad(wide(x), (0, -width % group))
+    groups = filled.view(*filled.shape[:-1], -1, group)
     scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
     if powers:
         scales = scales.log2().ceil().exp2()
@@ -245,7 +262,7 @@ def find_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:
     else:
         prefix, names = f"block_sparse_moe.experts.{index}", ("w1", "w3", "w2")
     gate, up, down = (weights[f"{prefix}.{name}.weight"] for name in names)
-    return Expert(gate, up, down)
+    return Expert(gate, up, down, *(weights.get(f"{prefix}.{name}.bias") for name in names))
 
 
 def _stacked_expert(weights: Weights, index: int, unpack: Unpack) -> Expert:

@@ -8,17 +8,34 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from inferno.engine.execution.device import find_device
+from inferno.ops import StoredRows
+from inferno.options import EngineOptions
+from inferno.weights.allocate import keeps_blocks
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 
 
+def engine_keeps_blocks(engine: EngineOptions) -> bool:
+    """Return whether an engine of these options keeps GGUF's blocks packed."""
+    dtype = torch.float16 if engine.dtype == "float16" else torch.float32
+    quantize = None if engine.quantize == "none" else engine.quantize
+    return keeps_blocks(find_device(engine.device), dtype, quantize)
+
+
 class PlainWeights:
-    """An open checkpoint, read into the CPU's memory: floats as `dtype`, others as stored."""
+    """An open checkpoint, read into the CPU's memory: floats as `dtype`, others as stored.
+
+    as_kept  GGUF's blocks that are kept in a format without all of their values have that format's.
+    """
 
     described = ""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, dtype: torch.dtype, *, as_kept: bool = False
+    ) -> None:
         self.dtype = dtype
         self._checkpoint = checkpoint
+        self._rounded = checkpoint.rounded_blocks() if as_kept else {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.tensors
@@ -31,6 +48,10 @@ class PlainWeights:
         info = self._checkpoint.tensors[name]
         assert isinstance(info.dtype, torch.dtype), f"{name} is of a type that can't be read"
         dtype = self.dtype if info.dtype in FLOATS else info.dtype
+        if name in self._rounded and len(info.shape) > 1:
+            rows = StoredRows.empty(self._rounded[name], info.shape)
+            self._checkpoint.read_packed_into(name, 0, rows)
+            return rows.unpack(dtype)
         tensor = torch.empty(info.shape, dtype=dtype)
         self._checkpoint.read_into(name, tensor)
         return tensor

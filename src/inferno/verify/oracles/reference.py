@@ -98,6 +98,9 @@ class ReferenceOracle:
         path = self._folder / "tokenizer.json"
         return tokenizers.Tokenizer.from_file(str(path)).encode(text).ids if path.exists() else None
 
+    def decode(self, token_ids: Sequence[int]) -> str | None:
+        return None
+
     def _embed(self, texts: Sequence[Sequence[int]]) -> list[Tensor]:
         table = self.weights.embedding()
         xs = [table[torch.tensor(ids)] for ids in texts]

@@ -173,3 +173,6 @@ class SavedOracle:
 
     def encode(self, text: str) -> list[int] | None:
         return None if self.facts.encoded is None else list(self.facts.encoded)
+
+    def decode(self, token_ids: Sequence[int]) -> str | None:
+        return None

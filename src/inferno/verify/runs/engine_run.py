@@ -14,6 +14,7 @@ from torch import Tensor
 
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.local import LOGITS_ROWS
 from inferno.engine.execution.runner import Runner
 from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsRow
@@ -28,7 +29,6 @@ from inferno.verify.runs.taps import Taps
 
 DRAW_SEED = 0x5EED_0000_0000  # more than 32 bits, so that both halves of a key matter
 _NUM_DRAWN = 4
-_LOGITS_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _complete(
 def _with_logits(taps: Taps, model: CausalLM) -> Taps:
     """Add the logits of every position, by the model's own head, to what was kept."""
     device = next(model.parameters()).device
-    pieces = torch.split(taps["hidden"], _LOGITS_ROWS)
+    pieces = torch.split(taps["hidden"], LOGITS_ROWS)
     try:
         logits = torch.cat([model.logits(piece.to(device)).cpu() for piece in pieces])
     except RuntimeError as problem:  # what torch raises where types or shapes don't fit

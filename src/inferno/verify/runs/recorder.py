@@ -80,7 +80,7 @@ class Recording:
 
 @contextlib.contextmanager
 def recording(observer: RunObserver) -> Iterator[Recording]:
-    """Tell of every op call that is wanted, and of every module that computes."""
+    """Report every op call that is wanted, and every module that computes."""
     found = Recording()
 
     def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -50,9 +50,9 @@ _CALLS: Mapping[str, str] = {
     "ffn_hidden": _ACTIVATION,
     "ffn_out": "mlp",
 }
-# What every layer has.
+# Tensors that every layer has.
 LAYER_TAPS = tuple(name for name in _CALLS if name not in ("router", "experts", "ffn_hidden"))
-# What not every model has: sinks, experts, and the hidden row of a single feed-forward network.
+# Tensors that some models have: sinks, experts, and the hidden row of a lone feed-forward network.
 _OPTIONAL = {"sinks", "router", "experts", "ffn_hidden"}
 
 

@@ -1,0 +1,165 @@
+"""Write docs/compatibility.md, what is tested together, from the tables that tests go through.
+
+python scripts/make_compatibility.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from inferno.gguf.tensor_types import BY_NAME
+from inferno.models import ARCHITECTURES
+from inferno.ops.dispatch import BACKENDS
+from inferno.quantization import BLOCK_FORMATS, FORMATS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+_HEAD = """# What is tested together
+
+<!-- Written by scripts/make_compatibility.py from the tables of the tests: change those. -->
+
+What a test compares with somebody else's implementation, or with a plain forward pass over the
+same weights. A number counts variants: biases, windows, scaled positions and so on. `-` means that
+no test does so; it may work all the same.
+"""
+_ARCHITECTURES = """## Architectures, formats and quantization
+
+- **safetensors, GGUF**: logits in float32 against `transformers`.
+- **random**: models of random shapes, in float32, bfloat16 and float16, against plain maths.
+- **int8, int4**: `--quantize`, against plain maths over the quantized weights.
+- **llama.cpp**: GGUF files, logits and tokens against llama.cpp.
+"""
+_TYPES = """## Types of weights
+
+- **values**: bit for bit those of the `gguf` package.
+- **kernels**: products of the compiled kernels against sums in float64. Where kernels don't compute
+  with a type, its weights become floats when they are loaded ([gguf.md](gguf.md)).
+- **llama.cpp**: logits of a whole model of that type.
+"""
+_DEVICES = """## Devices
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table that a test is parametrized by: the module that has it, its name, and the test's."""
+
+    module: str
+    name: str
+    used_in: str = ""
+
+    @property
+    def user(self) -> str:
+        """Return the module whose tests go through the table."""
+        return self.used_in or self.module
+
+    def load(self) -> Any:
+        """Return the table."""
+        return getattr(import_module(self.module), self.name)
+
+
+SAFETENSORS = Source("tests.models.test_against_transformers", "VARIANTS")
+GGUF = Source("tests.weights.test_gguf", "VARIANTS")
+QUANTIZED = Source("tests.verify.test_quantized", "MODELS")
+QUANTIZATIONS = Source("tests.verify.test_quantized", "KINDS")
+LLAMA_CPP = Source("tests.verify.test_llamacpp", "SHAPES")
+LLAMA_CPP_TYPES = Source("tests.verify.test_llamacpp", "TYPES")
+VALUES = Source("tests.ops.test_gguf_blocks", "DECODED")
+KERNELS = Source("tests.ops.cpu.packed_weights", "KERNEL_FORMATS", "tests.ops.cpu.test_linear")
+BLOCK_KERNELS = Source("tests.ops.cpu.test_block_formats", "FORMATS")
+SOURCES = (
+    *(SAFETENSORS, GGUF, QUANTIZED, QUANTIZATIONS, LLAMA_CPP, LLAMA_CPP_TYPES, VALUES),
+    *(KERNELS, BLOCK_KERNELS),
+)
+_GGUF_FLOATS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+_RANDOM = Source("tests.verify.random_models", "FAMILIES")  # drawn from by their numbers
+
+
+def main() -> None:
+    DOCUMENT.write_text(make_page())
+
+
+def make_page() -> str:
+    """The whole page."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))  # for tests
+    parts = [_HEAD, _ARCHITECTURES, _architectures(), _TYPES, _types(), _DEVICES + _devices()]
+    return "\n".join(parts)
+
+
+def _architectures() -> str:
+    counts: dict[str, Mapping[str, object]] = {
+        "safetensors": _by_family(kind for kind, _ in SAFETENSORS.load().values()),
+        "GGUF": _by_family(kind for kind, _ in GGUF.load().values()),
+        "random": dict.fromkeys(_by_family(_RANDOM.load()), "yes"),
+        **dict.fromkeys(QUANTIZATIONS.load(), _by_family(QUANTIZED.load())),
+        "llama.cpp": _by_family(kind for kind, _ in LLAMA_CPP.load().values()),
+    }
+    names = {module: hf for hf, module in ARCHITECTURES.items()}
+    rows = [
+        (hf, *(str(column.get(family, "-")) for column in counts.values()))
+        for family, hf in names.items()
+    ]
+    return _table(("Architecture", *counts), rows)
+
+
+def _by_family(variants: Iterable[str]) -> Mapping[str, int]:
+    """Count variants by family; what follows a comma or a space tells variants apart."""
+    counts: dict[str, int] = {}
+    for variant in variants:
+        family = variant.replace(",", " ").partition(" ")[0]
+        counts[family] = counts.get(family, 0) + 1
+    return counts
+
+
+def _types() -> str:
+    values, in_llama_cpp = set(VALUES.load()), {"F32", *LLAMA_CPP_TYPES.load()}
+    kernels = {str(format) for format in (*KERNELS.load(), *BLOCK_KERNELS.load())}
+    rows = []
+    for format in FORMATS.values():
+        if format.block is None and format.name != "float64":  # which only verify computes with
+            also = _GGUF_FLOATS.get(format.name)
+            where = "safetensors" if also is None else f"safetensors; GGUF: {also}"
+            where = where if format.name not in QUANTIZATIONS.load() else "`--quantize`"
+            ticks = (_tick(str(format) in kernels), _tick(also in in_llama_cpp))
+            rows.append((format.name, where, f"{format.bits:g}", "-", *ticks))
+    for name, each in BY_NAME.items():
+        if name in values:
+            bits = f"{8 * each.block_bytes / each.block_values:g}"
+            has_kernel = str(BLOCK_FORMATS.get(name)) in kernels
+            ticks = (_tick(has_kernel), _tick(name in in_llama_cpp))
+            rows.append((name, "GGUF", bits, "yes", *ticks))
+    return _table(("Type", "in", "bits a weight", "values", "kernels", "llama.cpp"), rows)
+
+
+def _devices() -> str:
+    rows = [
+        ("CPU", "compiled kernels, or plain PyTorch where there are none", "yes"),
+        *((kind.upper(), "plain PyTorch", "-") for kind in BACKENDS if kind != "cpu"),
+    ]
+    return _table(("Device", "computed by", "tested"), rows)
+
+
+def _tick(is_tested: bool) -> str:
+    return "yes" if is_tested else "-"
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"{line}\n" for line in _lines(heading, rows))
+
+
+def _lines(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield "|" + "---|" * len(heading)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Write a model as a folder of packed weights: blocks of GGUF in safetensors, loaded as they are.
+
+A matrix is uint8 [rows, blocks of a row, bytes of a block], named by the weight and its type; all
+else is as in any folder. Its config.json has a quant_method of ours, so that nobody else takes the
+folder for a model of floats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from inferno.convert.encoder import encoder
+from inferno.convert.metadata import architecture_for
+from inferno.convert.new_file import Written, check_room, new_file, sync_folder
+from inferno.convert.tensors import Source, plain_sources
+from inferno.convert.to_gguf import Progress, checked_model, sizes_by_type
+from inferno.convert.types import FILE_TYPES, final_type, place_of
+from inferno.errors import ConfigError, InvalidRequest, ModelError
+from inferno.gguf.names import gguf_names, hf_name
+from inferno.gguf.tensor_types import packed_name
+from inferno.gguf.writer import NewTensor
+from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE
+from inferno.model_files import (
+    CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    ModelFiles,
+    model_files,
+)
+from inferno.models import read_model_config
+from inferno.models.config import DecoderConfig
+from inferno.quantization import PACKED_HERE
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.loader import HARMLESS
+from inferno.weights.open import open_checkpoint
+
+_OTHER_FILES = (
+    *(GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG),
+    *("special_tokens_map.json", "chat_template.jinja"),
+)
+_ALIGNMENT = 64
+
+
+def write_folder(
+    model: Path,
+    target: Path,
+    type_name: str | None,
+    *,
+    threads: int,
+    progress: Progress | None = None,
+) -> Written:
+    """Write the model of a folder or a GGUF file as a folder of packed weights.
+
+    type_name   one of `FILE_TYPES`; None: weights stay what they are.
+    threads     how many cores quantize.
+    progress    is told the bytes written so far, and in all.
+
+    Raises InvalidRequest where the folder can't be made so, and ModelError where the model is
+    damaged or of another kind.
+    """
+    files = model_files(model)
+    hf_config = files.json(CONFIG, error=ConfigError)
+    config = read_model_config(hf_config)
+    if config.mixture is not None and hf_config.get("model_type") == "gpt_oss":
+        raise InvalidRequest(
+            "gpt-oss comes packed already; give --to a .gguf file, or use it as it is"
+        )
+    with open_checkpoint(model) as checkpoint:
+        checked_model(checkpoint, hf_config, config)
+        found = plain_sources(checkpoint, _names(checkpoint, config))
+        tensors = _tensors(found, type_name, hf_config, config)
+        header = _header(found, tensors)
+        size = len(header) + sum(tensor.num_bytes for tensor in tensors)
+        with _new_folder(target) as folder:
+            check_room(folder, size)
+            _write_texts(folder, files, hf_config)
+            with (
+                new_file(folder / SINGLE_FILE, size, replace=False) as file,
+                encoder(threads) as rows,
+            ):
+                file.write(header)
+                for source, tensor in zip(found, tensors, strict=True):
+                    for piece in rows.encode(source, tensor.type):
+                        file.write(piece)
+                        if progress is not None:
+                            progress(file.tell(), size)
+    return Written(target, size, sizes_by_type(tensors))
+
+
+def _names(checkpoint: Checkpoint, config: DecoderConfig) -> list[str]:
+    """Return the weights that the model is made of; a second copy of the embedding is none."""
+    embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+    is_twice = config.tie_word_embeddings and embedding in checkpoint.stored
+    return [
+        name
+        for name in checkpoint.stored
+        if not HARMLESS.fullmatch(name) and not (is_twice and name == head)
+    ]
+
+
+def _tensors(
+    found: Sequence[Source],
+    type_name: str | None,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+) -> list[NewTensor]:
+    """Return the tensors with their types, which are those of a GGUF file's tensors."""
+    file_type = None if type_name is None else FILE_TYPES[type_name]
+    num_experts = 0 if config.mixture is None else config.mixture.num_experts
+    architecture = architecture_for(hf_config)
+    theirs = {
+        hf_name(name, architecture).replace("{}", str(expert)): name
+        for name in gguf_names(architecture, config.num_layers)
+        for expert in range(max(1, num_experts))
+    }
+    tensors = []
+    for source in found:
+        name = theirs[source.name]
+        place = place_of(
+            name,
+            num_layers=config.num_layers,
+            is_tied=config.tie_word_embeddings,
+            has_experts=config.mixture is not None,
+        )
+        type = final_type(name, source.shape, source.type, file_type, place)
+        tensors.append(NewTensor(source.name, type, source.shape))
+    return tensors
+
+
+def _header(found: Sequence[Source], tensors: Sequence[NewTensor]) -> bytes:
+    """Return the header of the safetensors file, filled up with blanks."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for tensor in tensors:
+        name, dtype, shape = tensor.name, tensor.type.name, list(tensor.shape)
+        if tensor.type.block_values > 1:
+            name, dtype = packed_name(name, tensor.type), "U8"
+            num_blocks = shape[-1] // tensor.type.block_values
+            shape = [prod(shape[:-1]), num_blocks, tensor.type.block_bytes]
+        end = offset + tensor.num_bytes
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    content = json.dumps(entries, separators=(",", ":")).encode()
+    content += b" " * (-(8 + len(content)) % _ALIGNMENT)
+    return len(content).to_bytes(8, "little") + content
+
+
+def _write_texts(folder: Path, files: ModelFiles, hf_config: Mapping[str, Any]) -> None:
+    """Write config.json, and the other small files as they are."""
+    config = {**hf_config, "quantization_config": {"quant_method": PACKED_HERE}}
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for name in _OTHER_FILES:
+        if files.has(name):
+            content = files.read(name, error=ModelError, max_bytes=MAX_TOKENIZER_BYTES)
+            (folder / name).write_bytes(content)
+
+
+@contextmanager
+def _new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to be filled, which is `path` once the block has ended, all or nothing."""
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"there is no folder {path.parent} for {path.name}; make it first")
+    if os.path.lexists(path):
+        raise InvalidRequest(f"{path} is there already; give another name, or remove it first")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.mkdir()
+    except FileExistsError:
+        raise InvalidRequest(
+            f"{part} is there: another process writes it, or one was killed; then remove it"
+        ) from None
+    try:
+        yield part
+        sync_folder(part)
+        if os.path.lexists(path):
+            raise InvalidRequest(f"{path} was made meanwhile; give another name")
+        os.rename(part, path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(path.parent)

@@ -1,0 +1,205 @@
+"""A repository's config and the headers of its weights, by requests for ranges, nothing more.
+
+All that comes is bounded, and parsed as the files' own readers do. The listing is one round trip,
+config and headers come together in the next, and what is left of long headers in one or two more.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelError
+from inferno.gguf.config import computed_dtype, config_of
+from inferno.gguf.file import is_later_shard, read_gguf
+from inferno.gguf.header import GgufHeader, parse_header
+from inferno.hub.client import HubClient, Interrupted, pieces
+from inferno.hub.facts import Tensor, tensors_of
+from inferno.hub.kinds import refuse_config, refuse_listing
+from inferno.hub.names import Listing, RemoteFile
+from inferno.json_file import MAX_HEADER_BYTES, MAX_JSON_BYTES
+from inferno.untrusted_json import Malformed, parse_object
+
+# Most headers of shards have less; a GGUF file's begins with its vocabulary, megabytes.
+_FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 4 << 20
+_MOST_BYTES = 128 << 20  # of all headers together
+_MOST_FILES = 512  # the largest published models have 200 shards
+_AT_ONCE = 8
+_RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteModel:
+    """A model's config and tensors as a hub has them, which nobody has verified."""
+
+    commit: str
+    config: Mapping[str, Any]
+    tensors: tuple[Tensor, ...]
+    tokenizer_bytes: int
+    is_gguf: bool
+
+
+def read_remote(
+    client: HubClient, name: str, revision: str | None, include: str | None
+) -> RemoteModel:
+    """Return what the files of a repository say before their data begins.
+
+    include  which GGUF file, or pattern of weights, where there are several.
+
+    Raises ModelError for kinds that we don't run, and where something is missing or damaged.
+    """
+    listing = client.listing(name, revision or "main", include)
+    refuse_listing(name, listing, include)
+    weights = [file for file in listing.files if file.is_weights]
+    if len(weights) > _MOST_FILES:
+        raise DownloadError(
+            f"{name} has {len(weights):,} files of weights, and the headers of {_MOST_FILES} are "
+            "read at most: download it, then plan"
+        )
+    files = _Files(client, name, listing)
+    ggufs = [file for file in weights if file.name.endswith(".gguf")]
+    if ggufs:
+        return _of_gguf(name, files, listing, ggufs)
+    config = next((file for file in listing.files if file.name == "config.json"), None)
+    if config is None or config.size > MAX_JSON_BYTES:
+        raise ConfigError(f"{name} has no config.json, so it is not a Hugging Face model")
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        text = threads.submit(files.read, config, 0, config.size)
+        headers = list(threads.map(files.safetensors, weights))
+        content = text.result()
+    try:
+        values = parse_object(content)
+    except Malformed as problem:
+        raise ConfigError(f"config.json of {name} can't be read: {problem}") from None
+    refuse_config(name, values)
+    return RemoteModel(
+        commit=listing.commit,
+        config=values,
+        tensors=tuple(tensor for each in headers for tensor in each),
+        tokenizer_bytes=sum(one.size for one in listing.files if one.name == "tokenizer.json"),
+        is_gguf=False,
+    )
+
+
+def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFile]) -> RemoteModel:
+    by_path = {Path(file.name): file for file in weights}
+    firsts = [path for path in by_path if not is_later_shard(path)]
+    if len(firsts) != 1:
+        shown = ", ".join(str(path) for path in sorted(firsts)[:12])
+        raise ModelError(f"{name} has several GGUF models: choose one of {shown}, as {name}:FILE")
+
+    def read(path: Path) -> GgufHeader:
+        if path not in by_path:
+            raise CheckpointError(f"{name} lacks {path}, a file of its model")
+        return files.gguf(by_path[path])
+
+    model = read_gguf(firsts[0], read)
+    config = config_of(
+        model.metadata,
+        tuple(model.tensors),
+        dtype=computed_dtype(tensor for _, tensor in model.tensors.values()),
+        rope_factors=None,
+    )
+    tensors = tuple(
+        Tensor(tensor.name, tensor.type.name, tensor.shape, path.name)
+        for path, tensor in model.tensors.values()
+    )
+    return RemoteModel(
+        commit=listing.commit, config=config, tensors=tensors, tokenizer_bytes=0, is_gguf=True
+    )
+
+
+class _Files:
+    """The beginnings of a commit's files; together they may have so many bytes only."""
+
+    def __init__(self, client: HubClient, name: str, listing: Listing) -> None:
+        self._client = client
+        self._name = name
+        self._commit = listing.commit
+        self._left = _MOST_BYTES
+        self._counting = threading.Lock()
+
+    def read(self, file: RemoteFile, start: int, size: int) -> bytes:
+        """Return a range of a file; it may ask several times."""
+        with self._counting:
+            self._left -= size
+            if self._left < 0:
+                raise DownloadError(
+                    f"the headers of {self._name} have more than the {_MOST_BYTES:,} bytes that "
+                    "are read of them: download it, then plan"
+                )
+        if size == 0:
+            return b""
+        patience = self._client.patience
+        for failures in range(patience.attempts):
+            try:
+                return self._ask(file, start, size)
+            except Interrupted as problem:
+                reason = problem
+            if failures + 1 < patience.attempts:
+                patience.pause(failures, reason.pause)
+        raise DownloadError(f"{file.name} of {self._name} can't be read ({reason}); try again")
+
+    def safetensors(self, file: RemoteFile) -> list[Tensor]:
+        """Return the tensors that a safetensors file lists."""
+        place = f"{file.name} of {self._name}"
+        content = self.read(file, 0, min(file.size, _FIRST_BYTES))
+        length = int.from_bytes(content[:8], "little")
+        if len(content) < 8 or not 0 < length <= min(MAX_HEADER_BYTES, file.size - 8):
+            raise CheckpointError(f"{place}: its header can't be read")
+        if len(content) < 8 + length:
+            content += self.read(file, len(content), 8 + length - len(content))
+        try:
+            return list(tensors_of(parse_object(content[8 : 8 + length]), file.name, place))
+        except Malformed:
+            raise CheckpointError(f"{place}: its header can't be read") from None
+
+    def gguf(self, file: RemoteFile) -> GgufHeader:
+        """Return the header of a GGUF file; each request is for thrice what is there."""
+        content = bytearray()
+
+        def read(start: int, size: int) -> bytes:
+            if start + size > len(content):
+                wanted = max(_FIRST_GGUF_BYTES, 3 * len(content), start + size - len(content))
+                content.extend(self.read(file, len(content), min(wanted, file.size - len(content))))
+            return bytes(content[start : start + size])
+
+        try:
+            return parse_header(read, file.size)
+        except Malformed as problem:
+            raise CheckpointError(f"{file.name} of {self._name}: {problem}") from None
+
+    def _ask(self, file: RemoteFile, start: int, size: int) -> bytes:
+        url = self._client.file_url(self._name, self._commit, file.name)
+        whole = start == 0 and size == file.size
+        asked = {} if whole else {"Range": f"bytes={start}-{start + size - 1}"}
+        with self._client.open(url, asked) as answer:
+            self._client.check(answer, self._name, self._commit)
+            if answer.status_code == 206:
+                found = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+                if found is None or [int(one) for one in found.groups()] != [
+                    *(start, start + size - 1, file.size),
+                ]:
+                    raise Interrupted("the hub sent another part than it was asked for")
+            elif start:
+                raise DownloadError(
+                    f"{self._client.endpoint} sends no parts of files: download {self._name}, then "
+                    "plan"
+                )
+            return self._first(answer, size, file.size)
+
+    def _first(self, answer: httpx.Response, size: int, most: int) -> bytes:
+        """Return the first bytes of a body, however long it is; the rest is never read."""
+        content = bytearray()
+        for piece in pieces(answer, most, self._client.patience):
+            content += piece
+            if len(content) >= size:
+                return bytes(content[:size])
+        raise Interrupted("the connection was closed too early")

@@ -1,0 +1,125 @@
+"""All findings about a model's files, from its config to its chat template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import ModelError
+from inferno.lint.checks import Finding, Level
+from inferno.lint.template import template_findings
+from inferno.lint.tokens import Tokens, token_findings
+from inferno.model_files import CONFIG, TOKENIZER_CONFIG, ModelFiles, model_files
+from inferno.text.chat import load_chat_template
+from inferno.text.generation_config import default_params, eos_token_ids
+from inferno.text.parsers.choose import choose_dialect, ending_ids
+from inferno.text.special_tokens import read_named_tokens
+from inferno.text.tokenizer import Tokenizer, load_tokenizer
+
+_ORDER = list(Level)
+_REALISTIC = 10**9  # a tokenizer's model_max_length above it means that nobody set it
+
+
+def lint_model(
+    path: Path, refusal: str | None = None, *, chat_template: Path | None = None
+) -> list[Finding]:
+    """Return what is wrong with the files of a model, the worst first.
+
+    path           a folder or a GGUF file.
+    refusal        why the engine doesn't load it, if it doesn't.
+    chat_template  a file whose template takes the place of the model's own.
+    """
+    found = list(_findings(path, refusal, chat_template))
+    return sorted(found, key=lambda finding: _ORDER.index(finding.level))
+
+
+def _findings(path: Path, refusal: str | None, instead: Path | None) -> Iterator[Finding]:
+    if refusal is not None:
+        yield Finding("model", refusal)
+    try:
+        files = model_files(path)
+        config = files.json(CONFIG, error=ModelError)
+    except ModelError as problem:
+        if refusal is None:
+            yield Finding("model", str(problem))
+        return
+    yield from _config_findings(config, files)
+    try:
+        tokenizer = load_tokenizer(files)
+    except ModelError as problem:
+        yield Finding("tokenizer", str(problem))
+        return
+    own = tokenizer.eos_token_id
+    ends = frozenset([] if own is None else [own])
+    try:
+        ends = eos_token_ids(files, tokenizer)
+        default_params(files)
+    except ModelError as problem:
+        yield Finding("generation config", str(problem))
+    yield from _about_text(path, files, config, tokenizer, ends, instead)
+
+
+def _about_text(
+    path: Path,
+    files: ModelFiles,
+    config: dict[str, object],
+    tokenizer: Tokenizer,
+    ends: frozenset[int],
+    instead: Path | None,
+) -> Iterator[Finding]:
+    try:
+        template = load_chat_template(files, tokenizer, instead)
+        named = read_named_tokens(files)
+    except ModelError as problem:
+        yield Finding("template", str(problem))
+        template, named = None, None
+    source = "" if template is None else template.source
+    ends |= ending_ids(choose_dialect(source, tokenizer), tokenizer)
+    texts = {} if named is None else {name: one.content for name, one in named.named.items()}
+    tokens = Tokens(tokenizer=tokenizer, named=texts, ends=ends)
+    yield from token_findings(tokens, config, path)
+    if template is None:
+        if named is not None:
+            yield Finding("no template", "there is no chat template")
+        return
+    try:
+        yield from template_findings(template, tokens)
+    finally:
+        template.close()
+
+
+def _config_findings(config: Mapping[str, Any], files: ModelFiles) -> Iterator[Finding]:
+    """Yield what is odd in a config though the engine takes it; what it refuses it tells itself."""
+    context = config.get("max_position_embeddings")
+    if type(context) is not int:
+        return
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    if isinstance(scaling, dict) and "yarn" in (scaling.get("rope_type"), scaling.get("type")):
+        yield from _yarn(scaling, context)
+    if (own := _tokenizer_context(files)) is not None and own < context:
+        yield Finding(
+            "tokenizer's context",
+            f"tokenizer_config.json's model_max_length is {own}, and config.json has "
+            f"{context} positions",
+        )
+
+
+def _yarn(scaling: Mapping[str, Any], context: int) -> Iterator[Finding]:
+    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
+    if not isinstance(factor, int | float) or type(original) is not int:
+        return
+    if context > factor * original:
+        yield Finding(
+            "context",
+            f"config.json has {context} positions, and YaRN stretches {original} by {factor:g} to "
+            f"{int(factor * original)}",
+        )
+
+
+def _tokenizer_context(files: ModelFiles) -> int | None:
+    try:
+        value = files.json(TOKENIZER_CONFIG, error=ModelError).get("model_max_length")
+    except ModelError:  # there is none, or the tokenizer's own finding tells
+        return None
+    return value if type(value) is int and 0 < value <= _REALISTIC else None

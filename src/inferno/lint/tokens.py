@@ -1,0 +1,95 @@
+"""Lint of tokens: names without ids, ids without embeddings, and what ends an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferno.errors import ModelError
+from inferno.gguf.names import hf_name
+from inferno.hub.facts import read_tensors
+from inferno.lint.checks import MOST_LISTED, Finding
+from inferno.text.tokenizer import Tokenizer
+
+_EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")  # tied ones may be either
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """A model's tokens.
+
+    named  bos_token, eos_token and the like, by name.
+    ends   the ids that end an output, of all files together.
+    """
+
+    tokenizer: Tokenizer
+    named: Mapping[str, str]
+    ends: frozenset[int]
+
+    @property
+    def bos_id(self) -> int | None:
+        """Return the id of bos_token; None without one."""
+        text = self.named.get("bos_token")
+        return None if text is None else self.tokenizer.token_to_id(text)
+
+    @property
+    def adds_bos(self) -> bool:
+        """Return whether the tokenizer begins every plain prompt with BOS."""
+        bare = self.tokenizer.encode("a", add_special_tokens=False)
+        first = self.tokenizer.encode("a")[:1]
+        return self.bos_id is not None and first == [self.bos_id] and bare[:1] != first
+
+
+def token_findings(tokens: Tokens, config: Mapping[str, object], path: Path) -> Iterator[Finding]:
+    """Yield what is wrong with a model's tokens, beside its config and its embedding."""
+    tokenizer = tokens.tokenizer
+    for name, text in tokens.named.items():
+        if tokenizer.token_to_id(text) is None:
+            yield Finding("named token", f"{name} is {text!r:.80}, which the vocabulary lacks")
+    num_rows = _num_embeddings(path) or config.get("vocab_size")
+    if isinstance(num_rows, int) and 0 < num_rows < tokenizer.vocab_size:
+        beyond = [i for i in range(num_rows, tokenizer.vocab_size) if tokenizer.id_to_token(i)]
+        listed = ", ".join(f"{tokenizer.id_to_token(i)!r:.40}" for i in beyond[:MOST_LISTED])
+        more = f" and {len(beyond) - MOST_LISTED} more" if len(beyond) > MOST_LISTED else ""
+        if beyond:
+            yield Finding(
+                "vocabulary",
+                f"the tokenizer has {tokenizer.vocab_size} ids and the embedding {num_rows} rows; "
+                f"beyond it are {listed}{more}",
+            )
+        if tokens.ends and min(tokens.ends) >= num_rows:
+            yield Finding(
+                "end beyond embeddings",
+                f"the token that ends an output is {min(tokens.ends)}, and the embedding has "
+                f"{num_rows} rows",
+            )
+    if not tokens.ends:
+        yield Finding("no end", "no file names a token that ends an output (eos_token_id)")
+    yield from _ends_of_text(tokens)
+
+
+def _ends_of_text(tokens: Tokens) -> Iterator[Finding]:
+    """Yield the tokens that end an output though they are words of a text."""
+    for token_id in sorted(tokens.ends):
+        text = tokens.tokenizer.decode([token_id], skip_special_tokens=True)
+        if any(character.isalnum() for character in text) and not _looks_like_a_mark(text):
+            yield Finding("end is text", f"token {token_id}, which ends an output, is {text!r:.40}")
+
+
+def _looks_like_a_mark(text: str) -> bool:
+    """Return whether a text is such as </s> or [EOS], which some files forget to call special."""
+    bare = text.strip()
+    return bare[:1] in "<[" and bare[-1:] in ">]"
+
+
+def _num_embeddings(path: Path) -> int | None:
+    """Return how many rows the embedding has by the files' headers; None where they can't tell."""
+    try:
+        for tensor in read_tensors(path):
+            name = hf_name(tensor.name) if path.is_file() else tensor.name
+            if name in _EMBEDDINGS and tensor.shape:
+                return tensor.shape[0]
+    except ModelError:
+        return None
+    return None

@@ -1,0 +1,185 @@
+"""Options as rows of tables: what an option says of itself, and how its value is checked.
+
+An option is a field of a dataclass; inferno/options.py and sampling_params.py have the tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from types import MappingProxyType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from inferno.errors import InvalidRequest
+
+
+class Group(StrEnum):
+    """The headings under which a command's help shows its options."""
+
+    MODEL = "Model"
+    SAMPLING = "Sampling"
+    MEMORY = "Memory and batches"
+    SERVER = "Server"
+    SECURITY = "Security"
+    GENERAL = "Options"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """The facts of an option besides its name, type and default.
+
+    absent          the words that help shows in place of a default, which the command works out.
+    choices         all values that it may have.
+    low, high       the bounds of a number, both inclusive; the lower one not if is_low_excluded.
+    pattern         what a text must match, or each of several texts; `expected` says it in words.
+    accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
+    flags           how the command line spells it, where that is not --its-name. A flag --no-...
+                    turns a switch off that is on by default.
+    is_python_only  whether no command has it.
+    """
+
+    help: str
+    group: Group
+    absent: str | None = None
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    is_low_excluded: bool = False
+    pattern: re.Pattern[str] | None = None
+    expected: str = ""
+    accepts_auto: bool = False
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    is_python_only: bool = False
+
+
+def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
+    """Return a dataclass field that is an option with these facts."""
+    metadata = {"option": Option(**facts)}
+    if isinstance(default, MappingProxyType):  # dataclasses take it for mutable
+        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRow:
+    """An option of a table, with what its field says.
+
+    hint            the type of its value, as the field says it.
+    kind            the type of a value that is given, or of each of several values.
+    """
+
+    name: str
+    hint: Any
+    kind: Any
+    default: Any
+    is_optional: bool
+    is_repeated: bool
+    facts: Option
+
+    @property
+    def flag(self) -> str:
+        """Return the option as the command line spells it."""
+        return self.facts.flags[0] if self.facts.flags else "--" + self.name.replace("_", "-")
+
+
+@cache
+def table(kind: type) -> Mapping[str, OptionRow]:
+    """Return the options of EngineOptions, ServerOptions or WorkerOptions, by name, in order."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: _row(field, hints[field.name])
+        for field in dataclasses.fields(kind)
+        if "option" in field.metadata
+    }
+
+
+def check_options(options: Any, *, by_flag: bool) -> None:
+    """Raise InvalidRequest for the first value that its option doesn't allow.
+
+    by_flag         name the option as the command line does, and not as Python.
+    """
+    for row in table(type(options)).values():  # type: ignore[arg-type]
+        value = getattr(options, row.name)
+        if not _is_allowed(row, value):
+            name = row.flag if by_flag else row.name
+            raise InvalidRequest(f"{name} must be {_expected(row)}, not {value!r}", param=row.name)
+
+
+def _row(field: dataclasses.Field[Any], hint: Any) -> OptionRow:
+    facts: Option = field.metadata["option"]
+    parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    several = [part for part in parts if get_origin(part) in (tuple, Sequence)]
+    [kind] = [
+        part
+        for part in (get_args(several[0])[:1] if several else parts)
+        if part is not type(None) and not (facts.accepts_auto and part is str)
+    ]
+    return OptionRow(
+        name=field.name,
+        hint=hint,
+        kind=kind,
+        default=field.default
+        if field.default_factory is dataclasses.MISSING
+        else field.default_factory(),
+        is_optional=type(None) in parts,
+        is_repeated=bool(several),
+        facts=facts,
+    )
+
+
+def _is_allowed(row: OptionRow, value: Any) -> bool:
+    facts = row.facts
+    if value is None:
+        return row.is_optional
+    if row.is_repeated:
+        return isinstance(value, tuple) and all(_is_one_allowed(row, each) for each in value)
+    if facts.accepts_auto and not row.is_optional and value == "auto":
+        return True
+    return _is_one_allowed(row, value)
+
+
+def _is_one_allowed(row: OptionRow, value: Any) -> bool:
+    facts = row.facts
+    if row.kind is bool:
+        return isinstance(value, bool)
+    if row.kind in (int, float):
+        is_number = isinstance(value, int if row.kind is int else int | float)
+        if not is_number or isinstance(value, bool):
+            return False
+        return (facts.low is None or facts.low <= value) and (
+            facts.high is None or value <= facts.high
+        )
+    if facts.choices:
+        return value in facts.choices
+    if not isinstance(value, row.kind):
+        return False
+    return facts.pattern is None or facts.pattern.fullmatch(value) is not None
+
+
+def _expected(row: OptionRow) -> str:
+    """Return what an option may be, in words."""
+    facts = row.facts
+    if facts.expected:
+        return facts.expected
+    if facts.choices:
+        return "one of " + ", ".join(facts.choices)
+    if row.kind is bool:
+        return "true or false"
+    if row.kind in (int, float):
+        kind = "an integer" if row.kind is int else "a number"
+        return f"{'auto, or ' if facts.accepts_auto else ''}{kind} {_bounds(facts)}"
+    return f"of type {row.kind.__name__}"
+
+
+def _bounds(facts: Option) -> str:
+    """Return the bounds of a number in words."""
+    return f"from {_plain(facts.low)} to {_plain(facts.high)}"
+
+
+def _plain(number: float | None) -> str:
+    return f"{number:.15g}" if isinstance(number, float) else str(number)

@@ -1,0 +1,149 @@
+"""A plan in words: its table, what the cache holds, and what would fit where it doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from inferno.errors import InfernoError
+from inferno.machine import readable_size
+from inferno.options import EngineOptions
+from inferno.plan.memory import Plan, make_plan
+from inferno.plan.shape import ModelShape
+from inferno.quantization import QUANTIZATIONS
+
+_COLUMN = 24
+_SHORTER = (1, 4, 16)  # parts of the context whose numbers of requests are shown
+_LEAST_CONTEXT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """Options with which a model would fit, as the command line spells them, and its plan."""
+
+    flags: str
+    plan: Plan
+
+
+def memory_table(plan: Plan) -> Iterator[str]:
+    """Yield the lines of what a model will take, part by part, beside what there is."""
+    for name, count in plan.weights.items():
+        yield _line(f"weights, {name}", count)
+    cache = f"KV cache, {plan.kv_dtype}"
+    yield _line(cache, plan.cache_bytes) if plan.num_blocks else f"{cache:<{_COLUMN}}   no room"
+    yield _line("workspace", plan.workspace)
+    if plan.text:
+        yield _line("tokenizer", plan.text)
+    yield _line("Python, PyTorch", plan.base)
+    yield _line("total, cache full", plan.total_bytes)
+    yield _line("most while loading", plan.loading_bytes)
+    name = "bound, --memory" if plan.is_bound else "available now"
+    yield f"{name:<{_COLUMN}}{'unknown':>10}" if plan.room is None else _line(name, plan.room)
+
+
+def unpacked_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for each of GGUF's types whose blocks become something else."""
+    for name, one in plan.unpacked.items():
+        yield (
+            f"{readable_size(one.file_bytes)} of {name} become {one.kept_as}: "
+            f"{readable_size(one.kept_bytes)}"
+        )
+
+
+def context_table(plan: Plan, others: Sequence[tuple[str, Plan | None]] = ()) -> Iterator[str]:
+    """Yield how many requests of how many tokens fit at once on each device.
+
+    others  devices beside the CPU, with their plans; None: it can't run there.
+    """
+    yield (
+        f"A token takes {readable_size(plan.cache.token_bytes)} of the cache, "
+        f"{readable_size(plan.cache.block_bytes)} a block of {plan.cache.block_size}. "
+        "Requests at once:"
+    )
+    devices = [("cpu", plan), *others]
+    yield f"{'context':>10}" + "".join(f"{name:>10}" for name, _ in devices)
+    contexts = {max(1, plan.context // part) for part in _SHORTER} | {max(1, plan.longest)}
+    for context in sorted(contexts):
+        counts = (one.num_requests(context) if one else 0 for _, one in devices)
+        yield f"{context:>10}" + "".join(f"{count or '-':>10}" for count in counts)
+
+
+def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cure]:
+    """Yield changes of options with which the model fits, those that lose least first."""
+    for flags, changed in _candidates(options):
+        other = _planned(shape, changed, plan)
+        if other is not None and not other.fits and options.num_blocks is not None:
+            other = _planned(shape, replace(changed, num_blocks=None), plan)
+            if other is None or not 0 < other.num_blocks < options.num_blocks:
+                continue
+            flags = [*flags, f"--num-blocks {other.num_blocks}"]
+        if not flags or other is None or not other.fits:
+            continue
+        if other.longest >= min(_LEAST_CONTEXT, other.context):
+            if other.longest < other.context:
+                flags = [*flags, f"--max-model-len {other.longest}"]
+            yield Cure(" ".join(flags), other)
+
+
+def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[str]:
+    """Yield what to change, with the figures of each change; what is left where nothing helps."""
+    found = list(cures(shape, options, plan))
+    for cure in found:
+        yield (
+            f"  {cure.flags:<60}{readable_size(cure.plan.total_bytes):>8}, "
+            f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest:,} tokens"
+        )
+    if not found:
+        yield "  no other options: give it more memory, or choose a smaller model"
+
+
+def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
+    """Return why a model isn't loaded, with its table and what would fit."""
+    room = "unknown" if plan.room is None else readable_size(plan.room)
+    bound = f"--memory {options.memory}" if plan.is_bound else f"the {room} that are available"
+    lines = [
+        f"the model doesn't fit in {bound}: expected is",
+        *(f"  {line}" for line in memory_table(plan)),
+        "what would fit:",
+        *cure_lines(shape, options, plan),
+    ]
+    return "\n".join(lines)
+
+
+def _planned(shape: ModelShape, options: EngineOptions, plan: Plan) -> Plan | None:
+    """Return the plan with other options in the same room; None where they can't be."""
+    try:
+        return make_plan(
+            shape,
+            options,
+            plan.room if options.memory is None else None,
+            base=plan.base,
+            has_text=plan.making_text > 0,
+            others=_others(options, plan),
+        )
+    except InfernoError:
+        return None
+
+
+def _candidates(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]]:
+    """Yield options that take less, with their flags: none first, then one change, then two."""
+    sizes: list[tuple[list[str], EngineOptions]] = [([], options)]
+    if options.quantize == "none":
+        for name in QUANTIZATIONS:
+            changed = replace(options, quantize=name, dtype="auto")
+            sizes.append(([f"--quantize {name}"], changed))
+    for flags, changed in sizes:
+        yield flags, changed
+        if options.kv_dtype != "int8":
+            yield [*flags, "--kv-dtype int8"], replace(changed, kv_dtype="int8")
+
+
+def _others(options: EngineOptions, plan: Plan) -> int:
+    """Return what a bound leaves to other processes."""
+    if options.memory_bytes is None or plan.room is None:
+        return 0
+    return max(0, options.memory_bytes - plan.room)
+
+
+def _line(name: str, count: int) -> str:
+    return f"{name:<{_COLUMN}}{readable_size(count):>10}"

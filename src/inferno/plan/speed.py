@@ -1,0 +1,166 @@
+"""The speed to expect: what a token costs, by what this machine was measured to do.
+
+A token of a stream reads all weights that it is multiplied with, and the keys and values before it,
+so memory bounds it; a prompt's tokens share the reading, so arithmetic bounds them. Both are what
+could be reached at best: bench/roofline.py measures the same limits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inferno.errors import EngineError, ModelError
+from inferno.home import home_folder
+from inferno.json_file import read_json
+from inferno.machine import num_usable_cores, read_cpu
+from inferno.plan.memory import Plan, kept_bytes, kept_format
+from inferno.plan.shape import ModelShape
+from inferno.quantization import FORMATS, InputRounding
+
+_EXPERT = re.compile(r".*\.experts\.")
+_TABLE, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
+_MOST_SECONDS = 60.0
+_MOST_BYTES = 1 << 16
+_UNITS = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFigures:
+    """The figures of a machine with a number of threads.
+
+    bandwidth    bytes of memory that are read a second.
+    operations   sums and products a second, by the type that is multiplied.
+    measured_at  seconds since 1970.
+    """
+
+    cpu: str
+    threads: int
+    bandwidth: float
+    operations: Mapping[str, float]
+    measured_at: float
+
+    @property
+    def age(self) -> str:
+        """Return how long ago they were measured, in words."""
+        seconds = max(0.0, time.time() - self.measured_at)
+        for least, unit, name in _UNITS:
+            if seconds >= least:
+                return f"{seconds / unit:.0f} {name} ago"
+        return "just now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Tokens a second at best: of one stream, with a short and a full context, and of prompts."""
+
+    decode: float
+    decode_full: float
+    prefill: float | None
+
+
+def kept_figures(threads: int | None) -> MachineFigures | None:
+    """Return what was measured before on this machine with so many threads; None if nothing was."""
+    try:
+        values = read_json(_path(), error=ModelError, max_bytes=_MOST_BYTES)
+        found = _figures(values)
+    except (ModelError, RuntimeError, ValueError, KeyError, TypeError):
+        return None
+    wanted = threads or num_usable_cores()
+    return found if (found.cpu, found.threads) == (_cpu_name(), wanted) else None
+
+
+def measure_figures(threads: int | None) -> MachineFigures:
+    """Measure this machine in a process of its own, for a second or two, and keep the figures.
+
+    Raises EngineError where that process fails.
+    """
+    wanted = threads or num_usable_cores()
+    command = [sys.executable, "-P", "-m", "inferno.bench.machine_process", str(wanted)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_MOST_SECONDS, check=True)
+        values = json.loads(done.stdout)
+        given = {"cpu": _cpu_name(), "threads": wanted, "measured_at": time.time()}
+        found = _figures(values | given)
+    except (subprocess.SubprocessError, OSError, ValueError, KeyError, TypeError):
+        raise EngineError(
+            "this machine's speed could not be measured; `inferno doctor` says more of it"
+        ) from None
+    with suppress(OSError, RuntimeError):  # a folder that can't be written: measured again
+        _keep(found)
+    return found
+
+
+def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed:
+    """Return the speed that a model can have at best on a machine of these figures."""
+    quantize = next((name for name in plan.weights if FORMATS[name].steps is not None), None)
+    share = shape.num_chosen / shape.num_experts if shape.num_experts else 1.0
+    is_tied = not any(tensor.name == _HEAD for tensor in shape.tensors)
+    read, operations, arithmetic = 0.0, 0.0, plan.dtype
+    for tensor in shape.tensors:
+        used = share if _EXPERT.match(tensor.name) else 1.0
+        if tensor.name == _TABLE and not is_tied:
+            continue
+        format = kept_format(tensor, plan.dtype, quantize)
+        read += used * kept_bytes(tensor, format)
+        if len(tensor.shape) > 1 and tensor.name not in (_TABLE, _HEAD):
+            values = math.prod(tensor.shape) * (2 if tensor.name.endswith("_blocks") else 1)
+            operations += 2 * used * values
+            if format.inputs is not InputRounding.NOTHING:
+                arithmetic = "int8"
+    kv_bytes = sum(
+        min(plan.context, window or plan.context)
+        * plan.cache.token_bytes
+        * sum(layer.window == window for layer in plan.cache.layers)
+        / len(plan.cache.layers)
+        for window in plan.cache.windows
+    )
+    peak = figures.operations.get(arithmetic)
+    return Speed(
+        decode=figures.bandwidth / max(1.0, read),
+        decode_full=figures.bandwidth / max(1.0, read + kv_bytes),
+        prefill=peak / max(1.0, operations) if peak else None,
+    )
+
+
+def _figures(values: Mapping[str, Any]) -> MachineFigures:
+    """Return what a file or a process says; ValueError where it can't be."""
+    operations = {str(name): float(count) for name, count in values["operations"].items()}
+    found = MachineFigures(
+        cpu=str(values["cpu"]),
+        threads=int(values["threads"]),
+        bandwidth=float(values["bandwidth"]),
+        operations=operations,
+        measured_at=float(values["measured_at"]),
+    )
+    if not all(0 < number < 1e18 for number in (found.bandwidth, *operations.values())):
+        raise ValueError("no machine has such figures")
+    return found
+
+
+def _keep(figures: MachineFigures) -> None:
+    path = _path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".machine-")
+    with os.fdopen(handle, "w") as file:
+        json.dump(asdict(figures), file)
+    os.replace(temporary, path)
+
+
+def _path() -> Path:
+    return home_folder() / "machine.json"
+
+
+def _cpu_name() -> str:
+    return read_cpu().name or "unknown"

@@ -1,0 +1,135 @@
+"""`inferno plan`: within a second without PyTorch, in words and in JSON, with what would fit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from inferno.cli import plan as command
+from inferno.cli.app import app
+from inferno.plan import speed
+from inferno.plan.speed import MachineFigures
+from tests.tiny import save_tiny_model
+
+FIGURES = MachineFigures(
+    cpu="a processor",
+    threads=2,
+    bandwidth=1e10,
+    operations={"float32": 1e11, "bfloat16": 2e11, "int8": 4e11},
+    measured_at=0.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine was measured before."""
+    monkeypatch.setattr(command, "kept_figures", lambda threads: FIGURES)
+    monkeypatch.setattr(command, "available_memory", lambda: 10**10)
+    monkeypatch.setattr(command, "find_gpus", list)
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["plan", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def in_json(*arguments: object) -> dict[str, Any]:
+    code, output = run(*arguments, "--json")
+    values: dict[str, Any] = json.loads(output)
+    assert code == (0 if values["fits"] else 1)
+    return values
+
+
+def test_a_plan_has_its_parts() -> None:
+    code, output = run("demo")
+    assert code == 0
+    for part in ("weights, ", "KV cache, ", "workspace", "tokenizer", "total", "while loading"):
+        assert part in output
+    assert "tokens a second" in output
+    assert "measured" in output
+
+
+def test_numbers_add_up() -> None:
+    values = in_json("demo", "--num-blocks", 100, "--max-model-len", 64)
+    parts = ("base", "text", "weights_bytes", "workspace", "cache_bytes")
+    assert values["total"] == sum(values[part] for part in parts)
+    assert values["cache_bytes"] == 101 * 16 * values["token_bytes"]
+    assert values["holds"]["64"] == 25  # requests of four blocks each
+    assert values["speed"]["decode"] > values["speed"]["decode_full"] > 0
+
+
+def test_what_does_not_fit_has_options_that_do(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model", hidden_size=512, intermediate_size=1024)
+    whole = in_json(tmp_path / "model", "--num-blocks", 20_000, "--dtype", "float32")
+    bound = f"{whole['total'] - whole['cache_bytes'] // 2}B"
+    refused = in_json(
+        tmp_path / "model", "--num-blocks", 20_000, "--dtype", "float32", "--memory", bound
+    )
+    assert not refused["fits"]
+    assert refused["would_fit"]
+    for one in refused["would_fit"]:
+        flags = one["options"].split()
+        # Later options win over earlier ones.
+        again = in_json(tmp_path / "model", "--num-blocks", 20_000, "--memory", bound, *flags)
+        assert again["fits"], one
+    code, output = run(tmp_path / "model", "--num-blocks", 20_000, "--memory", bound)
+    assert code == 1
+    assert "--kv-dtype int8" in output
+
+
+def test_a_model_that_is_nowhere_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, output = run("no-such-owner/no-such-model")
+    assert code == 1
+    assert "Traceback" not in output
+
+
+def test_a_plan_imports_no_torch() -> None:
+    program = (
+        "import sys; from inferno.cli import plan; "
+        "plan.kept_figures = lambda threads: None; plan.measure_figures = lambda threads: None; "
+        "plan._measured = lambda options: None; sys.argv = ['inferno', 'plan', 'demo']\n"
+        "from inferno.cli.app import app\n"
+        "try:\n    app()\nexcept SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_figures_are_kept_for_a_processor_and_its_threads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
+    monkeypatch.setattr(speed, "_cpu_name", lambda: FIGURES.cpu)
+    assert speed.kept_figures(2) is None
+    speed._keep(FIGURES)
+    assert speed.kept_figures(2) == FIGURES
+    assert speed.kept_figures(3) is None
+    monkeypatch.setattr(speed, "_cpu_name", lambda: "another")
+    assert speed.kept_figures(2) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cpu": 1}', "\0"])
+def test_damaged_figures_are_measured_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
+    (tmp_path / "machine.json").write_text(content)
+    assert speed.kept_figures(2) is None
+
+
+def test_an_age_is_in_words() -> None:
+    def age(seconds: float) -> str:
+        values = {**{name: getattr(FIGURES, name) for name in FIGURES.__slots__}}
+        return MachineFigures(**{**values, "measured_at": time.time() - seconds}).age
+
+    assert [age(s) for s in (1, 600, 3 * 3600, 5 * 86400)] == [
+        *("just now", "10 minutes ago", "3 hours ago", "5 days ago"),
+    ]

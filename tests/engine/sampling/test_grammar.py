@@ -1,0 +1,153 @@
+"""Answers keep to their grammars, whatever the model would rather say."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
+
+pytest.importorskip("llguidance")
+
+SCHEMAS: list[dict[str, Any]] = [
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    },
+    {"type": "array", "items": {"enum": ["red", "green", 3, None]}, "minItems": 1, "maxItems": 4},
+    {
+        "type": "object",
+        "properties": {
+            "at": {"type": "string", "pattern": "^[0-2][0-9]:[0-5][0-9]$"},
+            "size": {"type": "number", "minimum": 0, "maximum": 2},
+            "tree": {"$ref": "#/$defs/tree"},
+        },
+        "required": ["at", "size", "tree"],
+        "additionalProperties": False,
+        "$defs": {
+            "tree": {
+                "anyOf": [
+                    {"type": "null"},
+                    {
+                        "type": "object",
+                        "properties": {"left": {"$ref": "#/$defs/tree"}},
+                        "required": ["left"],
+                        "additionalProperties": False,
+                    },
+                ]
+            }
+        },
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with LLM("demo", threads=1) as llm:
+        yield llm
+
+
+def ask(llm: LLM, shape: StructuredOutput, **params: Any) -> tuple[str, str]:
+    asked = {"temperature": 1.0, "max_tokens": 300, "seed": 1, **params}
+    [done] = llm.generate("Tell me something.", SamplingParams(structured=shape, **asked))
+    return done.text, str(done.finish_reason)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema["type"]))
+@pytest.mark.parametrize("is_compact", [False, True])
+def test_json_is_valid_by_its_schema(llm: LLM, schema: dict[str, Any], is_compact: bool) -> None:
+    shape = StructuredOutput(json=schema, disable_any_whitespace=is_compact)
+    num_ended = 0
+    for seed in range(6):
+        text, reason = ask(llm, shape, seed=seed)
+        if reason == "stop":
+            num_ended += 1
+            jsonschema.validate(json.loads(text), schema)
+            if is_compact:
+                assert text == json.dumps(json.loads(text), separators=(",", ":")) or "." in text
+    assert num_ended >= 3
+
+
+def test_any_object_is_a_json_object(llm: LLM) -> None:
+    text, reason = ask(llm, StructuredOutput(json_object=True), logit_bias={}, max_tokens=400)
+    assert text.startswith("{")
+    if reason == "stop":
+        assert isinstance(json.loads(text), dict)
+
+
+def test_a_choice_is_one_of_the_texts(llm: LLM) -> None:
+    texts = ('a "quoted" one', "zwölf", "no\nline")
+    found = {
+        ask(llm, StructuredOutput(choice=texts), seed=seed, temperature=2.0) for seed in range(9)
+    }
+    assert {reason for _, reason in found} == {"stop"}
+    assert {text for text, _ in found} <= set(texts)
+
+
+def test_a_regular_expression_matches_the_whole_answer(llm: LLM) -> None:
+    for seed in range(5):
+        text, reason = ask(llm, StructuredOutput(regex="[a-c]{2,5}-[0-9]{3}"), seed=seed)
+        assert reason == "stop"
+        assert re.fullmatch("[a-c]{2,5}-[0-9]{3}", text)
+
+
+def test_a_grammar_is_kept_to(llm: LLM) -> None:
+    grammar = 'start: "[" item ("," item){0,3} "]"\nitem: /[0-9]{1,2}/'
+    text, reason = ask(llm, StructuredOutput(grammar=grammar))
+    assert reason == "stop"
+    assert re.fullmatch(r"\[[0-9]{1,2}(,[0-9]{1,2}){0,3}\]", text)
+
+
+def test_a_document_that_is_complete_ends(llm: LLM) -> None:
+    shape = StructuredOutput(choice=("yes", "no"))
+    text, reason = ask(llm, shape, ignore_eos=True, min_tokens=50)
+    assert (text in ("yes", "no"), reason) == (True, "stop")
+
+
+def test_min_tokens_puts_off_an_end_that_need_not_be(llm: LLM) -> None:
+    shape = StructuredOutput(regex="(ab ?)*")
+    [done] = llm.generate("x", SamplingParams(structured=shape, min_tokens=20, max_tokens=40))
+    assert done.usage.completion_tokens >= 20
+
+
+def test_requests_have_the_same_answers_alone_and_beside_others(llm: LLM) -> None:
+    shapes = [StructuredOutput(json=schema) for schema in SCHEMAS]
+    params = [
+        SamplingParams(structured=shape, max_tokens=40, seed=seed, logprobs=2)
+        for seed, shape in enumerate([*shapes, None, *shapes])
+    ]
+    together = llm.generate(["Tell me."] * len(params), params)
+    for each, done in zip(params, together, strict=True):
+        [alone] = llm.generate("Tell me.", each)
+        assert (alone.token_ids, alone.logprobs) == (done.token_ids, done.logprobs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (StructuredOutput(json={"not": {"type": "string"}}), "not"),
+        (StructuredOutput(json={"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (StructuredOutput(regex="(a"), "unclosed group"),
+        (StructuredOutput(grammar="start: missing"), "missing"),
+    ],
+)
+def test_what_cant_be_honoured_is_refused_by_name(
+    llm: LLM, shape: StructuredOutput, said: str
+) -> None:
+    with pytest.raises(InfernoError, match=f"structured can't be honoured.*{said}"):
+        ask(llm, shape)
+    assert ask(llm, StructuredOutput(choice=("yes",))) == ("yes", "stop")
+
+
+def test_bans_that_leave_nothing_end_that_request_alone(llm: LLM) -> None:
+    shape = StructuredOutput(choice=("yes", "no"))
+    with pytest.raises(InfernoError, match="allowed_token_ids and bad_words together leave no"):
+        ask(llm, shape, allowed_token_ids=[0])
+    assert ask(llm, shape)[1] == "stop"

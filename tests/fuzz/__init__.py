@@ -1,0 +1,1 @@
+"""Mutated models by the thousand: see `run`."""

@@ -1,0 +1,1 @@
+"""Tests of the lint of models, on files with one mistake each."""

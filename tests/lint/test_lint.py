@@ -1,0 +1,214 @@
+"""Lint of a model's files: each mistake is found, by name, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferno.lint.checks import CHECKS, Finding, Level
+from inferno.lint.model import lint_model
+from tests.data import data_path
+from tests.docs.pages import rows, section
+from tests.gguf.convert import write_gguf
+from tests.tiny import edit_config, save_tiny, save_tokenizer
+
+RIGHT = (
+    "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+USUAL = {"BOS in both"}  # with a tokenizer that begins prompts with it
+REFUSE = "{{ raise_exception('No.') }}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with all but weights, in which nothing is wrong."""
+    size = save_tokenizer(tmp_path)
+    config = {"vocab_size": size, "max_position_embeddings": 64, "eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_template(tmp_path, RIGHT)
+    return tmp_path
+
+
+def write_template(folder: Path, template: str) -> None:
+    edit(folder, "tokenizer_config.json", chat_template=template)
+
+
+def edit(folder: Path, name: str, **changes: Any) -> None:
+    path = folder / name
+    values = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**values, **changes}))
+
+
+def names(found: list[Finding]) -> set[str]:
+    return {finding.check for finding in found}
+
+
+def test_nothing_is_found_where_nothing_is_wrong(folder: Path) -> None:
+    assert names(lint_model(folder)) == USUAL
+
+
+ROLE = "message.role == "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "due"),
+    [
+        ("{{ bos_token }}", "", {"no BOS"}),
+        ("{{ bos_token }}", "{{ bos_token * 2 }}", {"two BOS"}),
+        ("<|assistant|>", "", {"no generation prompt"}),
+        (
+            "<|{{ mess",
+            f"{{% if {ROLE}'system' %}}{REFUSE}{{% endif %}}<|{{{{ mess",
+            {"system is refused"},
+        ),
+        ("message.content", f"'' if {ROLE}'system' else message.content", {"system is lost"}),
+        ("message.content", f"'' if {ROLE}'assistant' else message.content", {"answers are lost"}),
+        ("<|end|>", "<|pad|>", {"turn has no end"}),
+        ("<|{{", "<|im_start|><|{{", {"marks are text"}),
+        (
+            "{% if tools",
+            "{% if messages | length > 2 %}" + REFUSE + "{% endif %}{% if tools",
+            {"turns are refused"},
+        ),
+        ("{% if tools %}", "{% if tools is not none %}", {"empty tools"}),
+        ("{{ tools | tojson }}", "{{ tools[0].function.name }}", set()),
+        ("{{ tools | tojson }}", REFUSE, {"tools are refused"}),
+        ("{{ tools | tojson }}", "", {"tools are lost"}),
+        (
+            "{% if tools %}{{ tools | tojson }}",
+            "{% if tools is not none %}{{ tools[0].function.name }}",
+            {"empty tools"},
+        ),
+    ],
+)
+def test_a_mistake_in_a_template_is_found(old: str, new: str, due: set[str], folder: Path) -> None:
+    write_template(folder, RIGHT.replace(old, new))
+    found = names(lint_model(folder))
+    assert found - USUAL == due
+    assert found <= CHECKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("template", "due"),
+    [
+        ("{% for", "template"),
+        ("{{ nothing.at.all }}", "template"),
+        (REFUSE, "template"),
+        ("<|assistant|>", "user is lost"),
+    ],
+)
+def test_a_template_that_makes_no_chat_is_fatal(template: str, due: str, folder: Path) -> None:
+    write_template(folder, template)
+    [finding] = lint_model(folder)
+    assert finding.check == due
+    assert finding.level is Level.FATAL
+
+
+def test_answers_without_a_header_need_no_generation_prompt(folder: Path) -> None:
+    write_template(
+        folder,
+        "{{ bos_token }}{{ tools or '' }}{% for message in messages %}{{ message.content }}"
+        "{{ '<|end|>' if message.role == 'assistant' else '<|user|>' }}{% endfor %}",
+    )
+    assert names(lint_model(folder)) == USUAL
+
+
+def test_another_template_can_be_looked_at(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jinja"
+    other.write_text("{% for")
+    assert names(lint_model(folder, chat_template=other)) == {"template"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "due"),
+    [
+        ("tokenizer_config.json", {"chat_template": None}, "no template"),
+        ("tokenizer_config.json", {"pad_token": "<nothing>"}, "named token"),
+        ("tokenizer_config.json", {"model_max_length": 32}, "tokenizer's context"),
+        ("config.json", {"vocab_size": 100}, "vocabulary"),
+        ("config.json", {"eos_token_id": 90}, "end is text"),
+        ("config.json", {"eos_token_id": "two"}, "generation config"),
+        ("generation_config.json", {"temperature": -1}, "generation config"),
+        (
+            "config.json",
+            {
+                "rope_scaling": {
+                    "rope_type": "yarn",
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 16,
+                }
+            },
+            "context",
+        ),
+        ("config.json", {"max_position_embeddings": [1]}, None),
+        ("tokenizer.json", {"model": {}}, "tokenizer"),
+    ],
+)
+def test_a_mistake_beside_the_template_is_found(
+    file: str, changes: dict[str, Any], due: str | None, folder: Path
+) -> None:
+    edit(folder, file, **changes)
+    found = names(lint_model(folder)) - USUAL
+    assert found == ({due} if due else set())
+
+
+def test_an_output_that_nothing_ends_is_found(folder: Path) -> None:
+    edit(folder, "config.json", eos_token_id=None)
+    edit(folder, "tokenizer_config.json", eos_token=None)
+    assert names(lint_model(folder)) - USUAL == {"no end"}
+
+
+def test_an_end_beyond_the_embedding_is_fatal(folder: Path) -> None:
+    edit(folder, "config.json", vocab_size=2)
+    found = lint_model(folder)
+    assert names(found) - USUAL == {"vocabulary", "end beyond embeddings"}
+    assert found[0].level is Level.FATAL
+
+
+def test_what_the_engine_says_comes_first(folder: Path) -> None:
+    found = lint_model(folder, "config.json has keys that inferno doesn't know")
+    assert found[0] == Finding("model", "config.json has keys that inferno doesn't know")
+
+
+def test_a_folder_without_a_config_is_fatal(tmp_path: Path) -> None:
+    assert names(lint_model(tmp_path)) == {"model"}
+
+
+def test_rows_of_the_embedding_count_more_than_the_config(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    save_tiny(folder, "llama", vocab_size=config["vocab_size"])
+    edit_config(folder, vocab_size=10)
+    assert "vocabulary" not in names(lint_model(folder))
+
+
+def test_a_gguf_file_is_looked_at(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    assert names(lint_model(path)) == {"no template"}
+
+
+@pytest.mark.parametrize(
+    ("model", "due"),
+    [
+        ("Qwen3-0.6B", set()),
+        ("gpt-oss-20b", set()),
+        # Its template begins without <s>, names <|user|> that no token is, and knows no tools.
+        ("TinyLlama-1.1B-Chat-v1.0", {"no BOS", "marks are text", "tools are lost"}),
+        ("Mistral-7B-Instruct-v0.3", {"no template"}),
+    ],
+)
+def test_what_is_found_of_real_files_is_true(model: str, due: set[str]) -> None:
+    assert names(lint_model(data_path("hf", model))) == due
+
+
+def test_the_page_has_every_check() -> None:
+    table = {row[0]: row[1:] for row in rows(section("docs/doctor.md", "## The checks of a model"))}
+    table.pop("Check")  # the heading
+    assert {name: words[0] for name, words in table.items()} == {
+        name: str(check.level) for name, check in CHECKS.items()
+    }
+    assert all(words[1] for words in table.values())

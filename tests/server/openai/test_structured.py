@@ -1,0 +1,89 @@
+"""Answers with a shape: response_format and structured_outputs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from pydantic import BaseModel
+
+from tests.server.hosting import Host
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 10},
+        "size": {"enum": ["small", "large"]},
+    },
+    "required": ["city", "size"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA, "strict": True}}
+HELLO = [{"role": "user", "content": "Name a city."}]
+
+
+class City(BaseModel):
+    name: Literal["Rome", "Oslo"]
+    is_large: bool
+
+
+def text_of(host: Host, path: str, **fields: Any) -> str:
+    if "chat" in path:
+        fields["messages"] = HELLO
+        answer = host.http.post(path, json=fields).json()
+        text = answer["choices"][0]["message"]["content"]
+    else:
+        fields["prompt"] = "Name a city."
+        answer = host.http.post(path, json=fields).json()
+        text = answer["choices"][0]["text"]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    return str(text)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_answers_keep_to_a_schema(demo: Host, path: str) -> None:
+    for seed in range(3):
+        text = text_of(demo, path, response_format=FORMAT, max_tokens=100, seed=seed)
+        jsonschema.validate(json.loads(text), SCHEMA)
+    outputs = {"json": SCHEMA, "disable_any_whitespace": True}
+    text = text_of(demo, path, structured_outputs=outputs, max_tokens=100, seed=1)
+    assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_answers_are_one_of_a_choice(demo: Host, path: str) -> None:
+    for choice in (["yes", "no"], ["maybe"]):
+        outputs = {"choice": choice}
+        assert text_of(demo, path, structured_outputs=outputs, max_tokens=20) in choice
+
+
+def test_a_stream_has_the_same_document(demo: Host) -> None:
+    fields = {"response_format": FORMAT, "max_tokens": 100, "seed": 5}
+    whole = text_of(demo, "/v1/chat/completions", **fields)
+    stream = demo.openai.chat.completions.create(
+        model="demo",
+        messages=[{"role": "user", "content": "Name a city."}],
+        stream=True,
+        extra_body=fields,
+    )
+    deltas = [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+    assert "".join(deltas) == whole
+
+
+def test_openai_python_parses_an_answer(demo: Host) -> None:
+    answer = demo.openai.chat.completions.parse(
+        model="demo",
+        messages=[{"role": "user", "content": "Name a city."}],
+        response_format=City,
+        max_tokens=400,
+        seed=1,
+    )
+    assert isinstance(answer.choices[0].message.parsed, City)
+
+
+def test_two_shapes_are_refused(demo: Host) -> None:
+    fields = {"messages": HELLO, "response_format": FORMAT, "structured_outputs": {"regex": "a"}}
+    answer = demo.http.post("/v1/chat/completions", json=fields)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "structured_outputs")
