@@ -80,7 +80,7 @@ def test_one_question_in_twenty_is_held_out_however_it_is_typed() -> None:
 def test_held_out_names_are_never_told() -> None:
     told = {
         name
-        for document in draw("names", 4000)
+        for document in draw("names", 7000)
         for piece in document
         for name in re.findall(r"(?:Nice to meet you, |Your name is |named )(\w+)", piece.text)
     }
