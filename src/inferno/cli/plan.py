@@ -42,7 +42,7 @@ def plan(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     revision: Revision = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure this machine's speed anew, 2 seconds.")
+        bool, typer.Option("--measure", help="Measure this machine's speed anew: some seconds.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, every number.")] = False,
     debug: Debug = False,
