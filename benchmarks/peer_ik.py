@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 
 from peer_worker import serve
@@ -50,7 +51,10 @@ class Peer:
         )
         # One prints its table among what it logs, the other by itself.
         log = subprocess.DEVNULL if program == "llama-bench" else subprocess.STDOUT
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=log)
+        # They write a log beside them.
+        done = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, stderr=log, cwd=tempfile.gettempdir()
+        )
         return done.stdout.decode()
 
 
