@@ -17,7 +17,10 @@ pytest.importorskip("llguidance")
 SCHEMAS: list[dict[str, Any]] = [
     {
         "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+        "properties": {
+            "name": {"type": "string", "maxLength": 8},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        },
         "required": ["name", "age"],
         "additionalProperties": False,
     },
@@ -65,14 +68,14 @@ def ask(llm: LLM, shape: StructuredOutput, **params: Any) -> tuple[str, str]:
 def test_json_is_valid_by_its_schema(llm: LLM, schema: dict[str, Any], is_compact: bool) -> None:
     shape = StructuredOutput(json=schema, disable_any_whitespace=is_compact)
     num_ended = 0
-    for seed in range(6):
+    for seed in range(8):
         text, reason = ask(llm, shape, seed=seed)
         if reason == "stop":
             num_ended += 1
             jsonschema.validate(json.loads(text), schema)
             if is_compact:
                 assert text == json.dumps(json.loads(text), separators=(",", ":")) or "." in text
-    assert num_ended >= 3
+    assert num_ended  # an answer may be cut off, but not all of them
 
 
 def test_any_object_is_a_json_object(llm: LLM) -> None:
