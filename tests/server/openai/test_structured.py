@@ -45,10 +45,10 @@ def text_of(host: Host, path: str, **fields: Any) -> str:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_answers_keep_to_a_schema(demo: Host, path: str) -> None:
     for seed in range(3):
-        text = text_of(demo, path, response_format=FORMAT, max_tokens=100, seed=seed)
+        text = text_of(demo, path, response_format=FORMAT, max_tokens=400, seed=seed)
         jsonschema.validate(json.loads(text), SCHEMA)
     outputs = {"json": SCHEMA, "disable_any_whitespace": True}
-    text = text_of(demo, path, structured_outputs=outputs, max_tokens=100, seed=1)
+    text = text_of(demo, path, structured_outputs=outputs, max_tokens=400, seed=1)
     assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -60,7 +60,7 @@ def test_answers_are_one_of_a_choice(demo: Host, path: str) -> None:
 
 
 def test_a_stream_has_the_same_document(demo: Host) -> None:
-    fields = {"response_format": FORMAT, "max_tokens": 100, "seed": 5}
+    fields = {"response_format": FORMAT, "max_tokens": 400, "seed": 5}
     whole = text_of(demo, "/v1/chat/completions", **fields)
     stream = demo.openai.chat.completions.create(
         model="demo",
