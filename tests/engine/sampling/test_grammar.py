@@ -12,7 +12,7 @@ import pytest
 
 from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
 
-pytest.importorskip("llguidance")
+llguidance = pytest.importorskip("llguidance")
 
 SCHEMAS: list[dict[str, Any]] = [
     {
@@ -154,3 +154,13 @@ def test_bans_that_leave_nothing_end_that_request_alone(llm: LLM) -> None:
     with pytest.raises(InfernoError, match="allowed_token_ids and bad_words together leave no"):
         ask(llm, shape, allowed_token_ids=[0])
     assert ask(llm, shape)[1] == "stop"
+
+
+def test_a_limit_that_an_answer_meets_ends_it_alone(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = llguidance.LLParserLimits(step_max_items=1, verbose_errors=False)
+    monkeypatch.setattr("inferno.engine.sampling.grammar._LIMITS", few)
+    shape = StructuredOutput(json={"type": "object", "properties": {"new": {}}})
+    assert ask(llm, shape)[1] == "error"
+    assert ask(llm, StructuredOutput(choice=("yes", "no")))[1] == "stop"

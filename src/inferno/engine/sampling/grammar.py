@@ -81,9 +81,6 @@ class GrammarCompiler:
         matcher = llguidance.LLMatcher(
             self._tokenizer(eos_token_ids), _grammar(structured), log_level=0, limits=_LIMITS
         )
-        # A mask is made too: some limits show only there.
-        if not matcher.is_error():
-            matcher.deep_copy().compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
         if problems:
             raise _refusal("; ".join(problems))
