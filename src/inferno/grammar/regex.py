@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
+MAX_DEPTH = 200  # of trees: what walks them calls itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,30 @@ NOTHING = Chars(())
 EMPTY = Seq(())
 ANY = Chars(((0, 0xD7FF), (0xE000, MAX_CODE_POINT)))
 ANY_TEXT = Repeat(ANY, 0, None)
+
+
+def parts_of(regex: Regex) -> tuple[Regex, ...]:
+    """Return the trees that a node holds."""
+    match regex:
+        case Seq(parts) | Alt(parts) | And(parts):
+            return parts
+        case Repeat(part) | Not(part):
+            return (part,)
+        case Chars():
+            return ()
+
+
+def depth_of(regex: Regex) -> int:
+    """Return how many levels a tree has, or a number above MAX_DEPTH if it has more than that."""
+    level: list[Regex] = [regex]
+    depth = 0
+    while level and depth <= MAX_DEPTH:
+        depth += 1
+        below: dict[int, Regex] = {}  # by identity: a part that is shared is looked at once
+        for each in level:
+            below.update((id(part), part) for part in parts_of(each))
+        level = list(below.values())
+    return depth
 
 
 def chars(*ranges: tuple[int, int]) -> Chars:
