@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
 MAX_DEPTH = 200  # of trees: what walks them calls itself
+MAX_NODES = 50_000  # of the tree of a pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ class Not:
 
 Regex: TypeAlias = Chars | Seq | Alt | Repeat | And | Not
 
+
+class UnsupportedRegex(ValueError):
+    """Raised when a pattern is damaged, too large, or has what can't be honoured."""
+
+
 NOTHING = Chars(())
 EMPTY = Seq(())
 ANY = Chars(((0, 0xD7FF), (0xE000, MAX_CODE_POINT)))
@@ -92,6 +98,33 @@ def depth_of(regex: Regex) -> int:
             below.update((id(part), part) for part in parts_of(each))
         level = list(below.values())
     return depth
+
+
+def size_of(regex: Regex) -> int:
+    """Return how many nodes a tree has; one that is shared counts as often as it occurs."""
+    known: dict[int, int] = {}
+
+    def size(node: Regex) -> int:
+        if id(node) not in known:
+            known[id(node)] = 1 + sum(map(size, parts_of(node)))
+        return known[id(node)]
+
+    return size(regex)
+
+
+def can_be_empty(regex: Regex) -> bool:
+    """Return whether the empty text matches."""
+    match regex:
+        case Chars():
+            return False
+        case Seq(parts) | And(parts):
+            return all(map(can_be_empty, parts))
+        case Alt(options):
+            return any(map(can_be_empty, options))
+        case Repeat(part, least):
+            return least == 0 or can_be_empty(part)
+        case Not(part):
+            return not can_be_empty(part)
 
 
 def chars(*ranges: tuple[int, int]) -> Chars:
