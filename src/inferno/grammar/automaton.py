@@ -3,7 +3,7 @@
 States are derivatives (Brzozowski 1964; for Unicode and for sets of characters, Owens, Reppy and
 Turon 2009) by whole characters; between the bytes of one character, a state knows where each of
 the characters that may still come would lead. So what an expression doesn't match is a text of
-whole characters, too. derivatives.py has the expressions, here are the states.
+whole characters, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from inferno.grammar.derivatives import NOTHING, Derivatives
+from inferno.grammar.derivatives import Derivatives
+from inferno.grammar.expressions import NOTHING
 from inferno.grammar.regex import MAX_CODE_POINT, Regex, TooComplex
 
 _MOST_STATES = 50_000

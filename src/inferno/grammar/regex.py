@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
@@ -166,7 +167,12 @@ def literal(text: str) -> Regex:
     """Return the text itself, which must not have surrogates."""
     if any("\ud800" <= each <= "\udfff" for each in text):
         raise ValueError("a surrogate is no character, so no text has it")
-    return seq(*(char_set(each) for each in text))
+    return seq(*map(_character, text))
+
+
+@lru_cache(maxsize=512)
+def _character(char: str) -> Chars:
+    return char_set(char)
 
 
 def seq(*parts: Regex) -> Regex:
