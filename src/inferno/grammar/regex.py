@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
-MAX_DEPTH = 200  # of trees: what walks them calls itself
+MAX_DEPTH = 100  # of trees: what walks them calls itself
 MAX_NODES = 50_000  # of the tree of a pattern
 
 
@@ -68,6 +69,10 @@ Regex: TypeAlias = Chars | Seq | Alt | Repeat | And | Not
 
 class UnsupportedRegex(ValueError):
     """Raised when a pattern is damaged, too large, or has what can't be honoured."""
+
+
+class TooComplex(ValueError):
+    """Raised when an expression has too many states, or asks for too much work."""
 
 
 NOTHING = Chars(())
@@ -162,7 +167,12 @@ def literal(text: str) -> Regex:
     """Return the text itself, which must not have surrogates."""
     if any("\ud800" <= each <= "\udfff" for each in text):
         raise ValueError("a surrogate is no character, so no text has it")
-    return seq(*(char_set(each) for each in text))
+    return seq(*map(_character, text))
+
+
+@lru_cache(maxsize=512)
+def _character(char: str) -> Chars:
+    return char_set(char)
 
 
 def seq(*parts: Regex) -> Regex:
@@ -213,17 +223,27 @@ def repeat(part: Regex, least: int, most: int | None) -> Regex:
         return part
     if not isinstance(part, Repeat):
         return Repeat(part, least, most)
-    # x{a,b}{m,n} is x{am,bn} where no count between is left out, be it between m and m + 1 times.
-    inner_most = part.most
-    leaves_gaps = (
-        least != most
-        and inner_most is not None
-        and part.least * (least + 1) > inner_most * least + 1
-    ) or (inner_most is None and least == 0 and part.least > 1)
-    if leaves_gaps:
-        return Repeat(part, least, most)
-    whole_most = None if most is None or inner_most is None else inner_most * most
-    return repeat(part.part, part.least * least, whole_most)
+    counts = nested_counts(part.least, part.most, least, most)
+    return Repeat(part, least, most) if counts is None else repeat(part.part, *counts)
+
+
+def nested_counts(
+    least: int, most: int | None, outer_least: int, outer_most: int | None
+) -> tuple[int, int | None] | None:
+    """Return how often x may come in x{a,b}{m,n}; None if some counts between are left out.
+
+    Between k and k + 1 times x{a,b} none is left out if (k + 1)a <= kb + 1, which holds for all
+    k from m on if it does for m.
+    """
+    if outer_least != outer_most:
+        if most is None:
+            has_gaps = outer_least == 0 and least > 1
+        else:
+            has_gaps = (outer_least + 1) * least > outer_least * most + 1
+        if has_gaps:
+            return None
+    whole_most = None if most is None or outer_most is None else most * outer_most
+    return least * outer_least, whole_most
 
 
 def both(*parts: Regex) -> Regex:

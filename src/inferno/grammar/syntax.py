@@ -33,7 +33,7 @@ from inferno.grammar.regex import (
 
 MAX_LENGTH = 20_000  # characters of a pattern
 MAX_REPEATS = 10_000
-MAX_GROUPS = 60  # one in another: each is up to three levels of a tree
+MAX_GROUPS = 30  # one in another: each is up to three levels of a tree
 
 _DIGITS = chars((ord("0"), ord("9")))
 _WORD = chars(*((ord(a), ord(z)) for a, z in ("az", "AZ", "09", "__")))
