@@ -131,20 +131,16 @@ class Derivatives:
         if kind == SEQ:
             found = self._derive_sequence(node, inside, memory)
         elif kind == REP:
-            fewer = self._expressions.rep(
-                parts[0], max(least - 1, 0), None if most is None else most - 1
-            )
+            at_most = None if most is None else most - 1
+            fewer = self._expressions.rep(parts[0], max(least - 1, 0), at_most)
             found = self._before(self._derive(parts[0], inside, memory), fewer)
         else:
             after = [self._derive(each, inside, memory) for each in parts]
-            if kind == ALT:
-                found = self._expressions.alt(after)
+            if kind == NOT:
+                found = self._expressions.negate(after[0])
             else:
-                found = (
-                    self._expressions.both(after)
-                    if kind == AND
-                    else self._expressions.negate(after[0])
-                )
+                make = self._expressions.alt if kind == ALT else self._expressions.both
+                found = make(after)
         memory[node] = found
         return found
 
@@ -273,35 +269,38 @@ class Derivatives:
 
     def _search(self, start: int) -> int | None:
         """Return how far the nearest match is, by A*: the bounds known from the form lead on."""
+        left: int | None
         so_far = {start: 0}
         came_from: dict[int, int] = {}
-        waiting = [(self._expressions.facts[start].num_bytes, start)]
+        # Of those that promise as much, the one that has come furthest is the next.
+        waiting = [(self._expressions.facts[start].num_bytes, 0, start)]
         while waiting:
-            bound, node = heappop(waiting)
-            gone = so_far[node]
+            bound, minus_gone, node = heappop(waiting)
+            if -minus_gone > so_far[node]:
+                continue
             if self._is_known(node):
-                whole = gone + (self._distance(node) or 0)
-                if bound < whole:  # it has become known since it was put here
-                    heappush(waiting, (whole, node))
-                if bound != whole:
-                    continue
-                at = node
-                while at != start:
-                    at = came_from[at]
-                    self._distances[at] = bound - so_far[at]
-                return bound
+                left = self._distance(node)
+                if left is not None and bound == left - minus_gone:
+                    at = node
+                    while at != start:
+                        at = came_from[at]
+                        self._distances[at] = bound - so_far[at]
+                    return bound
+                if left is not None:  # it has become known since it was put here
+                    heappush(waiting, (left - minus_gone, minus_gone, node))
+                continue
             for num_bytes, after in self._steps(node):
                 self._expressions.spend(1)
-                steps = gone + num_bytes
-                if steps >= so_far.get(after, steps + 1):
+                gone = num_bytes - minus_gone
+                if gone >= so_far.get(after, gone + 1):
                     continue
-                ahead: int | None = self._expressions.facts[after].num_bytes
+                left = self._expressions.facts[after].num_bytes
                 if self._is_known(after):
-                    ahead = self._distance(after)
-                if ahead is not None:
-                    so_far[after] = steps
+                    left = self._distance(after)
+                if left is not None:
+                    so_far[after] = gone
                     came_from[after] = node
-                    heappush(waiting, (steps + ahead, after))
+                    heappush(waiting, (gone + left, -gone, after))
         # Whatever was looked at leads nowhere.
         self._distances.update(dict.fromkeys(so_far, None))
         return None

@@ -33,17 +33,29 @@ from inferno.grammar.json_shapes import (
     Claim,
     Claims,
     Contained,
+    Inexpressible,
     ObjectShape,
     Shapes,
-    TooComplex,
     Values,
     bounded_array,
     conjoin,
     join,
 )
 from inferno.grammar.json_strings import format_texts, known_formats
-from inferno.grammar.regex import ANY, ANY_TEXT, NOTHING, Regex, alt, both, literal, repeat, without
-from inferno.grammar.syntax import UnsupportedRegex, parse_pattern
+from inferno.grammar.regex import (
+    ANY,
+    ANY_TEXT,
+    NOTHING,
+    Regex,
+    TooComplex,
+    UnsupportedRegex,
+    alt,
+    both,
+    literal,
+    repeat,
+    without,
+)
+from inferno.grammar.syntax import parse_pattern
 
 MOST_CHARACTERS = 1_000_000  # of a string; a longer one is no answer
 _MOST_EXPONENT = 400  # of a number, of ten
@@ -76,7 +88,7 @@ REFUSED = {
 
 
 class UnsupportedSchema(ValueError):
-    """A schema that can't be kept to; the text names the keyword, where it is, and what could be."""
+    """Raised for a schema that can't be kept to; names the keyword, its place, what could be."""
 
 
 class _Circular(Exception):
@@ -127,7 +139,7 @@ class Schemas:
             raise self._refuse(
                 self.pointer(claims), "refers to itself before any part of a value", "an end"
             ) from None
-        except TooComplex as problem:
+        except Inexpressible as problem:
             raise UnsupportedSchema(f"{self.pointer(claims)} would need {problem}") from None
 
     def member(self, shape: ObjectShape, name: str) -> Claims:
@@ -164,7 +176,7 @@ class Schemas:
                     values = self._shapes.others(self._values_of(Claim(claim.schema)))
                 finally:
                     self._under_way.append(claim.schema)
-        except TooComplex as problem:
+        except Inexpressible as problem:
             raise UnsupportedSchema(f"{schema.pointer} would need {problem}") from None
         finally:
             self._under_way.pop()
@@ -239,10 +251,10 @@ class Schemas:
         pointer = f"{schema.pointer}/{_escaped(keyword)}"
         try:
             return reader(self, schema.content, schema.pointer)
-        except TooComplex as problem:
+        except Inexpressible as problem:
             raise UnsupportedSchema(f"{pointer} would need to say {problem}") from None
-        except UnsupportedRegex as problem:
-            raise UnsupportedSchema(f"{pointer}: {problem}") from None
+        except TooComplex as problem:
+            raise UnsupportedSchema(f"{pointer} is too costly: {problem}") from None
 
     def _check_keywords(self, schema: _Schema) -> None:
         for keyword, value in schema.content.items():
@@ -343,7 +355,7 @@ class Schemas:
         try:
             return literal(text)
         except ValueError:
-            raise self._refuse(pointer, f"has {ascii(text[:40])}", "no surrogates") from None
+            raise self._refuse(pointer, f"has {text[:40]!a}", "no surrogates") from None
 
     def _number_keywords(self, content: Mapping[str, Any], pointer: str) -> Values:
         bounds: dict[str, Bound | None] = {}

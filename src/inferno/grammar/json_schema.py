@@ -15,10 +15,8 @@ from inferno.grammar.decide import is_empty
 from inferno.grammar.json_keywords import Schemas, UnsupportedSchema
 from inferno.grammar.json_numbers import TooCostly, spelled_numbers
 from inferno.grammar.json_shapes import (
-    ANY_VALUE,
     NO_VALUE,
     ArrayShape,
-    Claim,
     Claims,
     Contained,
     ObjectShape,
@@ -30,6 +28,7 @@ from inferno.grammar.regex import (
     EMPTY,
     NOTHING,
     Regex,
+    TooComplex,
     alt,
     both,
     char_set,
@@ -68,7 +67,7 @@ def compile_schema(
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
-    whitespace                     what may stand between two tokens, nothing included; None: nothing.
+    whitespace                     what may stand between two tokens, if only nothing; None: nothing.
     disable_additional_properties  objects that list properties have no others, unless they say so.
 
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.
@@ -309,7 +308,7 @@ class _Compiler:
         for pattern, claims in shape.others:
             # Without a pattern, and without listed names, any escapes may stand.
             names = both(pattern, others)
-            if claims != NO_VALUE and not is_empty(names):
+            if claims != NO_VALUE and not _matches_nothing(names, place):
                 alternatives.append((*self._key(names), self._symbol(claims)))
         if not alternatives or shape.most == 0:
             return None
@@ -398,7 +397,7 @@ def _productive(
 
     Raises UnsupportedSchema where the start itself matches none.
     """
-    possible = _possible_rules(rules)
+    possible = _possible_rules(rules, places)
     if START not in possible:
         place = _impossible_place(rules, places, possible)
         raise UnsupportedSchema(f"{place}: nothing can satisfy the schema")
@@ -420,7 +419,7 @@ def _productive(
     return kept
 
 
-def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
+def _possible_rules(rules: Mapping[str, list[Alternative]], places: Mapping[str, str]) -> set[str]:
     """Return the rules that match some text, by a fixed point."""
     possible: set[str] = set()
     users = defaultdict(list)
@@ -436,7 +435,7 @@ def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
                 if isinstance(symbol, Repeated) and symbol.least == 0:
                     continue
                 if isinstance(part, Terminal):
-                    can_match = can_match and not is_empty(part.regex)
+                    can_match = can_match and not _matches_nothing(part.regex, places[name])
                 elif isinstance(part, Reference):
                     needed.add(part.name)
             if not can_match:
@@ -457,6 +456,13 @@ def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
             if not missing[number]:
                 waiting.append(owners[number])
     return possible
+
+
+def _matches_nothing(regex: Regex, place: str) -> bool:
+    try:
+        return is_empty(regex)
+    except TooComplex as problem:
+        raise UnsupportedSchema(f"{place} has texts that are too costly: {problem}") from None
 
 
 def _references(symbol: Symbol) -> list[Reference]:

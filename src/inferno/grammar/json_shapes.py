@@ -27,8 +27,8 @@ MOST_SHAPES = 400  # of arrays, and of objects, that one schema's combinations m
 _MOST_PLACES = 1000
 
 
-class TooComplex(Exception):
-    """Raised where what a schema allows can't be said by shapes, or by too many; its text is why."""
+class Inexpressible(Exception):
+    """Raised where shapes can't say what a schema allows, or only too many; its text is why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Shapes:
 
     def meet(self, one: Values, other: Values) -> Values:
         """Return the values that are in both sets."""
-        if one == ALL_VALUES or one == other:
+        if one in (ALL_VALUES, other):
             return other
         if other == ALL_VALUES:
             return one
@@ -215,7 +215,7 @@ class Shapes:
                 if common != NOTHING and (together := conjoin(claims, second_claims)) != NO_VALUE:
                     patterns.append((common, together))
         if len(patterns) > MOST_SHAPES:
-            raise TooComplex(f"more than {MOST_SHAPES} patterns of names")
+            raise Inexpressible(f"more than {MOST_SHAPES} patterns of names")
         return ObjectShape(
             tuple(listed),
             _distinct((*one.required, *other.required)),
@@ -236,7 +236,7 @@ class Shapes:
                 yield ArrayShape(first, least=place + 1)
         if array.others != ANY_VALUE and (array.most is None or array.most > len(array.first)):
             if array.first:
-                raise TooComplex("that one of the items after the first ones is not so")
+                raise Inexpressible("that one of the items after the first ones is not so")
             yield ArrayShape(contained=(Contained(self._negate(array.others), 1, None),))
         for contained in array.contained:
             if contained.least:
@@ -254,7 +254,7 @@ class Shapes:
             if claims != ANY_VALUE:
                 yield ObjectShape(((name, self._negate(claims)),), required=(name,))
         if shape.others != ((ANY_TEXT, ANY_VALUE),):
-            raise TooComplex("that one of the properties that aren't listed is not so")
+            raise Inexpressible("that one of the properties that aren't listed is not so")
         if shape.least:
             yield ObjectShape(most=shape.least - 1)
         if shape.most is not None:
@@ -292,7 +292,7 @@ def _meet_arrays(one: ArrayShape, other: ArrayShape) -> ArrayShape:
 def bounded_array(array: ArrayShape) -> ArrayShape:
     """Return the shape with as many items at most as can be: none is where no value may be."""
     if len(array.first) > _MOST_PLACES:
-        raise TooComplex(f"more than {_MOST_PLACES} items that are listed one by one")
+        raise Inexpressible(f"more than {_MOST_PLACES} items that are listed one by one")
     most = array.most
     if array.others == NO_VALUE:
         most = _smaller(most, len(array.first))
@@ -309,9 +309,9 @@ def _smaller(one: int | None, other: int | None) -> int | None:
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:
     """Return the items, each once, in their order."""
-    found: dict[T, None] = {}
+    found: dict[_T, None] = {}
     for item in items:
         found[item] = None
         if len(found) > MOST_SHAPES:
-            raise TooComplex(f"more than {MOST_SHAPES} combinations of what it allows")
+            raise Inexpressible(f"more than {MOST_SHAPES} combinations of what it allows")
     return tuple(found)

@@ -146,26 +146,30 @@ def _time() -> Regex:
 
 
 def _leap_seconds() -> Regex:
-    """Return the times whose second is 60: the hours and the minutes of the offset fit the time."""
+    """Return the times whose second is 60: where it is 23:59 in UTC."""
     universal = _exactly(f"23:59:60{_FRACTION}[zZ]")
+    return alt(universal, _leap_second_at(1), _leap_second_at(-1))
 
-    def local(sign: int) -> Regex:
-        hours_agree, minutes_agree = [], []
-        for minutes in range(60):
-            minute = (59 + sign * minutes) % 60
-            minutes_agree.append(f"{minute:02d}:60{_FRACTION}[+-]..:{minutes:02d}")
-        for hours in range(24):
-            same, carried = (23 + sign * hours) % 24, (24 + hours) % 24
-            if sign < 0:  # 59 minutes are never less than the offset's
-                hours_agree.append(f"{same:02d}:..:60{_FRACTION}-{hours:02d}:..")
-            else:  # 59 and any minutes but 0 make a further hour
-                hours_agree.append(f"{same:02d}:..:60{_FRACTION}[+]{hours:02d}:00")
-                hours_agree.append(
-                    f"{carried:02d}:..:60{_FRACTION}[+]{hours:02d}:(?:0[1-9]|[1-5].)"
-                )
-        return both(_exactly("|".join(hours_agree)), _exactly(f"..:(?:{'|'.join(minutes_agree)})"))
 
-    return alt(universal, local(1), local(-1))
+def _leap_second_at(sign: int) -> Regex:
+    """Return the times at offsets of one sign that are 23:59:60 in UTC."""
+    before_sign = "[0-9:.]*"
+    offset = "[+]" if sign > 0 else "-"
+    minutes_agree = [
+        f"{(59 + sign * minutes) % 60:02d}:60{before_sign}{offset}[0-9]{{2}}:{minutes:02d}"
+        for minutes in range(60)
+    ]
+    hours_agree = []
+    for hours in range(24):
+        end = f"{before_sign}{offset}{hours:02d}"
+        hours_agree.append(f"{(23 + sign * hours) % 24:02d}:{end}:{'00' if sign > 0 else '..'}")
+        if sign > 0:  # 59 and any minutes but 0 make a further hour
+            hours_agree.append(f"{hours:02d}:{end}:(?:0[1-9]|[1-5][0-9])")
+    return both(
+        _exactly(f"{_HOUR}:[0-5][0-9]:60{_FRACTION}{_OFFSET}"),
+        _exactly("|".join(hours_agree)),
+        _exactly(f"[0-9]{{2}}:(?:{'|'.join(minutes_agree)})"),
+    )
 
 
 def _date_time() -> Regex:
