@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text", "inferno"},
     "client": set(),
-    "engine": {"models", "layers", "ops", "weights", "model_files", "plan", "hub"},
+    "engine": {"models", "layers", "ops", "weights", "model_files", "plan", "hub", "limited"},
     "models": {"layers", "weights", "ops"},
     "layers": {"ops"},
     "weights": {"ops", "gguf"},
@@ -43,7 +43,8 @@ MAY_IMPORT = {
     "gguf": set(),
     "model_files": {"gguf"},
     "ops": {"_native"},
-    "text": {"model_files"},
+    "text": {"model_files", "limited"},
+    "limited": set(),
     "demo": set(),
     "inferno": {"llm", "async_llm"},
     "__main__": {"cli"},
@@ -60,6 +61,7 @@ EXCEPTIONS = {
 }
 TORCH_FREE = (
     "gguf/",
+    "limited/",
     "model_files.py",
     "text/",
     "server/",
