@@ -6,8 +6,6 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,87 +13,66 @@ import llguidance
 import numpy as np
 
 from inferno.engine.sampling.constraints import Mask
-from inferno.errors import InvalidRequest, TokenizerError
+from inferno.engine.sampling.grammar_child import LIMITS as _LIMITS
+from inferno.engine.sampling.grammar_child import compiled, refusal
+from inferno.errors import TokenizerError
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
-from inferno.structured import StructuredOutput
-
-_MOST_KEPT = 64  # compiled grammars, some kilobytes to megabytes each
-
-# Between JSON's tokens may stand a space, or a new line and its indentation: with more, a model
-# that likes blank lines may write nothing else.
-_WHITESPACE = r"( |\n[ \t]{0,40})"
-
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
-_LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
-)
 
 
 class GrammarCompiler:
-    """A model's tokens, and the grammars that were compiled for them.
+    """A model's tokens, for which grammars are compiled; `compiling.py` keeps these.
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
     """
 
     def __init__(self, path: Path, vocab_size: int) -> None:
-        content = model_files(path).read(
-            TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
-        )
-        self._tokenizer_json = content.decode()
+        self._path = path
         self._vocab_size = vocab_size
         self._tokenizers: dict[frozenset[int], llguidance.LLTokenizer] = {}
-        self._compiled: OrderedDict[
-            tuple[StructuredOutput, frozenset[int]], llguidance.LLMatcher
-        ] = OrderedDict()
 
-    def constrain(self, request: Request) -> GrammarConstraint:
-        """Return the constraint of one sequence of a request that has a grammar.
+    def prepare(self, eos_token_ids: frozenset[int]) -> None:
+        """Read the model's tokens, which takes most of a second where they are many."""
+        self._tokenizer(eos_token_ids)
 
-        Raises InvalidRequest where the grammar can't be honoured, and says why.
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> llguidance.LLMatcher:
+        """Return a compiled grammar; InvalidRequest where it can't be honoured.
+
+        source          in llguidance's notation, as `grammar_child.py` makes it.
         """
-        structured = request.params.structured
-        assert structured is not None
-        if not request.eos_token_ids:
-            raise InvalidRequest(
-                "structured needs a model that has an end-of-sequence token", param="structured"
-            )
-        matcher = self._compile(structured, request.eos_token_ids)
+        return compiled(self._tokenizer(eos_token_ids), source, _LIMITS)
+
+    def constrain(self, matcher: llguidance.LLMatcher, request: Request) -> list[GrammarConstraint]:
+        """Return the constraint of each sequence of a request that has this grammar.
+
+        Raises InvalidRequest where what the request bans leaves no way to begin.
+        """
         banned = self._banned(request)
         if banned is not None:
             try:
                 GrammarConstraint(matcher.deep_copy(), banned).mask_into(np.zeros_like(banned))
             except ValueError as problem:
-                raise _refusal(str(problem)) from None
-        return GrammarConstraint(matcher.deep_copy(), banned)
-
-    def _compile(
-        self, structured: StructuredOutput, eos_token_ids: frozenset[int]
-    ) -> llguidance.LLMatcher:
-        key = structured, eos_token_ids
-        if key in self._compiled:
-            self._compiled.move_to_end(key)
-            return self._compiled[key]
-        matcher = llguidance.LLMatcher(
-            self._tokenizer(eos_token_ids), _grammar(structured), log_level=0, limits=_LIMITS
-        )
-        problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
-        if problems:
-            raise _refusal("; ".join(problems))
-        self._compiled[key] = matcher
-        if len(self._compiled) > _MOST_KEPT:
-            self._compiled.popitem(last=False)
-        return matcher
+                raise refusal(str(problem)) from None
+        return [GrammarConstraint(matcher.deep_copy(), banned) for _ in range(request.params.n)]
 
     def _tokenizer(self, eos_token_ids: frozenset[int]) -> llguidance.LLTokenizer:
         """Return the model's tokens with those that end an output, which requests agree on."""
         if eos_token_ids not in self._tokenizers:
             self._tokenizers.clear()
-            self._tokenizers[eos_token_ids] = llguidance.LLTokenizer(
-                self._tokenizer_json, n_vocab=self._vocab_size, eos_token=sorted(eos_token_ids)
+            content = model_files(self._path).read(
+                TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
             )
+            # Slices make masks fast. Python's lock is held while either is made, so make them
+            # apart: others are held up half as long at a time.
+            tokenizer = llguidance.LLTokenizer(
+                content.decode(),
+                n_vocab=self._vocab_size,
+                eos_token=sorted(eos_token_ids),
+                slices=[],
+            )
+            self._tokenizers[eos_token_ids] = tokenizer.with_slices(tokenizer.general_slices())
         return self._tokenizers[eos_token_ids]
 
     def _banned(self, request: Request) -> Mask | None:
@@ -140,29 +117,3 @@ class GrammarConstraint:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise ValueError(self._matcher.get_error()[:500])
-
-
-def _grammar(structured: StructuredOutput) -> str:
-    """Return the grammar in llguidance's own notation."""
-    of_json = llguidance.LLMatcher.grammar_from_json_schema
-    try:
-        if structured.json is not None or structured.json_object:
-            schema = '{"type":"object"}' if structured.json is None else str(structured.json)
-            if structured.disable_any_whitespace:
-                return of_json(schema, overrides={"whitespace_flexible": False})
-            return of_json(schema, overrides={"whitespace_pattern": _WHITESPACE})
-    except ValueError as problem:
-        raise _refusal(str(problem)) from None
-    if structured.regex is not None:
-        return llguidance.LLMatcher.grammar_from_regex(structured.regex)
-    if structured.choice:
-        words = " | ".join(json.dumps(each) for each in structured.choice)
-        return llguidance.LLMatcher.grammar_from_lark(f"start: {words}")
-    assert structured.grammar is not None
-    return llguidance.LLMatcher.grammar_from_lark(structured.grammar)
-
-
-def _refusal(problem: str) -> InvalidRequest:
-    """Return the error for a grammar that can't be honoured; the problem may have many lines."""
-    said = " ".join(problem.split())[:500]
-    return InvalidRequest(f"structured can't be honoured: {said}", param="structured")
