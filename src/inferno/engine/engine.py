@@ -152,7 +152,10 @@ class Engine:
         if constraints is None and (making := self.start_constraints(request)) is not None:
             constraints = making.result()
         with self._bookkeeping(harmless=InvalidRequest):
-            self._scheduler.add(request, constraints)
+            if constraints is None:
+                self._scheduler.add(request)
+            else:
+                self._scheduler.add(request, lambda _, index: constraints[index])
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
         """End a request or one of its sequences, if it is there; the next step tells."""

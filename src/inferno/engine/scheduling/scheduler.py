@@ -34,8 +34,7 @@ from itertools import takewhile
 from operator import attrgetter
 
 from inferno.engine.kv.block_manager import BlockManager, Prefix
-from inferno.engine.sampling.constraints import Constraint, Mask, MaskKey, masks_of
-from inferno.engine.sampling.constraints import ConstraintFactory as Factory
+from inferno.engine.sampling.constraints import ConstraintFactory, Mask, MaskKey, masks_of
 from inferno.engine.scheduling.limits import Limits
 from inferno.engine.scheduling.proposals import Proposer, propose
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
@@ -84,7 +83,7 @@ class Scheduler:
         priority_aging: float = 0.0,
         step_target: float | None = None,
         proposer: Proposer | None = None,
-        constrain: Factory | None = None,
+        constrain: ConstraintFactory | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._blocks = blocks
@@ -136,8 +135,8 @@ class Scheduler:
 
     # Requests come and go
 
-    def add(self, request: Request, constraints: Sequence[Constraint] | None = None) -> None:
-        """Queue a request, with its sequences' constraints if these are made; ids are uint32.
+    def add(self, request: Request, constrain: ConstraintFactory | None = None) -> None:
+        """Queue a request; its token ids are 32-bit, unsigned. `constrain` is its own, if any.
 
         Raises InvalidRequest for an empty prompt or an id in use, NeverFits for a request that the
         context or the block pool could not hold even alone.
@@ -155,8 +154,7 @@ class Scheduler:
             arrived=now,
             max_length=self._limits.max_length(request, self._blocks),
             blocks=self._blocks,
-            constrain=self._constrain,
-            constraints=constraints,
+            constrain=constrain or self._constrain,
         )
         self._num_added += 1
         self._requests[request.request_id] = sequences

@@ -260,12 +260,10 @@ def new_sequences(
     max_length: int,
     blocks: BlockManager,
     constrain: ConstraintFactory | None,
-    constraints: Sequence[Constraint] | None = None,
 ) -> list[SequenceState]:
     """Return the sequences of a request that has just arrived; nothing else knows of them yet.
 
     order       their rank but for the last part.
-    constraints what was made for them before; else `constrain` makes it.
 
     Raises InvalidRequest where a constraint can't be built.
     """
@@ -289,19 +287,13 @@ def new_sequences(
             tables=blocks.new_tables(root),
             token_ids=list(request.prompt_token_ids),
             prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
-            constraint=_constraint(constrain, request, index)
-            if constraints is None
-            else constraints[index],
+            constraint=None if constrain is None else _constraint(constrain, request, index),
         )
         for index in range(params.n)
     ]
 
 
-def _constraint(
-    constrain: ConstraintFactory | None, request: Request, index: int
-) -> Constraint | None:
-    if constrain is None:
-        return None
+def _constraint(constrain: ConstraintFactory, request: Request, index: int) -> Constraint | None:
     try:
         return constrain(request, index)
     except InvalidRequest:
