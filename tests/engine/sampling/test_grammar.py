@@ -135,8 +135,8 @@ def test_requests_have_the_same_answers_alone_and_beside_others(llm: LLM) -> Non
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        (StructuredOutput(json={"not": {"type": "string"}}), "not"),
-        (StructuredOutput(json={"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (StructuredOutput(json={"items": {"uniqueItems": True}}), "uniqueItems"),
+        (StructuredOutput(json={"$ref": "https://example.com/schema"}), "example.com"),
         (StructuredOutput(regex="(a"), "unclosed group"),
         (StructuredOutput(grammar="start: missing"), "missing"),
     ],

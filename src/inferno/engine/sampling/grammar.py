@@ -14,7 +14,7 @@ import numpy as np
 
 from inferno.engine.sampling.constraints import Mask
 from inferno.engine.sampling.grammar_child import LIMITS as _LIMITS
-from inferno.engine.sampling.grammar_child import compiled, refusal
+from inferno.engine.sampling.grammar_child import GrammarSource, compiled, refusal
 from inferno.errors import TokenizerError
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
@@ -40,9 +40,10 @@ class GrammarCompiler:
     def compile(self, source: str, eos_token_ids: frozenset[int]) -> llguidance.LLMatcher:
         """Return a compiled grammar; InvalidRequest where it can't be honoured.
 
-        source          in llguidance's notation, as `grammar_child.py` makes it.
+        source          a GrammarSource as text, as `grammar_child.py` makes it.
         """
-        return compiled(self._tokenizer(eos_token_ids), source, _LIMITS)
+        text = GrammarSource.from_json(source).text
+        return compiled(self._tokenizer(eos_token_ids), text, _LIMITS)
 
     def constrain(self, matcher: llguidance.LLMatcher, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.

@@ -1,8 +1,8 @@
 """The program that compiles grammars first: a schema is a stranger's, so it is tried apart.
 
 It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
-StructuredOutput, and an answer `{"source"}`, the grammar in llguidance's notation, or `{"refused"}`
-with why it can't be honoured.
+StructuredOutput, and an answer `{"source"}`, a GrammarSource, or `{"refused"}` with why it can't be
+honoured.
 
 What comes from here is compiled again in the engine's process, where nothing ends what takes too
 long. So it is compiled here as well, with the same limits and less time and stack. The bytes are
@@ -20,10 +20,17 @@ if __name__ == "__main__":
     sys.path += sys.argv[4:]  # no environment variable says where modules are
 
 import resource
+from dataclasses import dataclass
 
 import llguidance
 
 from inferno.errors import InvalidRequest
+from inferno.grammar.encoding import decode, encode
+from inferno.grammar.json_schema import WHITESPACE, compile_schema
+from inferno.grammar.lark import to_lark
+from inferno.grammar.regex import UnsupportedRegex, alt, literal
+from inferno.grammar.rules import START, Grammar, Terminal
+from inferno.grammar.syntax import parse_regex
 from inferno.limited.child import limit_time, work
 from inferno.structured import StructuredOutput
 
@@ -36,29 +43,50 @@ MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
 _STACK_BYTES = 2 << 20
 
-# Between JSON's tokens may stand a space, or a new line and its indentation: with more, a model
-# that likes blank lines may write nothing else.
-_WHITESPACE = r"( |\n[ \t]{0,40})"
+
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """A grammar in llguidance's own notation, and as rules; None for one that has none of ours."""
+
+    text: str
+    grammar: Grammar | None
+
+    def to_json(self) -> str:
+        """Return it as a text for another process."""
+        rules = None if self.grammar is None else encode(self.grammar)
+        return json.dumps({"text": self.text, "rules": rules})
+
+    @classmethod
+    def from_json(cls, text: str) -> GrammarSource:
+        """Return what `to_json` wrote."""
+        content = json.loads(text)
+        rules = content["rules"]
+        return cls(content["text"], None if rules is None else decode(rules))
 
 
-def source_of(structured: StructuredOutput) -> str:
-    """Return the grammar in llguidance's own notation; InvalidRequest where there is none."""
-    of_json = llguidance.LLMatcher.grammar_from_json_schema
+def grammar_source(structured: StructuredOutput) -> GrammarSource:
+    """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
+    if structured.grammar is not None:
+        return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
     try:
-        if structured.json is not None or structured.json_object:
-            schema = '{"type":"object"}' if structured.json is None else str(structured.json)
-            if structured.disable_any_whitespace:
-                return of_json(schema, overrides={"whitespace_flexible": False})
-            return of_json(schema, overrides={"whitespace_pattern": _WHITESPACE})
+        grammar = _rules(structured)
+    except UnsupportedRegex:  # llguidance may know more; then no end is known
+        assert structured.regex is not None
+        return GrammarSource(llguidance.LLMatcher.grammar_from_regex(structured.regex), None)
     except ValueError as problem:
         raise refusal(str(problem)) from None
+    return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
+
+
+def _rules(structured: StructuredOutput) -> Grammar:
     if structured.regex is not None:
-        return llguidance.LLMatcher.grammar_from_regex(structured.regex)
+        return Grammar({START: ((Terminal(parse_regex(structured.regex)),),)})
     if structured.choice:
-        words = " | ".join(json.dumps(each) for each in structured.choice)
-        return llguidance.LLMatcher.grammar_from_lark(f"start: {words}")
-    assert structured.grammar is not None
-    return llguidance.LLMatcher.grammar_from_lark(structured.grammar)
+        return Grammar({START: ((Terminal(alt(*map(literal, structured.choice))),),)})
+    schema = '{"type":"object"}' if structured.json is None else str(structured.json)
+    return compile_schema(
+        schema, whitespace=None if structured.disable_any_whitespace else WHITESPACE
+    )
 
 
 def compiled(
@@ -84,16 +112,16 @@ def refusal(problem: str) -> InvalidRequest:
 
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
-        source = source_of(StructuredOutput(**request["structured"]))
+        source = grammar_source(StructuredOutput(**request["structured"]))
         limit_time(MATCHER_SECONDS)
-        compiled(_BYTES, source, LIMITS)
+        compiled(_BYTES, source.text, LIMITS)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
         raise
     except Exception as problem:  # whatever a library raises is this grammar's alone
         return {"refused": str(refusal(repr(problem)))}
-    return {"source": source}
+    return {"source": source.to_json()}
 
 
 def _prepare(_first: object) -> None:
