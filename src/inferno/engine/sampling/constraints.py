@@ -8,6 +8,7 @@ tokens that are confirmed; masks go to the executor when it samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -62,6 +63,20 @@ MAX_ROLLBACK = 256
 # Called once for each sequence of a request, when it is added; None where all may be said. It may
 # raise InvalidRequest, which refuses the request.
 ConstraintFactory = Callable[[Request, int], Constraint | None]
+
+
+class ConstraintMaker(Protocol):
+    """A maker of the constraints of requests that have a shape, apart from the steps' thread."""
+
+    def start(self, request: Request) -> Future[Sequence[Constraint]]:
+        """Begin to make the constraint of each sequence of a request, and return their future.
+
+        InvalidRequest, raised at once or by the future, refuses the request. To cancel the future
+        is to want them no more.
+        """
+
+    def close(self) -> None:
+        """End what is under way, and let go of what was made."""
 
 
 def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:

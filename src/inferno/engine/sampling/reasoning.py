@@ -15,9 +15,24 @@ from inferno.engine.sampling.constraints import (
     empty_mask,
     set_bit,
 )
-from inferno.requests import Reasoning
+from inferno.requests import Reasoning, Request
 
 _ALL = np.int32(-1)
+
+
+def after_reasoning(
+    request: Request, answer: Constraint | None, vocab_size: int
+) -> Constraint | None:
+    """Return what binds an output whose answer is bound, and which may begin with reasoning."""
+    if request.reasoning is None:
+        return answer
+    return ReasoningConstraint(
+        request.reasoning,
+        answer,
+        budget=request.params.thinking_token_budget,
+        never=request.eos_token_ids,
+        vocab_size=vocab_size,
+    )
 
 
 class _Phase(Enum):
