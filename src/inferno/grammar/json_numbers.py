@@ -13,6 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 
+from inferno.grammar.json_strings import any_of
 from inferno.grammar.regex import (
     EMPTY,
     NOTHING,
@@ -193,12 +194,12 @@ def spelled_numbers(numbers: Numbers) -> Regex:
     if numbers.is_surely_empty:
         return NOTHING
     if numbers.values is not None:
-        return alt(*(literal(decimal_text(each)) for each in sorted(numbers.values)))
+        return any_of(decimal_text(each) for each in sorted(numbers.values))
     if numbers == ALL_NUMBERS:
         return _NUMBER
     listed = _listed(numbers)
     if listed is not None:
-        return alt(*(literal(decimal_text(each)) for each in listed))
+        return any_of(decimal_text(each) for each in listed)
     rules = [_INTEGER if numbers.kind is Kind.INTEGER else _PLAIN]
     if numbers.kind is Kind.FRACTION:
         rules.append(seq(_MINUS, _DIGITS, _POINT, _SOME_NON_ZERO))
