@@ -61,9 +61,10 @@ def _terminal(regex: Regex, with_operators: set[int]) -> str:
         case Alt(options):
             return f"({' | '.join(map(inner, options))})"
         case Repeat(part, least, most):
-            return f"{inner(part)}{_times(least, most)}"
+            # The operators before it bind tighter than a count. A count of 0 isn't known.
+            return f"({inner(part)}{_times(least, most)})" if most != 0 else f"/{_rust(EMPTY)}/"
         case And(parts):
-            return f"({' & '.join(map(inner, parts))})"
+            return f"({' & '.join(map(inner, parts or (ANY_TEXT,)))})"
         case Not(part):
             # Alone it would match bytes that are no characters, too.
             return f"(/{_rust(ANY_TEXT)}/ & ~{inner(part)})"
@@ -95,7 +96,7 @@ def _rust(regex: Regex) -> str:
         case Seq(parts):
             return "".join(map(_atom_of_sequence, parts)) if parts else "(?:)"
         case Alt(options):
-            return f"(?:{'|'.join(map(_rust, options))})"
+            return f"(?:{'|'.join(map(_rust, options or (NOTHING,)))})"
         case Repeat(part, least, most):
             inner = _rust(part)
             if isinstance(part, Seq | Repeat):
