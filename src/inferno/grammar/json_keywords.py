@@ -6,6 +6,7 @@ what earlier drafts named otherwise.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -51,12 +52,13 @@ from inferno.grammar.json_shapes import (
     bounded_array,
     conjoin,
     join,
+    name_patterns,
 )
-from inferno.grammar.regex import ANY_TEXT, Regex, TooComplex, both, without
+from inferno.grammar.json_unevaluated import evaluated
+from inferno.grammar.regex import ANY_TEXT, Regex, TooComplex, both
 
 _MOST_NESTED = 60  # schemas that say what one and the same value is
 _MOST_STEPS = 50_000  # sets of values that are looked into
-_MOST_NAME_PATTERNS = 64  # disjoint ones, after all are cut by each other
 _DISJOINT_DEPTH = 4  # of members that are looked into to tell objects apart
 
 
@@ -207,7 +209,8 @@ class Schemas:
         check_keywords(content, schema.pointer, _READERS)
         values = ALL_VALUES
         done = set()
-        for keyword in content:
+        # What is unevaluated is known last, and so lists no names before others do.
+        for keyword in sorted(content, key=lambda keyword: keyword.startswith("unevaluated")):
             reader = _READERS.get(keyword)
             if reader is None or reader in done:
                 continue
@@ -322,7 +325,7 @@ class Schemas:
         further = self._claims(
             content.get("additionalProperties", default), f"{pointer}/additionalProperties"
         )
-        others = self._name_patterns(patterns, further, pointer)
+        others = name_patterns(patterns, further)
         if "propertyNames" in content:
             of_names = self._claims(content["propertyNames"], f"{pointer}/propertyNames")
             names = self._meet_all(of_names).strings
@@ -343,24 +346,6 @@ class Schemas:
         )
         is_none = self._shapes.is_surely_empty(shape)
         return replace(ALL_VALUES, objects=() if is_none else (shape,))
-
-    def _name_patterns(
-        self, patterns: list[tuple[Regex, Claims]], further: Claims, pointer: str
-    ) -> tuple[tuple[Regex, Claims], ...]:
-        """Return disjoint patterns for all names, and what holds of their members."""
-        groups: list[tuple[Regex, Claims | None]] = [(ANY_TEXT, None)]
-        for pattern, claims in patterns:
-            cut: list[tuple[Regex, Claims | None]] = []
-            for names, held in groups:
-                inside, outside = both(names, pattern), both(names, without(pattern))
-                cut.append((inside, claims if held is None else conjoin(held, claims)))
-                cut.append((outside, held))
-            groups = [(names, held) for names, held in cut if not is_empty(names)]
-            if len(groups) > _MOST_NAME_PATTERNS:
-                place = f"{pointer}/patternProperties"
-                raise refuse(place, "has too many patterns", "fewer that overlap")
-        every = ((names, further if held is None else held) for names, held in groups)
-        return tuple((names, held) for names, held in every if held != NO_VALUE)
 
     # Keywords that combine schemas.
 
@@ -390,19 +375,36 @@ class Schemas:
         away, if it can be said what has no part in them.
         """
         branches = self._branches(content, "oneOf", pointer)
+        disjoint = {
+            (one, other): self._are_disjoint(branches[one], branches[other])
+            for other in range(len(branches))
+            for one in range(other)
+        }
         alone = []
         for place, branch in enumerate(branches):
             values = branch
             for rival_place, rival in enumerate(branches):
-                self._steps += 1
-                if rival_place != place and not self._are_disjoint(branch, rival):
+                pair = min(place, rival_place), max(place, rival_place)
+                if rival_place != place and not disjoint[pair]:
                     values = self._shapes.meet(values, self._shapes.others(rival))
             alone.append(values)
         return join(alone)
 
     def _are_disjoint(self, one: Values, other: Values) -> bool:
         """Return whether no value is surely in both sets."""
-        return self._is_surely_empty(self._shapes.meet(one, other), _DISJOINT_DEPTH)
+        objects = itertools.product(one.objects, other.objects)
+        return self._is_surely_empty(
+            self._shapes.meet(replace(one, objects=()), replace(other, objects=())),
+            _DISJOINT_DEPTH,
+        ) and all(self._share_no_object(mine, theirs) for mine, theirs in objects)
+
+    def _share_no_object(self, one: ObjectShape, other: ObjectShape) -> bool:
+        return any(
+            self._is_impossible(
+                conjoin(self.member(one, name), self.member(other, name)), _DISJOINT_DEPTH
+            )
+            for name in dict.fromkeys((*one.required, *other.required))
+        )
 
     def _is_surely_empty(self, values: Values, depth: int) -> bool:
         if values.null or values.booleans or not is_empty(values.strings):
@@ -410,10 +412,8 @@ class Schemas:
         if not all(_has_no_number(numbers) for numbers in values.numbers):
             return False
         required = [
-            [array.at(place) for place in range(array.least)][:100] for array in values.arrays
-        ] + [
-            [self._shapes.member(shape, name) for name in shape.required]
-            for shape in values.objects
+            *([array.at(place) for place in range(array.least)][:100] for array in values.arrays),
+            *([self.member(shape, name) for name in shape.required] for shape in values.objects),
         ]
         return all(
             any(self._is_impossible(claims, depth) for claims in members) for members in required
@@ -489,10 +489,25 @@ class Schemas:
     # Properties and items that no other keyword speaks of.
 
     def _unevaluated(self, content: Mapping[str, Any], pointer: str) -> Values:
-        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
-            if keyword in content and self._claims(content[keyword], f"{pointer}/{keyword}"):
-                raise refuse(f"{pointer}/{keyword}", "can't be kept to", "none")
-        return ALL_VALUES
+        values = ALL_VALUES
+        if "unevaluatedProperties" in content:
+            rest = self._claims(
+                content["unevaluatedProperties"], f"{pointer}/unevaluatedProperties"
+            )
+            known = evaluated(self._document, content, pointer, "unevaluatedProperties")
+            if rest and not known.all_properties:
+                patterns = [(read_pattern(each, pointer), ANY_VALUE) for each in known.patterns]
+                others = name_patterns(patterns, rest)
+                listed = tuple((name, ANY_VALUE) for name in sorted(known.names))
+                shape = ObjectShape(listed, others=others)
+                values = replace(values, objects=(shape,))
+        if "unevaluatedItems" in content:
+            rest = self._claims(content["unevaluatedItems"], f"{pointer}/unevaluatedItems")
+            known = evaluated(self._document, content, pointer, "unevaluatedItems")
+            if rest and not known.all_items:
+                array = bounded_array(ArrayShape((ANY_VALUE,) * known.num_items, rest))
+                values = replace(values, arrays=(array,))
+        return values
 
 
 @dataclass(frozen=True, slots=True)
