@@ -422,11 +422,24 @@ class Schemas:
     def _is_impossible(self, claims: Claims, depth: int) -> bool:
         if not depth:
             return False
+        words = [each for claim in claims if (each := self._words(claim)) is not None]
+        if words and not frozenset.intersection(*words):
+            return True
         try:
             values = self._meet_all(claims)
         except _Circular:  # it will be looked into when this schema is known
             return False
         return self._is_surely_empty(values, depth - 1)
+
+    def _words(self, claim: Claim) -> frozenset[str] | None:
+        """Return the texts that a schema lists, if it lists texts alone, as of tags."""
+        content = self._schemas[claim.schema].content
+        if not claim.holds or not isinstance(content, Mapping):
+            return None
+        every = [content["const"]] if "const" in content else content.get("enum")
+        if not isinstance(every, list) or not all(isinstance(each, str) for each in every):
+            return None
+        return frozenset(every)
 
     def _not(self, content: Mapping[str, Any], pointer: str) -> Values:
         return self._shapes.others(self._meet_all(self._claims(content["not"], f"{pointer}/not")))

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 MOST_SHAPES = 400  # of arrays, and of objects, that one schema's combinations may have
 
-_MOST_NAME_PATTERNS = 64  # disjoint ones, after all are cut by each other
+_MOST_NAME_PATTERNS = 32  # disjoint ones, after all are cut by each other
 
 # Positions of items that are written out one by one.
 _MOST_PLACES = 1000
