@@ -201,7 +201,7 @@ def test_a_limit_that_an_answer_meets_ends_it_alone(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = llguidance.LLParserLimits(step_max_items=1, verbose_errors=False)
-    monkeypatch.setattr("inferno.engine.sampling.grammar._LIMITS", few)
+    monkeypatch.setattr("inferno.engine.sampling.grammar.LIMITS", few)
     shape = StructuredOutput(json={"type": "object", "properties": {"new": {}}})
     assert ask(llm, shape)[1] == "error"
     assert ask(llm, StructuredOutput(choice=("yes", "no")))[1] == "stop"
