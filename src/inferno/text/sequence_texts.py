@@ -11,6 +11,7 @@ from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
 from inferno.text.parsers.answer import join_pieces
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.parser import Piece
 from inferno.text.tokenizer import Tokenizer
@@ -19,7 +20,7 @@ from inferno.text.tokenizer import Tokenizer
 class SequenceTexts:
     """The texts of a request's n sequences, as they grow. The clock starts when it is built.
 
-    is_continuation     see OutputText.
+    is_continuation, tool_use   see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
     schema              the type of the answers, where one was given.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
@@ -34,12 +35,14 @@ class SequenceTexts:
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
         dialect: Dialect = Dialect.PLAIN,
+        tool_use: ToolUse | None = None,
         is_continuation: bool = False,
         is_by_token: bool = False,
         schema: AnswerSchema | None = None,
     ) -> None:
         self.params = params
         self.dialect = dialect
+        self.tool_use = tool_use
         self._is_by_token = is_by_token
         self._schema = schema
         self.prompt_token_ids = prompt_token_ids
@@ -54,6 +57,7 @@ class SequenceTexts:
                     params,
                     dialect=dialect,
                     prompt_token_ids=prompt_token_ids,
+                    tool_use=tool_use,
                     is_continuation=is_continuation,
                 )
             )
