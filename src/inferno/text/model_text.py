@@ -16,6 +16,7 @@ from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
+_SHORT_CALL_IDS = "length != 9"  # as Mistral's templates check it
 _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
 
 
@@ -48,6 +49,16 @@ class ModelText:
     def has_chat_template(self) -> bool:
         """Return whether `encode_chat` works with this model."""
         return self._chat_template is not None
+
+    @property
+    def knows_tool_calls(self) -> bool:
+        """Return whether a parser knows the form in which the model calls tools."""
+        return self.dialect is Dialect.HARMONY
+
+    @property
+    def wants_short_call_ids(self) -> bool:
+        """Return whether the chat template takes no ids of calls but those of nine characters."""
+        return _SHORT_CALL_IDS in self._template_source
 
     def takes_template_arg(self, name: str, template: str | None = None) -> bool:
         """Return whether the chat template, or another in its place, reads a value of that name."""

@@ -17,7 +17,7 @@ from inferno.text.tokenizer import Tokenizer
 class SequenceTexts:
     """The texts of a request's n sequences, as they grow. The clock starts when it is built.
 
-    is_continuation     see OutputText.
+    is_continuation, max_tool_calls     see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
     """
@@ -33,10 +33,12 @@ class SequenceTexts:
         dialect: Dialect = Dialect.PLAIN,
         is_continuation: bool = False,
         is_by_token: bool = False,
+        max_tool_calls: int | None = None,
     ) -> None:
         self.params = params
         self.dialect = dialect
         self._is_by_token = is_by_token
+        self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.prompt_index = prompt_index
@@ -50,6 +52,7 @@ class SequenceTexts:
                     dialect=dialect,
                     prompt_token_ids=prompt_token_ids,
                     is_continuation=is_continuation,
+                    max_tool_calls=max_tool_calls,
                 )
             )
             for _ in range(params.n)
@@ -70,14 +73,14 @@ class SequenceTexts:
     def _feed(self, event: TokenEvent) -> Iterator[Chunk]:
         sequence = self._sequences[event.sequence_index]
         if sequence.is_done:
-            return  # tokens that were under way when a stop string ended it
+            return  # tokens that were under way when its text ended
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self._add(event, sequence)
-        reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
+        reason = FinishReason.STOP if delta.is_last else event.finish_reason
         completion = None
         if reason is not None:
-            completion = self._complete(event, sequence, reason, delta.stop)
+            completion = self._complete(event, sequence, reason)
         if delta.pieces or completion is not None:
             token_ids, logprobs = sequence.take_unsent()
             yield Chunk(
@@ -90,24 +93,22 @@ class SequenceTexts:
             )
 
     def _add(self, event: TokenEvent, sequence: _Sequence) -> Delta:
-        """Return the text that the event's tokens add; tokens after a stop string are dropped.
+        """Return the text that the event's tokens add; tokens after its end are dropped.
 
         How many tokens an event holds depends on timing, and nothing that is told may.
         """
         now = time.perf_counter()
-        if not self.params.stops or len(event.token_ids) < 2:
+        if not self._may_end_within or len(event.token_ids) < 2:
             return sequence.feed(event, now)
         pieces: tuple[Piece, ...] = ()
         for each in _one_by_one(event):
             delta = sequence.feed(each, now)
             pieces += delta.pieces
-            if delta.stop is not None:
-                return Delta(pieces, delta.stop)
+            if delta.is_last:
+                return delta._replace(pieces=pieces)
         return Delta(pieces)
 
-    def _complete(
-        self, event: TokenEvent, sequence: _Sequence, reason: FinishReason, stop: str | None
-    ) -> Completion:
+    def _complete(self, event: TokenEvent, sequence: _Sequence, reason: FinishReason) -> Completion:
         sequence.is_done = True
         answer = join_pieces(sequence.pieces)
         wants_logprobs = self.params.logprobs is not None
@@ -121,7 +122,7 @@ class SequenceTexts:
             tool_calls=answer.tool_calls,
             token_ids=tuple(sequence.token_ids),
             finish_reason=reason,
-            stop_reason=stop if stop is not None else event.stop_token_id,
+            stop_reason=sequence.output.stop_reason,
             logprobs=tuple(sequence.logprobs) if wants_logprobs else None,
             prompt_logprobs=sequence.prompt_logprobs,
             usage=Usage(

@@ -21,7 +21,7 @@ from inferno.server.openai.request_types import (
     TokenId,
     Unsupported,
 )
-from inferno.server.openai.response_types import Error
+from inferno.server.openai.response_types import Error, FinishReasonName
 
 Milliseconds = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
@@ -41,6 +41,12 @@ _ANSWERS: Unsupported = {
     "return_tokens_as_token_ids": (False,),
     "echo": (False,),
     "request_id": (),
+}
+_CALLS: Unsupported = {
+    "tools": (),
+    "tool_choice": ("none",),
+    "parallel_tool_calls": (True,),
+    "return_prompt_text": (False,),
 }
 
 
@@ -172,7 +178,7 @@ class End(Struct, frozen=True, kw_only=True):
     """
 
     job_id: str
-    stop_reason: Literal["stop", "length", "cancelled"]
+    stop_reason: FinishReasonName | Literal["cancelled"]
     stop: str | int | None
     counts: Counts
     timings: Timings
@@ -188,7 +194,12 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 class ChatJob(ChatRequest, kw_only=True):
     """A job with messages; all other fields as in a chat completion."""
 
-    unsupported: ClassVar[Unsupported] = {**UNSUPPORTED_IN_CHATS, **_ANSWERS, "prompt": ()}
+    unsupported: ClassVar[Unsupported] = {
+        **UNSUPPORTED_IN_CHATS,
+        **_ANSWERS,
+        **_CALLS,
+        "prompt": (),
+    }
     job_id: JobId
 
 
