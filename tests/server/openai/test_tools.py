@@ -182,7 +182,8 @@ def test_a_call_that_is_cut_off_ends_for_its_length(gpt: tuple[Host, Speaker]) -
     [choice] = ask(host, max_tokens=num - 3)["choices"]
     [(name, arguments)] = calls_of(choice["message"])
     assert (choice["finish_reason"], name) == ("length", "get_weather")
-    assert ROME.startswith(arguments) and arguments != ROME
+    assert ROME.startswith(arguments)
+    assert arguments != ROME
 
 
 def test_the_template_shows_the_tools(gpt: tuple[Host, Speaker]) -> None:
@@ -223,3 +224,53 @@ def test_only_what_models_were_trained_on_is_shown(tmp_path: Path) -> None:
             return
         shown = host.text.tokenizer.decode(answer.json()["tokens"])
         assert shown.startswith(json.dumps(WEATHER)[:60])
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tools": [TIME, TIME]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"tools": None, "tool_choice": "auto"}, "tool_choice"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    gpt: tuple[Host, Speaker], fields: dict[str, Any], param: str
+) -> None:
+    body = {"messages": ASK, "tools": [WEATHER], **fields}
+    answer = gpt[0].http.post("/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_calls_and_their_results_go_to_the_template(gpt: tuple[Host, Speaker]) -> None:
+    host, speaker = gpt
+    speaker.say("<|channel|>final<|message|>It is.<|return|>")
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": ROME}}
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", **call}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "pouring"},
+    ]
+    text = ask(host, messages=messages, return_prompt_text=True)["prompt_text"]
+    assert "to=functions.get_weather" in text
+    assert "pouring" in text
+    assert ROME in text or json.dumps(json.loads(ROME)) in text
+
+
+def test_a_model_that_cannot_be_given_tools_says_why(tmp_path: Path) -> None:
+    def refusal(template: str) -> str:
+        (tmp_path / "chat_template.jinja").write_text(template)
+        text = ModelText(tmp_path)
+        with hosting(lambda: ScriptedClient(Script(vocab_size=2048)), text) as host:
+            answer = host.chat(tools=[TIME])
+            assert answer.status_code == 400
+            error = answer.json()["error"]
+            assert (error["param"], error["code"]) == ("tools", "unsupported_by_model")
+            assert host.chat(tools=[TIME], tool_choice="none", max_tokens=1).status_code == 200
+            return str(error["message"])
+
+    shutil.copytree(MODEL_FOLDERS["demo"], tmp_path, dirs_exist_ok=True)
+    assert "template doesn't take them" in refusal("{{ messages[0].content }}")
+    assert "the form in which it writes calls" in refusal("{{ tools }}{{ messages[0].content }}")

@@ -154,7 +154,7 @@ class SequenceState:
                 return num_taken, FinishReason.LENGTH
             if detection is None or length < self.min_length:
                 continue
-            if _repeats_itself(self.token_ids, self.num_prompt_tokens, detection):
+            if repeats_itself(self.token_ids, self.num_prompt_tokens, detection):
                 return num_taken, FinishReason.REPETITION
         return len(token_ids), None
 
@@ -299,7 +299,7 @@ def new_sequences(
     ]
 
 
-def _repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDetection) -> bool:
+def repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDetection) -> bool:
     """Return whether the tokens from `start` on end with a pattern that repeats often enough."""
     length = len(token_ids) - start
     longest = min(detection.max_pattern_size, length // detection.min_count)

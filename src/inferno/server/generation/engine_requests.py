@@ -20,6 +20,7 @@ from inferno.server.openai.request_types import (
     CompletionRequest,
     GenerateFields,
     TokenizeRequest,
+    Tool,
 )
 from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
@@ -357,7 +358,7 @@ def _params(
     if fields.logit_bias is not None:
         given["logit_bias"] = _biases(fields.logit_bias)
     given["include_stop_in_output"] = fields.include_stop_str_in_output
-    given["structured"] = _structured(fields) or _shape_of_calls(fields)
+    given["structured"] = _shape(fields)
     return SamplingParams(**{**defaults, **given, **own})
 
 
@@ -372,21 +373,28 @@ def _repetition_detection(fields: GenerateFields) -> RepetitionDetection | None:
     )
 
 
-def _shape_of_calls(fields: GenerateFields) -> StructuredOutput | None:
-    """Return the shape that an answer must have on account of its tools; None if it is free.
-
-    It is for tool_choice `required`, for a tool that is named, and for tools with `strict`.
-    """
+def _shape(fields: GenerateFields) -> StructuredOutput | None:
+    """Return the shape that an answer must have, on account of its format or of its tools."""
+    asked = _structured(fields)
     tools = shown_tools(fields) if isinstance(fields, ChatRequest) else None
-    if tools is None:
-        return None
-    assert isinstance(fields, ChatRequest)
-    if _structured(fields) is not None:
+    if not isinstance(fields, ChatRequest) or tools is None:
+        return asked
+    if asked is not None:
         raise InvalidRequest(
             "a shape of the answer can't be combined with tools yet; leave one of them out, or "
             'give tool_choice "none"',
-            param="structured_outputs" if fields.response_format is None else "response_format",
+            param="response_format" if fields.structured_outputs is None else "structured_outputs",
         )
+    return _shape_of_calls(fields, tools)
+
+
+def _shape_of_calls(fields: ChatRequest, tools: Sequence[Tool]) -> StructuredOutput | None:
+    """Return the shape of an answer that must call a tool, or must keep to its schema; else None.
+
+    tools       that the model is shown.
+
+    It must where tool_choice is `required` or a name, or where a tool is `strict`.
+    """
     if fields.tool_choice not in (None, "auto"):
         raise InvalidRequest(
             'a call can\'t be forced yet: tool_choice must be "auto" or "none"',

@@ -169,7 +169,7 @@ class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class RepetitionDetection(Struct, kw_only=True, forbid_unknown_fields=True):
-    """When an output repeats itself: a pattern of these sizes, so many times in a row, ends it.
+    """The rule by which an output ends that has a pattern of such a size so often in a row.
 
     A min_pattern_size of 0 is 1, and a max_pattern_size of 0 detects nothing, as in vLLM.
     """

@@ -21,7 +21,7 @@ from inferno.server.openai.request_types import (
     TokenId,
     Unsupported,
 )
-from inferno.server.openai.response_types import Error, FinishReasonName
+from inferno.server.openai.response_types import Error, FinishReasonName, ToolCallDelta
 
 Milliseconds = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
@@ -41,12 +41,6 @@ _ANSWERS: Unsupported = {
     "return_tokens_as_token_ids": (False,),
     "echo": (False,),
     "request_id": (),
-}
-_CALLS: Unsupported = {
-    "tools": (),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (True,),
-    "return_prompt_text": (False,),
 }
 
 
@@ -127,12 +121,14 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text            what it makes certain: nothing while a character or a stop string may go on.
     id              null where text comes after the last token, which `index` then names again.
     reasoning       what it adds to the model's reasoning, which `text` doesn't have.
+    tool_calls      what it adds to calls of tools, as in the stream of a chat completion.
     """
 
     text: str
     id: Count | None
     index: Annotated[int, Meta(ge=-1)]
     reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
@@ -197,8 +193,8 @@ class ChatJob(ChatRequest, kw_only=True):
     unsupported: ClassVar[Unsupported] = {
         **UNSUPPORTED_IN_CHATS,
         **_ANSWERS,
-        **_CALLS,
         "prompt": (),
+        "return_prompt_text": (False,),
     }
     job_id: JobId
 
