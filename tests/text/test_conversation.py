@@ -118,7 +118,7 @@ def test_what_is_wrong_with_a_message_is_said_where_it_is() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}]},
+        {"tool_calls": [CALL]},
         {"tool_calls": [{"name": "f", "arguments": {}}]},
         {"function_call": {"name": "f", "arguments": "{}"}},
         {"reasoning_content": "hm"},
@@ -132,24 +132,6 @@ def test_an_assistant_may_say_something_else_than_a_text(
     [checked] = checked_messages([{"role": "assistant", **content, **said}], ESCAPER)
     assert "content" not in checked
     assert checked.items() >= said.items()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"a": [1, "b"]}', {"a": [1, "b"]}),
-        ("", {}),
-        *((text, text) for text in ("{", "[1]", "null", '"{}"', "a = 1", '{"a": 1} {}')),
-    ],
-)
-def test_arguments_in_json_become_an_object(text: str, expected: object) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}
-    [checked] = checked_messages([{"role": "assistant", "tool_calls": [call]}], ESCAPER)
-    [told] = checked["tool_calls"]
-    assert told == {**call, "function": {"name": "f", "arguments": expected}}
-    bare = {"name": "f", "arguments": text}
-    [checked] = checked_messages([{"role": "assistant", "tool_calls": [bare]}], ESCAPER)
-    assert checked["tool_calls"] == [{"name": "f", "arguments": expected}]
 
 
 def test_an_assistants_refusal_is_its_text() -> None:

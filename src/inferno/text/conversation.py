@@ -10,7 +10,6 @@ from typing import Any
 from inferno.errors import InvalidRequest
 from inferno.text.special_token_escape import SpecialTokenEscaper
 from inferno.text.special_tokens import NAMES
-from inferno.untrusted_json import Malformed, parse_object
 
 MAX_DEPTH = 64
 MAX_KWARGS = 64
@@ -90,8 +89,6 @@ def _message(message: object, where: str, escaper: SpecialTokenEscaper) -> dict[
     texts = _texts_of(message, role, where)
     # Many templates write a null as the text "None", but know what to do with a missing key.
     present = {key: value for key, value in message.items() if value is not None}
-    if "tool_calls" in present:
-        present["tool_calls"] = [_with_parsed_arguments(call) for call in present["tool_calls"]]
     plain: Any = escaper.escape(_plain({**present, "content": ""}, "messages"))
     if texts:
         # Each by itself: a template that takes the lines' ends away makes no token of two parts.
@@ -169,21 +166,6 @@ def _check_calls(message: Mapping[Any, Any], where: str) -> None:
                 call,
                 'an object such as {"type": "function", "function": {"name": "f", ...}}',
             )
-
-
-def _with_parsed_arguments(call: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return a call whose arguments are an object, as templates take them, where they were text.
-
-    OpenAI's clients send JSON as a text. What is no object in JSON stays the text that it is.
-    """
-    if isinstance(function := call.get("function"), Mapping):
-        return {**call, "function": _with_parsed_arguments(function)}
-    if not isinstance(text := call.get("arguments"), str):
-        return call
-    try:
-        return {**call, "arguments": parse_object(text.encode(errors="replace") or b"{}")}
-    except Malformed:
-        return call
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:

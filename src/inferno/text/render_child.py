@@ -192,10 +192,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         template = _compile(request["template"])
         clock = {"strftime_now": datetime.fromisoformat(request["now"]).strftime}
-        variables = request["variables"]
-        if isinstance(messages := variables.get("messages"), list):
-            variables["messages"] = [_for_template(message) for message in messages]
-        pieces = template.generate({**clock, **variables})
+        pieces = template.generate({**clock, **request["variables"]})
         return {"text": _join(pieces, request["max_chars"])}
     except Refused as problem:
         return {"refused": str(problem)[:_MAX_MESSAGE]}
@@ -203,50 +200,6 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         raise
     except Exception as problem:  # a template can raise anything
         return {"error": f"{type(problem).__name__}: {problem}"[:_MAX_MESSAGE]}
-
-
-class _NoContent(str):
-    """The content of a message without one: an empty text, which is also `none` to a template.
-
-    Some templates ask whether a message with calls has none, others look for marks in it; neither
-    can be done with a key that is missing.
-    """
-
-
-class _Arguments(dict[str, Any]):
-    """The arguments of a call: an object, and where a template joins it with text, its JSON."""
-
-    def __str__(self) -> str:
-        return _tojson(self)
-
-    def __add__(self, other: str) -> str:
-        return str(self) + other
-
-    def __radd__(self, other: str) -> str:
-        return other + str(self)
-
-
-def _for_template(message: Any) -> Any:
-    """Return a message that templates of all kinds take, where it is an assistant's with calls."""
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not calls or not isinstance(calls, list):
-        return message
-    content = message.get("content") or _NoContent()
-    return {**message, "content": content, "tool_calls": [_call(call) for call in calls]}
-
-
-def _call(call: Any) -> Any:
-    if not isinstance(call, dict):
-        return call
-    if "function" in call:
-        return {**call, "function": _call(call["function"])}
-    if not isinstance(arguments := call.get("arguments"), dict):
-        return call
-    return {**call, "arguments": _Arguments(arguments)}
-
-
-def _is_none(value: object) -> bool:
-    return value is None or isinstance(value, _NoContent)
 
 
 def _join(pieces: Iterable[str], max_chars: int) -> str:
@@ -276,7 +229,6 @@ def _environment() -> _Sandbox:
     }
     environment.globals.update(functions)
     environment.filters["tojson"] = _tojson
-    environment.tests["none"] = _is_none
     return environment
 
 
