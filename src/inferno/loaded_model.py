@@ -21,6 +21,7 @@ from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
 
@@ -73,23 +74,28 @@ class LoadedModel:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
+        tool_use: ToolUse | None = None,
     ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
-            self._request(index, prompt, asked, dialect)
+            self._request(index, prompt, asked, dialect, tool_use)
             for index, (prompt, asked) in enumerate(
                 zip(checked, self._params(params, len(checked)), strict=True)
             )
         ]
 
     def request(
-        self, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        dialect: Dialect,
+        tool_use: ToolUse | None = None,
     ) -> SequenceTexts:
         """Return the request of one prompt."""
         self.loop.check_open()
-        return self._request(0, _as_prompt(prompt), self._checked(params), dialect)
+        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tool_use)
 
     def chat_requests(
         self,
@@ -99,8 +105,11 @@ class LoadedModel:
     ) -> list[SequenceTexts]:
         """Return a request for each of one or more conversations; options as of `encode_chat`."""
         self.loop.check_open()
+        tool_use = self.text.tool_use(options.get("tools"))
+        dialect = self.text.dialect
         if not _are_conversations(messages):
-            return self.requests([self.encode_chat(messages, **options)], params, self.text.dialect)
+            prompt = self.encode_chat(messages, **options)
+            return self.requests([prompt], params, dialect, tool_use)
         prompts = []
         for number, conversation in enumerate(messages, start=1):
             try:
@@ -108,14 +117,15 @@ class LoadedModel:
             except InvalidRequest as problem:
                 name = f"conversation {number} of {len(messages)}: "
                 raise type(problem)(name + str(problem), param=problem.param) from None
-        return self.requests(prompts, params, self.text.dialect)
+        return self.requests(prompts, params, dialect, tool_use)
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SequenceTexts:
         """Return the request of one conversation."""
+        tool_use = self.text.tool_use(options.get("tools"))
         ids = self.encode_chat(messages, **options)
-        return self.request(ids, params, self.text.dialect)
+        return self.request(ids, params, self.text.dialect, tool_use)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
         """Return a conversation as token ids; options are those of ModelText.encode_chat."""
@@ -173,7 +183,12 @@ class LoadedModel:
             raise type(problem)(name + str(problem), param=problem.param) from None
 
     def _request(
-        self, index: int, prompt: Prompt, params: SamplingParams, dialect: Dialect
+        self,
+        index: int,
+        prompt: Prompt,
+        params: SamplingParams,
+        dialect: Dialect,
+        tool_use: ToolUse | None,
     ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
         return SequenceTexts(
@@ -183,6 +198,7 @@ class LoadedModel:
             prompt=str(prompt) if is_text else None,
             prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
             dialect=dialect,
+            tool_use=tool_use,
         )
 
     def _encode(self, prompt: str) -> list[int]:

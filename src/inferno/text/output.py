@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from inferno.requests import SamplingParams, TokenEvent
 from inferno.text.detokenize import IncrementalDecoder
+from inferno.text.parsers.calls.parser import CallMarks, CallParser
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect, make_parser
 from inferno.text.parsers.parser import Part, Piece
 from inferno.text.stops import StopStrings
@@ -42,6 +44,8 @@ class OutputText:
                     where it ended for another reason.
     dialect         how the model sets its reasoning apart; plain: all is content.
     prompt_token_ids    what the text continues: reasoning may have begun there.
+    tool_use        the tools that the model may call: calls are taken out of the content. None:
+                    calls are content, but for Harmony's.
     is_continuation     the text goes on in the prompt's last sentence, so that it keeps the leading
                         space that SentencePiece drops where a text begins.
     max_tool_calls  the text ends where more calls would begin; None takes all.
@@ -56,15 +60,24 @@ class OutputText:
         *,
         dialect: Dialect = Dialect.PLAIN,
         prompt_token_ids: Sequence[int] = (),
+        tool_use: ToolUse | None = None,
         is_continuation: bool = False,
         max_tool_calls: int | None = None,
     ) -> None:
+        marks = None
+        if tool_use is not None and dialect is not Dialect.HARMONY:  # its parser finds calls
+            is_shown = not params.skip_special_tokens
+            marks = CallMarks(tool_use.dialect, tokenizer, is_shown=is_shown)
         decoder = IncrementalDecoder(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
             prompt_token_ids=prompt_token_ids if is_continuation else (),
+            marks=None if marks is None else marks.by_id,
         )
-        self._parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
+        parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
+        if tool_use is not None and marks is not None:
+            parser = CallParser(parser, tool_use, marks)
+        self._parser = parser
         self._stops = StopStrings(params.stops, include=params.include_stop_in_output)
         self._include_stop = params.include_stop_in_output
         self._max_tool_calls = max_tool_calls

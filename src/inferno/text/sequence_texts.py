@@ -9,6 +9,7 @@ from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogp
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
 from inferno.text.parsers.answer import join_pieces
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.parser import Piece
 from inferno.text.tokenizer import Tokenizer
@@ -17,7 +18,7 @@ from inferno.text.tokenizer import Tokenizer
 class SequenceTexts:
     """The texts of a request's n sequences, as they grow. The clock starts when it is built.
 
-    is_continuation, max_tool_calls     see OutputText.
+    is_continuation, tool_use, max_tool_calls   see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
     """
@@ -31,12 +32,14 @@ class SequenceTexts:
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
         dialect: Dialect = Dialect.PLAIN,
+        tool_use: ToolUse | None = None,
         is_continuation: bool = False,
         is_by_token: bool = False,
         max_tool_calls: int | None = None,
     ) -> None:
         self.params = params
         self.dialect = dialect
+        self.tool_use = tool_use
         self._is_by_token = is_by_token
         self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
@@ -51,6 +54,7 @@ class SequenceTexts:
                     params,
                     dialect=dialect,
                     prompt_token_ids=prompt_token_ids,
+                    tool_use=tool_use,
                     is_continuation=is_continuation,
                     max_tool_calls=max_tool_calls,
                 )

@@ -24,6 +24,7 @@ from inferno.server.openai.request_types import (
 )
 from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
 
@@ -92,6 +93,7 @@ async def chat_requests(
             dialect=service.text.dialect,
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
+            tool_use=chat.tool_use,
             max_tool_calls=None if fields.parallel_tool_calls else 1,
         )
         return [replace(made, prompt_text=chat.text)]
@@ -188,10 +190,14 @@ async def encode_all(
 
 @dataclass(frozen=True, slots=True)
 class EncodedChat:
-    """A conversation as its chat template has written it, and the token ids of that."""
+    """A conversation as its chat template has written it, and the token ids of that.
+
+    tool_use    how the model calls the tools that it is shown; None where it is shown none.
+    """
 
     text: str
     token_ids: list[int]
+    tool_use: ToolUse | None
 
 
 async def encode_chat(
@@ -206,6 +212,8 @@ async def encode_chat(
             "chat_template is taken by servers that run with --trust-request-chat-template",
             param="chat_template",
         )
+    tools = template_tools(fields)
+    tool_use = service.text.tool_use(tools, fields.chat_template)
     kwargs = {**template_args, **(fields.chat_template_kwargs or {})}
     if fields.documents is not None:
         kwargs["documents"] = fields.documents
@@ -213,7 +221,7 @@ async def encode_chat(
     def begin() -> Rendering:
         return service.text.begin_chat(
             fields.messages or [],
-            tools=template_tools(fields, service.text),
+            tools=tools,
             add_generation_prompt=fields.add_generation_prompt,
             continue_final_message=fields.continue_final_message,
             kwargs=kwargs,
@@ -232,7 +240,7 @@ async def encode_chat(
         )
         if fields.add_special_tokens:
             ids = service.text.tokenizer.with_special_tokens(ids)
-        return EncodedChat(rendering.finish(written).text if wants_text else "", ids)
+        return EncodedChat(rendering.finish(written).text if wants_text else "", ids, tool_use)
 
     return await service.on_text(len(written), finish)
 
@@ -272,6 +280,7 @@ def _engine_request(
     prompt: str | list[int] | None = None,
     is_continuation: bool,
     is_by_token: bool,
+    tool_use: ToolUse | None = None,
     max_tool_calls: int | None = None,
 ) -> EngineRequest:
     facts = service.facts
@@ -287,6 +296,7 @@ def _engine_request(
         dialect=dialect,
         is_continuation=is_continuation,
         is_by_token=is_by_token,
+        tool_use=tool_use,
         max_tool_calls=max_tool_calls,
     )
     request = service.text.request(

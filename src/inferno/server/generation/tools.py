@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from inferno.errors import InvalidRequest
-from inferno.server.http import ApiError
 from inferno.server.openai.request_types import (
     ChatRequest,
     NamedTool,
@@ -16,24 +15,18 @@ from inferno.server.openai.request_types import (
     ToolFunction,
 )
 from inferno.structured import MAX_GRAMMAR_BYTES
-from inferno.text.model_text import ModelText
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
-def template_tools(
-    fields: ChatRequest | TokenizeRequest, text: ModelText
-) -> list[dict[str, Any]] | None:
-    """Return the tools that the template is to show, or None; ApiError where the model has no use.
+def template_tools(fields: ChatRequest | TokenizeRequest) -> list[dict[str, Any]] | None:
+    """Return the tools that the template is to show, or None where there are none.
 
     Each has the keys that templates read, all of them, for some fail without, and in the order in
     which models were trained on them. What the client sent besides is not for the model's eyes.
     """
     tools = shown_tools(fields)
-    if tools is None:
-        return None
-    _check_model(text, fields.chat_template)
-    return [_for_template(tool) for tool in tools]
+    return None if tools is None else [_for_template(tool) for tool in tools]
 
 
 def shown_tools(fields: ChatRequest | TokenizeRequest) -> list[Tool] | None:
@@ -73,18 +66,6 @@ def _check_parameters(function: ToolFunction, place: str) -> None:
         raise InvalidRequest(
             f"{place} must be a JSON Schema of at most {MAX_GRAMMAR_BYTES:,} bytes", param="tools"
         )
-
-
-def _check_model(text: ModelText, template: str | None) -> None:
-    """Raise ApiError unless the model can be told of tools, and its calls are understood."""
-    if not text.takes_template_arg("tools", template):
-        missing = "its chat template doesn't take them"
-    elif not text.knows_tool_calls:
-        missing = "inferno doesn't know the form in which it writes calls"
-    else:
-        return
-    message = f"This model can't be given tools: {missing}. Leave them out, or take another model."
-    raise ApiError(400, "unsupported_by_model", message, param="tools")
 
 
 def _for_template(tool: Tool) -> dict[str, Any]:

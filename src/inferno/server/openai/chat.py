@@ -51,6 +51,7 @@ from inferno.server.openai.tool_calls import ToolCallDeltas, whole_calls
 from inferno.text.completion import Chunk, Completion
 from inferno.text.conversation import flat_content
 from inferno.text.model_text import ModelText
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.parser import Part
 
 _PREFIX = "chatcmpl-"
@@ -90,7 +91,7 @@ async def _whole(
         created=head.created,
         model=head.model,
         system_fingerprint=head.system_fingerprint,
-        choices=[_choice(done, call) for done in completions],
+        choices=[_choice(done, call, engine_requests[0]) for done in completions],
         usage=usage_of(engine_requests, completions),
         prompt_token_ids=list(engine_requests[0].texts.prompt_token_ids)
         if fields.return_token_ids
@@ -103,11 +104,11 @@ async def _whole(
     )
 
 
-def _choice(done: Completion, call: Call[ChatRequest]) -> ChatChoice:
+def _choice(done: Completion, call: Call[ChatRequest], engine_request: EngineRequest) -> ChatChoice:
     fields = call.fields
     return ChatChoice(
         index=done.sequence_index,
-        message=_message(done, call),
+        message=_message(done, fields, engine_request.texts.tool_use),
         logprobs=None if done.logprobs is None else _logprobs(done.logprobs, fields, call.names),
         finish_reason=finish_reason(done),
         stop_reason=stop_reason(done, fields),
@@ -121,12 +122,11 @@ def _logprobs(
     return chat_logprobs(entries, names, None if fields.has_logprob_ids else fields.top_logprobs)
 
 
-def _message(done: Completion, call: Call[ChatRequest]) -> Message:
-    fields = call.fields
+def _message(done: Completion, fields: ChatRequest, tool_use: ToolUse | None) -> Message:
     echo = last_answer(fields.messages) if fields.echo else ""
     shown = done.reasoning if fields.include_reasoning else ""
     content = echo + done.text
-    calls = whole_calls(done, call.service.text)
+    calls = whole_calls(done, tool_use)
     return Message(
         content=content if content or not calls else None,
         reasoning=shown or UNSET,
@@ -201,7 +201,8 @@ class ChatStream:
     def _events_of(self, chunk: Chunk) -> bytes:
         first = b""
         if chunk.sequence_index not in self._calls:
-            self._calls[chunk.sequence_index] = ToolCallDeltas(self._call.service.text)
+            tool_use = self._engine_request.texts.tool_use
+            self._calls[chunk.sequence_index] = ToolCallDeltas(tool_use)
             first = self._first(chunk.sequence_index)
             if self._is_plain:
                 self._prepare(chunk.sequence_index)

@@ -122,7 +122,7 @@ async def _stream(
         running,
         service.engine,
         call.context,
-        ToolCallDeltas(service.text),
+        ToolCallDeltas(engine_request.texts.tool_use),
     )
     return SseResponse(
         stream.events(lease, run([engine_request], lease, names)),

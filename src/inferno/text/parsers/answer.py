@@ -8,16 +8,20 @@ from typing import Any
 
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.harmony import SEPARATOR
-from inferno.text.parsers.parser import Part, Piece
+from inferno.text.parsers.parser import Call, Part, Piece
 from inferno.untrusted_json import Malformed, parse_object
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well."""
+    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well.
+
+    id      as the model wrote it; None in dialects without ids.
+    """
 
     name: str
     arguments: str
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +36,20 @@ class Answer:
 def join_pieces(pieces: Iterable[Piece]) -> Answer:
     """Join all pieces of an output to the answer that they make."""
     texts: dict[Part, list[str]] = {part: [] for part in Part}
-    names: dict[int, str] = {}
+    calls: dict[int, Call] = {}
     arguments: dict[int, list[str]] = {}
     for piece in pieces:
         if piece.call is None:
             texts[piece.part].append(piece.text)
         else:
-            names[piece.call.index] = piece.call.name
+            calls[piece.call.index] = piece.call
             arguments.setdefault(piece.call.index, []).append(piece.text)
     return Answer(
         reasoning="".join(texts[Part.REASONING]),
         content="".join(texts[Part.CONTENT]),
         tool_calls=tuple(
-            ToolCall(names[index], "".join(arguments[index])) for index in sorted(names)
+            ToolCall(call.name, "".join(arguments[index]), call.id)
+            for index, call in sorted(calls.items())
         ),
     )
 
