@@ -274,3 +274,47 @@ def test_a_model_that_cannot_be_given_tools_says_why(tmp_path: Path) -> None:
     shutil.copytree(MODEL_FOLDERS["demo"], tmp_path, dirs_exist_ok=True)
     assert "takes no tools" in refusal("{{ messages[0].content }}")
     assert "none of those known" in refusal("{{ tools }}{{ messages[0].content }}")
+
+
+HERMES = (
+    "<think>\nI look.\n</think>\n\nLet me see.\n<tool_call>\n"
+    '{{"name": "get_weather", "arguments": {rome}}}\n</tool_call>\n<tool_call>\n'
+    '{{"name": "get_time", "arguments": {{}}}}\n</tool_call><|im_end|>'
+).format(rome=ROME)
+MISTRAL = (
+    f'[TOOL_CALLS][{{"name": "get_weather", "arguments": {ROME}}}, '
+    '{"name": "get_time", "arguments": {}}]</s>'
+)
+NEMO = "mistralai-Mistral-Nemo-Instruct-2407.jinja"
+
+
+@pytest.mark.parametrize(
+    ("model", "template", "said", "call_id"),
+    [
+        ("Qwen3-0.6B", None, HERMES, ID),
+        ("Mistral-7B-Instruct-v0.3", NEMO, MISTRAL, re.compile("[A-Za-z0-9]{9}")),
+    ],
+)
+def test_other_models_call_in_their_own_ways(
+    model: str, template: str | None, said: str, call_id: re.Pattern[str]
+) -> None:
+    file = None if template is None else data_path("templates", template)
+    text = ModelText(data_path("hf", model), chat_template=file)
+    with speaking(text) as (host, speaker):
+        speaker.say(said)
+        [choice] = ask(host)["choices"]
+        calls = choice["message"]["tool_calls"]
+        assert calls_of(choice["message"]) == [("get_weather", ROME), ("get_time", "{}")]
+        assert choice["finish_reason"] == "tool_calls"
+        assert all(call_id.fullmatch(call["id"]) for call in calls)
+        made = put_together(ask(host, stream=True))
+        assert calls_of(made) == calls_of(choice["message"])
+        assert made["content"] == choice["message"]["content"]
+        assert made["finish_reason"] == "tool_calls"
+        assert all(call_id.fullmatch(call["id"]) for call in made["tool_calls"])
+        one = ask(host, parallel_tool_calls=False)["choices"][0]
+        assert calls_of(one["message"]) == [("get_weather", ROME)]
+        assert one["finish_reason"] == "tool_calls"
+        plain = ask(host, tools=None)["choices"][0]  # who gave no tools gets what was said
+        assert "get_weather" in plain["message"]["content"]
+        assert plain["finish_reason"] == "stop"
