@@ -61,7 +61,9 @@ def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
     """
     message: dict[str, Any] = {"role": "assistant", "content": answer.content}
     if answer.tool_calls:
-        message["tool_calls"] = [_message_call(call) for call in answer.tool_calls]
+        message["tool_calls"] = [
+            _message_call(index, call) for index, call in enumerate(answer.tool_calls)
+        ]
     match dialect:
         case Dialect.THINK:  # a missing field would make the template look for marks in the content
             message["reasoning_content"] = answer.reasoning
@@ -73,8 +75,10 @@ def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
     return message
 
 
-def _message_call(call: ToolCall) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+def _message_call(index: int, call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _arguments(call)}
+    # Mistral's templates want ids, of just so many letters and digits.
+    return {"type": "function", "id": call.id or f"call{index:05}", "function": function}
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | str:

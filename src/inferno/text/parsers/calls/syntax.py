@@ -114,6 +114,7 @@ SYNTAXES: Mapping[ToolDialect, CallSyntax] = {
         end="}",
         separator="; ",
         marks=(PYTHON_TAG,),
+        is_single=True,  # its template takes no more of them back
         ending=(END_OF_MESSAGE,),
     ),
     ToolDialect.MISTRAL_LIST: CallSyntax(

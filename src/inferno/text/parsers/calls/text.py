@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from functools import lru_cache
 from typing import TypeVar
 
 from inferno.text.parsers.parser import Call, Part, Piece
@@ -22,6 +21,8 @@ FIRST_MARK = 0xD800
 MARKS = "\ud800-\udfff"
 _MARK = re.compile(f"[{MARKS}]")
 _ONE = re.compile(f"[^{MARKS}]")
+# Text that begins no mark, up to its last character that is no space.
+_PLAIN = re.compile(rf"[^<\[{MARKS}]*[^\s<\[{MARKS}]")
 _SPACE = re.compile(r"\s+")
 
 
@@ -117,10 +118,10 @@ class AnswerText:
     def content(self, marks: Sequence[str]) -> Steps[str | None]:
         """Pass content up to the first of these marks, and return it; None at the end.
 
+        Marks begin with `<` or `[`, or are special tokens.
         Whitespace before the mark is held with it, and so is content only if the mark is. What
         stands between the last call and the end is forgotten if it is whitespace.
         """
-        plain = _plain("".join(self._spellings.get(mark, mark)[0] for mark in marks))
         while True:
             yield from self.space()
             if not (yield from self.peek()):
@@ -129,7 +130,7 @@ class AnswerText:
                 if (yield from self.mark(mark)):
                     return mark
             self.release()
-            match = plain.match(self._text, self._at)
+            match = _PLAIN.match(self._text, self._at)
             self._show(self._cut(match.end() if match else self._at + 1))
         if self._is_after_call:
             self.forget()
@@ -204,10 +205,3 @@ def joined(pieces: Sequence[Piece]) -> list[Piece]:
     if len(texts) > 1:
         found[-1] = found[-1]._replace(text="".join(texts))
     return found
-
-
-@lru_cache(maxsize=32)
-def _plain(firsts: str) -> re.Pattern[str]:
-    """Return a pattern of what begins no mark, up to its last character that is no space."""
-    begins = re.escape(firsts)
-    return re.compile(rf"[^{begins}]*[^\s{begins}]" if firsts else r"[\s\S]*\S")
