@@ -278,9 +278,9 @@ def test_a_model_that_cannot_be_given_tools_says_why(tmp_path: Path) -> None:
 
 HERMES = (
     "<think>\nI look.\n</think>\n\nLet me see.\n<tool_call>\n"
-    '{{"name": "get_weather", "arguments": {rome}}}\n</tool_call>\n<tool_call>\n'
-    '{{"name": "get_time", "arguments": {{}}}}\n</tool_call><|im_end|>'
-).format(rome=ROME)
+    f'{{"name": "get_weather", "arguments": {ROME}}}\n</tool_call>\n<tool_call>\n'
+    '{"name": "get_time", "arguments": {}}\n</tool_call><|im_end|>'
+)
 MISTRAL = (
     f'[TOOL_CALLS][{{"name": "get_weather", "arguments": {ROME}}}, '
     '{"name": "get_time", "arguments": {}}]</s>'
