@@ -97,7 +97,9 @@ class LoadedModel:
     ) -> SequenceTexts:
         """Return the request of one prompt."""
         self.loop.check_open()
-        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tool_use=tool_use)
+        return self._request(
+            0, _as_prompt(prompt), self._checked(params), dialect, tool_use=tool_use
+        )
 
     def chat_requests(
         self,

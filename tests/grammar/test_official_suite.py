@@ -10,8 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from inferno.grammar.json_schema import UnsupportedSchema, compile_schema
 from tests.data import data_path
 from tests.grammar.acceptor import Acceptor

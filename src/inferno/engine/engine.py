@@ -349,6 +349,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         "stop_token_ids": params.stop_token_ids,
         "allowed_token_ids": params.allowed_token_ids or (),
         "logit_bias": params.logit_bias,
+        "logprob_token_ids": params.logprob_token_ids,
         "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
     }
     for name, token_ids in given.items():

@@ -6,7 +6,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from inferno.grammar.decide import is_empty
-from inferno.grammar.rules import START, Alternative, Grammar, Reference, Repeated, Symbol, Terminal
+from inferno.grammar.rules import (
+    START,
+    Alternative,
+    Grammar,
+    Mark,
+    Reference,
+    Repeated,
+    Symbol,
+    Terminal,
+)
 
 # How many rules can lead from one to the next: llguidance reads them by calling itself, and at some
 # 2,500 its stack overflows.
@@ -80,7 +89,7 @@ def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
                     symbol = symbol.symbol
                 if isinstance(symbol, Reference):
                     needed.add(symbol.name)
-                else:
+                elif isinstance(symbol, Terminal):
                     can_match = can_match and not is_empty(symbol.regex)
             if not can_match:
                 continue
@@ -102,7 +111,7 @@ def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
     return possible
 
 
-def _part(symbol: Symbol) -> Terminal | Reference:
+def _part(symbol: Symbol) -> Terminal | Mark | Reference:
     return symbol.symbol if isinstance(symbol, Repeated) else symbol
 
 

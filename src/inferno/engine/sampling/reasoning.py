@@ -168,10 +168,9 @@ class ReasoningConstraint:
                     (opens, rest[1:]) for opens, rest in place.runs if rest[:1] == (token_id,)
                 )
                 if not runs:
-                    return _Place(_Phase.ANSWER, 1)  # the run before an answer may be empty
-                for opens, rest in runs:
-                    if not rest:
-                        return _Place(_Phase.REASONING if opens else _Phase.ANSWER)
+                    return _Place(_Phase.ANSWER, 1)  # a run before the answer had ended
+                if len(runs) == 1 and not runs[0][1]:
+                    return _Place(_Phase.REASONING if runs[0][0] else _Phase.ANSWER)
                 return _Place(_Phase.BEFORE, runs=runs)
             case _Phase.REASONING if token_id == self._reasoning.closes[0]:
                 return self._closing(1)
