@@ -52,6 +52,8 @@ class Tokenizer:
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
     special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>.
+    marks           text -> id of these, and of other added tokens in angle brackets, which are text
+                    and yet written as one token alone: <tool_call>.
     escaper         escapes the special tokens that a user typed.
     decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
     """
@@ -63,6 +65,7 @@ class Tokenizer:
         vocab = backend.get_vocab()
         self.vocab_size = 1 + max(vocab.values(), default=-1)
         self.special_tokens = _special_tokens(backend)
+        self.marks = _marks(backend)
         check_limits(backend, vocab, self.special_tokens)
         self.escaper = SpecialTokenEscaper(self.special_tokens.values())
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
@@ -156,6 +159,14 @@ def _how_to_get(files: ModelFiles) -> str:
 def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
     added = backend.get_added_tokens_decoder()
     return {token_id: token.content for token_id, token in added.items() if token.special}
+
+
+def _marks(backend: tokenizers.Tokenizer) -> dict[str, int]:
+    return {
+        token.content: token_id
+        for token_id, token in backend.get_added_tokens_decoder().items()
+        if token.special or (token.content.startswith("<") and token.content.endswith(">"))
+    }
 
 
 @contextmanager

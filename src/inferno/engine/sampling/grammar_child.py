@@ -28,7 +28,7 @@ import llguidance
 from inferno.errors import InvalidRequest
 from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
-from inferno.grammar.lark import has_marks, to_lark
+from inferno.grammar.lark import marks_of, to_lark
 from inferno.grammar.regex import Regex, UnsupportedRegex, alt, literal
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.structural_tag import compile_structural_tag
@@ -105,7 +105,7 @@ def _rules(structured: StructuredOutput) -> Grammar:
 
 def _trial(source: GrammarSource) -> str:
     """Return what is compiled here instead of a source, for no special token is known here."""
-    if source.grammar is None or not has_marks(source.grammar):
+    if source.grammar is None or not marks_of(source.grammar):
         return source.text
     return llguidance.LLMatcher.grammar_from_lark(to_lark(source.grammar, marks_as_text=True))
 
