@@ -225,7 +225,10 @@ SCHEMAS: dict[str, Schema] = {
         "$ref": "#/definitions/Tree",
         "definitions": {
             "Tree": closed(
-                {"label": STRING, "parts": {"type": "array", "items": {"$ref": "#/definitions/Tree"}}}
+                {
+                    "label": STRING,
+                    "parts": {"type": "array", "items": {"$ref": "#/definitions/Tree"}},
+                }
             )
         },
     },
@@ -266,7 +269,9 @@ SCHEMAS: dict[str, Schema] = {
         {"linked_list": {"$ref": "#/$defs/node"}},
         **{
             "$defs": {
-                "node": closed({"value": NUMBER, "next": {"anyOf": [{"$ref": "#/$defs/node"}, NULL]}})
+                "node": closed(
+                    {"value": NUMBER, "next": {"anyOf": [{"$ref": "#/$defs/node"}, NULL]}}
+                )
             }
         },
     ),
@@ -303,7 +308,7 @@ SCHEMAS: dict[str, Schema] = {
     "number": NUMBER,
     "integer": INTEGER,
     "all types": {"type": ["null", "boolean", "integer", "string", "array"]},
-    "enum of all kinds": {"enum": ["a\"\\\n", 1, -2.5, None, True, [1, "x"], {"a": {"b": []}}]},
+    "enum of all kinds": {"enum": ['a"\\\n', 1, -2.5, None, True, [1, "x"], {"a": {"b": []}}]},
     "package": {
         "type": "object",
         "properties": {
@@ -362,7 +367,10 @@ SCHEMAS: dict[str, Schema] = {
         },
     },
     "inheritance": {
-        "allOf": [{"$ref": "#/$defs/base"}, {"properties": {"size": INTEGER}, "required": ["size"]}],
+        "allOf": [
+            {"$ref": "#/$defs/base"},
+            {"properties": {"size": INTEGER}, "required": ["size"]},
+        ],
         "$defs": {
             "base": {"type": "object", "properties": {"id": STRING}, "required": ["id"]},
         },
@@ -427,7 +435,11 @@ SCHEMAS: dict[str, Schema] = {
         "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
         "additionalProperties": False,
     },
-    "required, not listed": {"type": "object", "required": ["x", "y"], "properties": {"y": INTEGER}},
+    "required, not listed": {
+        "type": "object",
+        "required": ["x", "y"],
+        "properties": {"y": INTEGER},
+    },
     "names": {
         "type": "object",
         "properties": {"a b": INTEGER, 'q"': INTEGER, "n\n": INTEGER, "\u00e9\U0001f600": INTEGER},

@@ -56,9 +56,8 @@ __all__ = ["WHITESPACE", "UnsupportedSchema", "compile_schema"]
 WHITESPACE = repeat(alt(literal(" "), seq(literal("\n"), repeat(char_set(" \t"), 0, 40))), 0, 1)
 
 _MOST_SYMBOLS = 400_000  # of all rules
-_MOST_COUNTED = 5_000  # rules for one object or array whose members are counted
+_MOST_COUNTING_RULES = 5_000  # rules for one object or array whose members are counted
 _BLOCK = 8  # symbols that a rule stands for
-_MOST_TIMES = 1_000_000  # that an item may come; an answer has no more
 
 
 def compile_schema(
@@ -190,7 +189,7 @@ class _Compiler:
             # The first item stands before all commas.
             standing = num_first or 1
             least = max(0, array.least - standing)
-            most = None if array.most is None else min(array.most, _MOST_TIMES) - standing
+            most = None if array.most is None else array.most - standing
             if most is None or most > 0:
                 item = self._symbol(array.others)
                 more = self._add(f"{name}_more", [(self._comma, item)], place)
@@ -213,7 +212,7 @@ class _Compiler:
         [contained] = array.contained
         last = max(len(array.first), array.least, array.most or 0, 1)
         limit = contained.least if contained.most is None else contained.most
-        if last * (limit + 1) > _MOST_COUNTED:
+        if last * (limit + 1) > _MOST_COUNTING_RULES:
             raise UnsupportedSchema(f"{place}/contains counts too far; expected smaller bounds")
         if array.least == 0 and contained.least == 0:
             yield (empty,)
@@ -382,7 +381,7 @@ class _CountedMembers:
         shape = self._shape
         limit = shape.least if shape.most is None else shape.most
         limit = min(limit, len(members) + shape.least)
-        if (len(members) + 1) * (limit + 1) > _MOST_COUNTED:
+        if (len(members) + 1) * (limit + 1) > _MOST_COUNTING_RULES:
             raise UnsupportedSchema(
                 f"{self._place} counts the members of too many; expected smaller bounds"
             )
