@@ -132,7 +132,7 @@ class _Compiler:
         return grammar
 
     def _add(self, name: str, alternatives: Iterable[Alternative], place: str) -> Reference:
-        self._rules[name] = list(dict.fromkeys(alternatives))
+        self._rules[name] = list(alternatives)
         self._places[name] = place
         self._num_symbols += 1 + sum(1 + len(each) for each in self._rules[name])
         if self._num_symbols > _MOST_SYMBOLS:
@@ -261,7 +261,12 @@ class _Compiler:
         names += [each for each in shape.required if each not in listed]
         required = set(shape.required)
         other = self._other_members(name, place, shape, [*listed, *names])
-        members = [self._member(shape, each) for each in names]
+        members = [
+            self._member(
+                each, listed[each] if each in listed else self._schemas.member(shape, each)
+            )
+            for each in names
+        ]
         if not required and shape.least == 0:
             yield (empty,)
         if shape.most is not None or shape.least > len(required):
@@ -325,9 +330,8 @@ class _Compiler:
 
         return tail_from
 
-    def _member(self, shape: ObjectShape, name: str) -> Alternative:
-        value = self._symbol(self._schemas.member(shape, name))
-        return (*self._key(literal(name)), value)
+    def _member(self, name: str, claims: Claims) -> Alternative:
+        return (*self._key(literal(name)), self._symbol(claims))
 
     def _key(self, names: Regex) -> Alternative:
         name = spelled_string(names)
