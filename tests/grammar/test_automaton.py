@@ -276,7 +276,7 @@ def test_hostile_expressions_are_refused_or_answered(
         try:
             regex = parse(pattern)
             automaton = Automaton(regex, max_states=500)
-            state = automaton.run(automaton.start, b"ab" * 50 + "aé".encode())
+            state = automaton.run(automaton.start, b"ab" * 20 + "aé".encode())
             assert (automaton.distance(state) is None) == (state == automaton.DEAD)
             both_ways = Automaton(both(regex, without(literal("a"))), max_states=500)
             both_ways.distance(both_ways.run(both_ways.start, b"abab"))

@@ -71,7 +71,7 @@ class Expressions:
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
         self._bytes_left = max_bytes
-        self._work = 0
+        self.start_work()
         self._make(Node(ALT), Facts(False, True, 0, 0, 0))
         self._make(Node(SEQ), Facts(True, True, 0, 0, 0))
         self.chars(ANY)
@@ -83,9 +83,9 @@ class Expressions:
             raise TooComplex(f"a regular expression is at most {MAX_DEPTH} levels deep")
         return self._add(regex)
 
-    def start_work(self) -> None:
-        """Begin an answer, which may take MOST_WORK steps."""
-        self._work = 0
+    def start_work(self, most: int = MOST_WORK) -> None:
+        """Begin an answer, which may take so many steps."""
+        self._work_left = most
 
     def _add(self, regex: Regex) -> int:
         self.spend(1)
@@ -116,8 +116,8 @@ class Expressions:
         return number
 
     def spend(self, work: int) -> None:
-        self._work += work
-        if self._work > MOST_WORK:
+        self._work_left -= work
+        if self._work_left < 0:
             raise TooComplex("a regular expression takes too many steps")
 
     def chars(self, some: Chars) -> int:
