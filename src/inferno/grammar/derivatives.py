@@ -44,8 +44,8 @@ class _Classes:
 class Derivatives:
     """What may follow in the expressions of one automaton."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._expressions = Expressions(max_bytes)
+    def __init__(self, max_bytes: int, max_work: int) -> None:
+        self._expressions = Expressions(max_bytes, max_work)
         self._firsts: dict[int, frozenset[int]] = {}
         self._classes: dict[frozenset[int], _Classes] = {}
         self._after: defaultdict[int, dict[int, int]] = defaultdict(dict)

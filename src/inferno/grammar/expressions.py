@@ -66,11 +66,12 @@ class Expressions:
     nodes, facts  by number.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_work: int) -> None:
         self.nodes: list[Node] = []
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
         self._bytes_left = max_bytes
+        self._total_left = max_work
         self.start_work()
         self._make(Node(ALT), Facts(False, True, 0, 0, 0))
         self._make(Node(SEQ), Facts(True, True, 0, 0, 0))
@@ -117,7 +118,8 @@ class Expressions:
 
     def spend(self, work: int) -> None:
         self._work_left -= work
-        if self._work_left < 0:
+        self._total_left -= work
+        if self._work_left < 0 or self._total_left < 0:
             raise TooComplex("a regular expression takes too many steps")
 
     def chars(self, some: Chars) -> int:
