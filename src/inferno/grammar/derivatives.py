@@ -42,7 +42,7 @@ class _Classes:
 
 
 class Derivatives:
-    """What may follow in the expressions of one automaton."""
+    """The expressions of one automaton, and what may follow in each."""
 
     def __init__(self, max_bytes: int, max_work: int) -> None:
         self._expressions = Expressions(max_bytes, max_work)

@@ -51,7 +51,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of an expression from its form."""
+    """Properties of an expression that follow from its form."""
 
     can_be_empty: bool
     is_plain: bool  # there is no And and no Not in it

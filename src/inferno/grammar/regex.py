@@ -52,7 +52,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """What all parts match."""
+    """Every text that all parts match."""
 
     parts: tuple[Regex, ...]
 
