@@ -22,6 +22,7 @@ from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
+from inferno.engine.sampling.reasoning import ReasoningConstraint
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
@@ -133,7 +134,19 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintFactory:
             compilers.append(grammar.GrammarCompiler(path, vocab_size))
         return compilers[0].constrain(request)
 
-    return constrain
+    def constrain_after_reasoning(request: Request, sequence_index: int) -> Constraint | None:
+        answer = constrain(request, sequence_index)
+        if request.reasoning is None:
+            return answer
+        return ReasoningConstraint(
+            request.reasoning,
+            answer,
+            budget=request.params.thinking_token_budget,
+            never=request.eos_token_ids,
+            vocab_size=vocab_size,
+        )
+
+    return constrain_after_reasoning
 
 
 def _step_target(options: EngineOptions) -> float | None:

@@ -68,8 +68,8 @@ def compile_schema(
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
-    whitespace  what may stand between two tokens, which may be nothing; None: only nothing.
-    disable_additional_properties  objects that list properties and say nothing of others have none.
+    whitespace                     what may stand between two tokens, or nothing; None is nothing.
+    disable_additional_properties  objects that list properties have no others, unless they say so.
 
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.
     """

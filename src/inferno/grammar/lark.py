@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferno.grammar.printing import to_llguidance
 from inferno.grammar.regex import Regex
-from inferno.grammar.rules import Grammar, Reference, Repeated, Symbol, Terminal
+from inferno.grammar.rules import Grammar, Mark, Reference, Repeated, Symbol, Terminal
 
 
 def to_lark(grammar: Grammar) -> str:
@@ -39,5 +39,7 @@ def _symbol(symbol: Symbol, names: _Names) -> str:
             return name
         case Terminal(regex):
             return names.name(regex)
+        case Mark(token_id):
+            return f"<[{token_id}]>"
         case Repeated(part, least, most):
             return f"{_symbol(part, names)}{{{least},{'' if most is None else most}}}"

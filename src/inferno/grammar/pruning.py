@@ -6,7 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from inferno.grammar.decide import is_empty
-from inferno.grammar.rules import START, Alternative, Grammar, Reference, Repeated, Symbol, Terminal
+from inferno.grammar.rules import (
+    START,
+    Alternative,
+    Grammar,
+    Mark,
+    Reference,
+    Repeated,
+    Symbol,
+    Terminal,
+)
 
 # How many rules can lead from one to the next: llguidance reads them by calling itself, and at some
 # 2,500 its stack overflows.
@@ -31,7 +40,9 @@ def prune(rules: Mapping[str, list[Alternative]]) -> Grammar:
 
     def is_possible(symbol: Symbol) -> bool:
         part = _part(symbol)
-        return part.name in possible if isinstance(part, Reference) else not matches_nothing(part)
+        if isinstance(part, Terminal):
+            return not matches_nothing(part)
+        return not isinstance(part, Reference) or part.name in possible
 
     if START not in possible:
         raise NoText(_impossible_rule(rules, possible))
@@ -86,7 +97,7 @@ def _possible_rules(
                     symbol = symbol.symbol
                 if isinstance(symbol, Reference):
                     needed.add(symbol.name)
-                else:
+                elif isinstance(symbol, Terminal):
                     can_match = can_match and not matches_nothing(symbol)
             if not can_match:
                 continue
@@ -108,7 +119,7 @@ def _possible_rules(
     return possible
 
 
-def _part(symbol: Symbol) -> Terminal | Reference:
+def _part(symbol: Symbol) -> Terminal | Mark | Reference:
     return symbol.symbol if isinstance(symbol, Repeated) else symbol
 
 
