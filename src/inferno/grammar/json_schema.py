@@ -418,6 +418,8 @@ class _CountedMembers:
         more = self._add(f"{self._name}_more", [(self._comma, self._other)], self._place)
         if count:
             yield (Repeated(more, max(1, least), most),)
+        elif most == 1:
+            yield (self._other,)
         else:
             last = None if most is None else most - 1
             yield (self._other, Repeated(more, max(0, least - 1), last))
