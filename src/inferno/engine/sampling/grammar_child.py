@@ -12,6 +12,7 @@ the tokens here: a grammar costs nearly as much with 150,000 tokens, which would
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -34,10 +35,16 @@ from inferno.grammar.syntax import parse_regex
 from inferno.limited.child import limit_time, work
 from inferno.structured import StructuredOutput
 
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
+# What a grammar may cost: half of llguidance's own limits for a start, its own for a step, and
+# some megabytes of states in each sequence.
 LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
+    initial_lexer_fuel=500_000,
+    max_grammar_size=250_000,
+    max_lexer_states=50_000,
+    verbose_errors=False,
 )
+# In a grammar: a string, a regular expression, a comment or, by itself, a special token.
+_SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
 # What compiling a source may take here, and then about as much in the engine's process.
 MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
@@ -100,7 +107,8 @@ def compiled(
         matcher.compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else []
     if problems:
-        raise refusal("; ".join(problems))
+        has_no_text = matcher.stop_reason() == "NoExtensionBias"
+        raise refusal("no text has this shape" if has_no_text else "; ".join(problems))
     return matcher
 
 
@@ -110,11 +118,16 @@ def refusal(problem: str) -> InvalidRequest:
     return InvalidRequest(f"structured can't be honoured: {said}", param="structured")
 
 
+def _as_text(found: re.Match[str]) -> str:
+    """Return a special token as a text: here nobody knows the model's."""
+    return json.dumps(found[0]) if found[1] else found[0]
+
+
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         source = grammar_source(StructuredOutput(**request["structured"]))
         limit_time(MATCHER_SECONDS)
-        compiled(_BYTES, source.text, LIMITS)
+        compiled(_BYTES, _SPECIAL_TOKEN.sub(_as_text, source.text), LIMITS)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
