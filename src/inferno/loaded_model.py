@@ -19,6 +19,7 @@ from inferno.hub.find import find_model_folder
 from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
+from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.choose import Dialect
@@ -73,12 +74,13 @@ class LoadedModel:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
+        schema: AnswerSchema | None = None,
     ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
-            self._request(index, prompt, asked, dialect)
+            self._request(index, prompt, asked, dialect, schema)
             for index, (prompt, asked) in enumerate(
                 zip(checked, self._params(params, len(checked)), strict=True)
             )
@@ -95,12 +97,19 @@ class LoadedModel:
         self,
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        schema: object = None,
         **options: Any,
     ) -> list[SequenceTexts]:
-        """Return a request for each of one or more conversations; options as of `encode_chat`."""
+        """Return a request for each of one or more conversations; options as of `encode_chat`.
+
+        schema      the type of the answers, which AnswerSchema explains.
+        """
         self.loop.check_open()
+        of_answers = None if schema is None else AnswerSchema(schema)
         if not _are_conversations(messages):
-            return self.requests([self.encode_chat(messages, **options)], params, self.text.dialect)
+            prompt = self.encode_chat(messages, **options)
+            return self.requests([prompt], params, self.text.dialect, of_answers)
         prompts = []
         for number, conversation in enumerate(messages, start=1):
             try:
@@ -108,7 +117,7 @@ class LoadedModel:
             except InvalidRequest as problem:
                 name = f"conversation {number} of {len(messages)}: "
                 raise type(problem)(name + str(problem), param=problem.param) from None
-        return self.requests(prompts, params, self.text.dialect)
+        return self.requests(prompts, params, self.text.dialect, of_answers)
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
@@ -173,9 +182,21 @@ class LoadedModel:
             raise type(problem)(name + str(problem), param=problem.param) from None
 
     def _request(
-        self, index: int, prompt: Prompt, params: SamplingParams, dialect: Dialect
+        self,
+        index: int,
+        prompt: Prompt,
+        params: SamplingParams,
+        dialect: Dialect,
+        schema: AnswerSchema | None = None,
     ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
+        if schema is not None:
+            if params.structured is not None:
+                raise InvalidRequest(
+                    "schema and params.structured both say the answer's shape: give one of them",
+                    param="schema",
+                )
+            params = replace(params, structured=schema.shape)
         return SequenceTexts(
             self.text.tokenizer,
             params,
@@ -183,6 +204,7 @@ class LoadedModel:
             prompt=str(prompt) if is_text else None,
             prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
             dialect=dialect,
+            schema=schema,
         )
 
     def _encode(self, prompt: str) -> list[int]:

@@ -64,6 +64,8 @@ class SamplingParams:
     n               sequences per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
+    thinking_token_budget  tokens of reasoning at most, after which the model must answer; None sets
+                    no bound. Where a model sets no reasoning apart, it means nothing.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
                     it ends with the document, whatever min_tokens and ignore_eos say.
     """
@@ -162,6 +164,9 @@ class SamplingParams:
     )
     prompt_logprobs: int | None = _parameter(
         None, help="Log-probabilities of the prompt's tokens.", low=0, high=MAX_LOGPROBS
+    )
+    thinking_token_budget: int | None = _parameter(
+        None, help="Tokens of reasoning at most.", low=0, high=MAX_TOKEN_ID
     )
     structured: StructuredOutput | None = _parameter(
         None, help="The shape that the output must have."

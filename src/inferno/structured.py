@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,40 @@ class StructuredOutput:
             raise _refuse("true or false as disable_any_whitespace", "something else")
         if self.disable_any_whitespace and shape not in ("json", "json_object"):
             raise _refuse("disable_any_whitespace beside json or json_object alone", shape)
+
+
+class AnswerSchema:
+    """A type of answers: the shape that it asks for, and how a text becomes a value of it.
+
+    schema      a class with `model_json_schema` and `model_validate_json`, as Pydantic's models
+                are; a Pydantic TypeAdapter; or a JSON Schema as a mapping, whose values are plain.
+    """
+
+    def __init__(self, schema: object) -> None:
+        self._read: Callable[[str], Any]
+        for to_schema, read in (("model_json_schema", "model_validate_json"), *_ADAPTER):
+            if callable(getattr(schema, to_schema, None)) and hasattr(schema, read):
+                shape, self._read = getattr(schema, to_schema)(), getattr(schema, read)
+                break
+        else:
+            if not isinstance(schema, Mapping):
+                raise InvalidRequest(
+                    "schema must be a Pydantic model, a TypeAdapter, or a JSON Schema as a "
+                    f"mapping, not {type(schema).__name__}",
+                    param="schema",
+                )
+            shape, self._read = schema, json.loads
+        self.shape = StructuredOutput(json=shape)
+
+    def read(self, text: str) -> Any:
+        """Return the value of a whole answer; None where the type's own validators refuse it."""
+        try:
+            return self._read(text)
+        except ValueError:
+            return None
+
+
+_ADAPTER = (("json_schema", "validate_json"),)
 
 
 def _schema_text(schema: object) -> str:

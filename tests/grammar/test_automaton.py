@@ -84,7 +84,13 @@ def test_a_state_can_go_on_where_a_byte_leads_to_a_state_that_lives(tree: Regex)
     automaton = Automaton(tree)
     for text in TEXTS[::5]:
         state = automaton.run(automaton.start, text.encode())
-        found = {byte: next_ for some, next_ in automaton.bytes_by_state(state) for byte in some}
+        found = {
+            byte: following
+            for first, last, following in automaton.ranges(state)
+            for byte in range(first, last + 1)
+        }
+        only = next(iter(found)) if len(found) == 1 else None
+        assert automaton.only_byte(state) == only
         assert found == {
             byte: automaton.next(state, byte)
             for byte in range(256)

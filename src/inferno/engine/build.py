@@ -22,6 +22,8 @@ from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
+from inferno.engine.sampling.constraints import Constraint
+from inferno.engine.sampling.reasoning import ReasoningConstraint
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
@@ -118,11 +120,25 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
         library: Grammars = grammar.GrammarCompiler(path, vocab_size)
         return library
 
-    return ConstraintCompiler(load)
+    def constrain(request: Request, answer: Constraint) -> Constraint:
+        return _after_reasoning(request, answer, vocab_size) or answer
+
+    return ConstraintCompiler(load, constrain)
 
 
-def _made_before(_request: Request, _sequence_index: int) -> None:
-    """Constrain nothing: the engine hands the scheduler what constrains a request with it."""
+def _after_reasoning(
+    request: Request, answer: Constraint | None, vocab_size: int
+) -> Constraint | None:
+    """Return what binds an output that may begin with reasoning; None where nothing does."""
+    if request.reasoning is None:
+        return answer
+    return ReasoningConstraint(
+        request.reasoning,
+        answer,
+        budget=request.params.thinking_token_budget,
+        never=request.eos_token_ids,
+        vocab_size=vocab_size,
+    )
 
 
 def _step_target(options: EngineOptions) -> float | None:
@@ -171,7 +187,7 @@ def _connect(
         max_model_len=max_model_len,
         priority_aging=options.priority_aging,
         step_target=_step_target(options),
-        constrain=_made_before,
+        constrain=lambda request, _: _after_reasoning(request, None, config.vocab_size),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(

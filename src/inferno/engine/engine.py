@@ -231,9 +231,22 @@ class Engine:
     def _sample(self, step: _StepInFlight) -> None:
         if step.launched is not None:
             try:
-                step.launched.sample(self._scheduler.masks(self.vocab_size))
+                self._draw(step.launched)
             except BaseException as problem:
                 step.note(problem)
+
+    def _draw(self, launched: LaunchedStep) -> None:
+        """Choose a step's tokens, and choose again as long as some would cut an output off."""
+        if not self._scheduler.has_masks:
+            launched.sample({})
+            return
+        steering = self._scheduler.steering()
+        masks = steering.masks(self.vocab_size)
+        launched.sample(masks)
+        while masks:
+            masks = steering.masks_to_redraw(launched.result(), self.vocab_size)
+            if masks:
+                launched.redraw(masks)
 
     def _retire(self) -> BaseException | None:
         """Wait for the oldest step in flight and take in what came of it.

@@ -9,7 +9,7 @@ whole characters, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from inferno.grammar.derivatives import Derivatives
 from inferno.grammar.expressions import NOTHING
@@ -106,12 +106,34 @@ class Automaton:
             state = self.next(state, byte)
         return bytes(text)
 
-    def bytes_by_state(self, state: int) -> list[tuple[tuple[int, ...], int]]:
-        """Return the states that one byte leads to, DEAD left out, each with its bytes."""
-        by_state: dict[int, list[int]] = {}
-        for byte in range(256):
-            by_state.setdefault(self.next(state, byte), []).append(byte)
-        return [(tuple(some), each) for each, some in by_state.items() if each != self.DEAD]
+    def ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
+        """Yield ranges of the bytes that go on from a state: first, last, the state they lead to.
+
+        Several may lead to the same one.
+        """
+        expression = self._expression[state]
+        if expression is None:
+            singles: Iterable[int] = range(0x80, 0xC0)
+        else:
+            for first, last, target in self._derivatives.targets(expression, 0, 0x7F):
+                following = self._state(target)
+                if following != self.DEAD:
+                    yield first, last, following
+            is_ascii = not self._derivatives.targets(expression, 0x80, MAX_CODE_POINT)
+            singles = () if is_ascii else range(0xC2, 0xF5)
+        for byte in singles:
+            following = self.next(state, byte)
+            if following != self.DEAD:
+                yield byte, byte, following
+
+    def only_byte(self, state: int) -> int | None:
+        """Return the byte that comes next, if no other may; None as well where none may."""
+        found: int | None = None
+        for first, last, _ in self.ranges(state):
+            if first != last or found is not None:
+                return None
+            found = first
+        return found
 
     def _nearer(self, state: int, missing: int, favoured: Sequence[int]) -> int:
         """Return a byte after which so many are missing."""

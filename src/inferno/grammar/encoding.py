@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from inferno.grammar.regex import Alt, And, Chars, Not, Regex, Repeat, Seq
-from inferno.grammar.rules import Grammar, Reference, Repeated, Symbol, Terminal
+from inferno.grammar.rules import Grammar, Mark, Reference, Repeated, Symbol, Terminal
 
 _Node = Regex | Symbol
 
@@ -41,6 +41,8 @@ def encode(grammar: Grammar) -> str:
                 return "repeat", number(part), least, most
             case Terminal(regex):
                 return "terminal", number(regex)
+            case Mark(token_id):
+                return "mark", token_id
             case Reference(name):
                 return "reference", name
             case Repeated(symbol, least, most):
@@ -77,6 +79,8 @@ def decode(text: str) -> Grammar:
                 known.append(Repeat(known[part], least, most))
             case ["terminal", regex]:
                 known.append(Terminal(known[regex]))
+            case ["mark", token_id]:
+                known.append(Mark(token_id))
             case ["reference", name]:
                 known.append(Reference(name))
             case ["repeated", symbol, least, most]:

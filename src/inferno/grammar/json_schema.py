@@ -67,7 +67,7 @@ def compile_schema(
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
-    whitespace                     what may stand between two tokens, if only nothing; None: nothing.
+    whitespace                     what may stand between two tokens, or nothing; None is nothing.
     disable_additional_properties  objects that list properties have no others, unless they say so.
 
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.

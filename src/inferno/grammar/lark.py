@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferno.grammar.printing import to_llguidance
 from inferno.grammar.regex import Regex
-from inferno.grammar.rules import Grammar, Reference, Repeated, Symbol, Terminal
+from inferno.grammar.rules import Grammar, Mark, Reference, Repeated, Symbol, Terminal
 
 
 def to_lark(grammar: Grammar) -> str:
@@ -24,5 +24,7 @@ def _symbol(symbol: Symbol, names: dict[Regex, str]) -> str:
             return name
         case Terminal(regex):
             return names.setdefault(regex, f"T{len(names)}")
+        case Mark(token_id):
+            return f"<[{token_id}]>"
         case Repeated(part, least, most):
             return f"{_symbol(part, names)}{{{least},{'' if most is None else most}}}"

@@ -17,8 +17,23 @@ MAX_DEPTH = 100  # of trees: what walks them calls itself
 MAX_NODES = 50_000  # of the tree of a pattern
 
 
+class _Hashed:
+    """A node whose hash is found once: trees are keys, and deep ones would be walked each time."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            values = tuple(getattr(self, name) for name in type(self).__match_args__)  # type: ignore[attr-defined]  # of dataclasses
+            object.__setattr__(self, "_hash", hash((type(self), *values)))
+            return self._hash
+
+
 @dataclass(frozen=True, slots=True)
-class Chars:
+class Chars(_Hashed):
     """One character of a set: ranges of code points, ascending, apart, without surrogates.
 
     Without ranges it matches nothing at all.
@@ -26,42 +41,54 @@ class Chars:
 
     ranges: tuple[tuple[int, int], ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Seq:
+class Seq(_Hashed):
     """All parts, one after the other; without parts, the empty text."""
 
     parts: tuple[Regex, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Alt:
+class Alt(_Hashed):
     """One of the options."""
 
     options: tuple[Regex, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(_Hashed):
     """The part, at least and at most so many times; `most` None is without bound."""
 
     part: Regex
     least: int
     most: int | None
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class And:
+class And(_Hashed):
     """What all parts match."""
 
     parts: tuple[Regex, ...]
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(_Hashed):
     """Every text of whole characters that the part doesn't match."""
 
     part: Regex
+
+    __hash__ = _Hashed.__hash__
 
 
 Regex: TypeAlias = Chars | Seq | Alt | Repeat | And | Not

@@ -12,7 +12,8 @@ from inferno.requests import Request, TokenEvent
 from inferno.text.chat import Rendering, TemplateNames, load_chat_template, template_names
 from inferno.text.completion import Chunk
 from inferno.text.generation_config import default_params, eos_token_ids
-from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
+from inferno.text.parsers.choose import choose_dialect, ending_ids
+from inferno.text.parsers.reasoning_marks import reasoning_marks
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
@@ -112,18 +113,17 @@ class ModelText:
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
                 param="priority",
             )
-        if texts.params.structured is not None and texts.dialect is Dialect.HARMONY:
-            raise InvalidRequest(
-                "structured can't be combined with this model's channels yet; give its prompt to "
-                "`generate`, or to /v1/completions",
-                param="structured",
-            )
+        is_bound = texts.params.structured is not None
+        reasoning = None
+        if is_bound or texts.params.thinking_token_budget is not None:
+            reasoning = reasoning_marks(texts.dialect, self.tokenizer, texts.prompt_token_ids)
         return Request(
             request_id=request_id,
             prompt_token_ids=texts.prompt_token_ids,
             params=texts.params,
             eos_token_ids=self.eos_token_ids(vocab_size),
             bad_words_ids=self._bad_words(texts.params.bad_words),
+            reasoning=reasoning,
             priority=priority,
             cache_salt=cache_salt,
         )

@@ -87,11 +87,15 @@ class _Compilation:
 class ConstraintCompiler:
     """A `ConstraintMaker` for grammars.
 
-    load    makes the library; it is called in a thread of the compiler's, for the first request.
+    load        makes the library; called in a thread of the compiler's, for the first request.
+    complete    makes a sequence's constraint of that of its answer.
     """
 
-    def __init__(self, load: Callable[[], Grammars]) -> None:
+    def __init__(
+        self, load: Callable[[], Grammars], complete: Callable[[Request, Constraint], Constraint]
+    ) -> None:
         self._load = load
+        self._complete = complete
         self._grammars: Grammars | None = None
         self._children = ChildProcesses(_PROGRAM, _Outcomes(), lambda: _BOUNDS)
         self._lock = threading.Lock()
@@ -231,7 +235,8 @@ class ConstraintCompiler:
 
     def _make(self, matcher: Any, request: Request, made: Made) -> None:
         try:
-            constraints = self._library().constrain(matcher, request)
+            answers = self._library().constrain(matcher, request)
+            constraints = [self._complete(request, answer) for answer in answers]
         except InfernoError as problem:
             _tell([(request, made)], problem)
         except Exception as problem:  # whatever a grammar's library raises is this request's alone

@@ -15,13 +15,12 @@ import json
 import re
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     sys.path += sys.argv[4:]  # no environment variable says where modules are
 
 import resource
-from dataclasses import dataclass
 
 import llguidance
 
@@ -29,6 +28,7 @@ from inferno.errors import InvalidRequest
 from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
 from inferno.grammar.lark import to_lark
+from inferno.grammar.recognizer import Recognizer
 from inferno.grammar.regex import UnsupportedRegex, alt, literal
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.syntax import parse_regex
@@ -51,9 +51,8 @@ MATCHER_SECONDS = 0.4
 _STACK_BYTES = 2 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarSource:
-    """A grammar in llguidance's own notation, and as rules; None for one that has none of ours."""
+class GrammarSource(NamedTuple):
+    """A grammar in llguidance's own notation, and as rules; None for one that stays a secret."""
 
     text: str
     grammar: Grammar | None
@@ -74,7 +73,9 @@ class GrammarSource:
 def grammar_source(structured: StructuredOutput) -> GrammarSource:
     """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
     if structured.grammar is not None:
-        return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
+        if structured.grammar.lstrip().startswith("{"):
+            raise refusal("a grammar in Lark's notation doesn't begin with {")
+        return GrammarSource(structured.grammar, None)
     try:
         grammar = _rules(structured)
     except UnsupportedRegex:  # llguidance may know more; then no end is known
@@ -82,7 +83,7 @@ def grammar_source(structured: StructuredOutput) -> GrammarSource:
         return GrammarSource(llguidance.LLMatcher.grammar_from_regex(structured.regex), None)
     except ValueError as problem:
         raise refusal(str(problem)) from None
-    return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
+    return GrammarSource(to_lark(grammar), grammar)
 
 
 def _rules(structured: StructuredOutput) -> Grammar:
@@ -128,6 +129,8 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         source = grammar_source(StructuredOutput(**request["structured"]))
         limit_time(MATCHER_SECONDS)
         compiled(_BYTES, _SPECIAL_TOKEN.sub(_as_text, source.text), LIMITS)
+        if source.grammar is not None:
+            Recognizer(source.grammar)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
