@@ -324,6 +324,8 @@ def test_an_engine_process_compiles_and_takes_its_children_with_it() -> None:
         assert children
         for child in children:
             os.kill(child, signal.SIGKILL)
+        engine = client.pid
+        await until_here(lambda: not set(children) & set(children_of(engine)))
         other = StructuredOutput(choice=("a", "b"))
         assert await ask(client, make_request("d", shape=other, max_tokens=9))
         assert await ask(client, make_request("e", max_tokens=9)) == first
