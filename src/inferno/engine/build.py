@@ -22,8 +22,6 @@ from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
-from inferno.engine.sampling.constraints import Constraint
-from inferno.engine.sampling.reasoning import ReasoningConstraint
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
@@ -36,7 +34,6 @@ from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
-from inferno.requests import Request
 from inferno.weights.memory import available_bytes
 
 _logger = logging.getLogger("inferno")
@@ -120,25 +117,7 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
         library: Grammars = grammar.GrammarCompiler(path, vocab_size)
         return library
 
-    def constrain(request: Request, answer: Constraint) -> Constraint:
-        return _after_reasoning(request, answer, vocab_size) or answer
-
-    return ConstraintCompiler(load, constrain)
-
-
-def _after_reasoning(
-    request: Request, answer: Constraint | None, vocab_size: int
-) -> Constraint | None:
-    """Return what binds an output that may begin with reasoning; None where nothing does."""
-    if request.reasoning is None:
-        return answer
-    return ReasoningConstraint(
-        request.reasoning,
-        answer,
-        budget=request.params.thinking_token_budget,
-        never=request.eos_token_ids,
-        vocab_size=vocab_size,
-    )
+    return ConstraintCompiler(load)
 
 
 def _step_target(options: EngineOptions) -> float | None:
@@ -187,7 +166,6 @@ def _connect(
         max_model_len=max_model_len,
         priority_aging=options.priority_aging,
         step_target=_step_target(options),
-        constrain=lambda request, _: _after_reasoning(request, None, config.vocab_size),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(

@@ -20,6 +20,7 @@ from torch import Tensor
 from inferno.engine.execution.executor import Executor, LaunchedStep
 from inferno.engine.execution.footprint import Footprint
 from inferno.engine.sampling.constraints import Constraint, ConstraintMaker
+from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
@@ -151,11 +152,14 @@ class Engine:
             request = replace(request, params=replace(request.params, seed=drawn))
         if constraints is None and (making := self.start_constraints(request)) is not None:
             constraints = making.result()
+
+        def constrain(_request: Request, index: int) -> Constraint | None:
+            answer = None if constraints is None else constraints[index]
+            return after_reasoning(request, answer, self.vocab_size)
+
+        is_bound = constraints is not None or request.reasoning is not None
         with self._bookkeeping(harmless=InvalidRequest):
-            if constraints is None:
-                self._scheduler.add(request)
-            else:
-                self._scheduler.add(request, lambda _, index: constraints[index])
+            self._scheduler.add(request, constrain if is_bound else None)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
         """End a request or one of its sequences, if it is there; the next step tells."""
@@ -345,6 +349,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         "stop_token_ids": params.stop_token_ids,
         "allowed_token_ids": params.allowed_token_ids or (),
         "logit_bias": params.logit_bias,
+        "logprob_token_ids": params.logprob_token_ids,
         "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
     }
     for name, token_ids in given.items():

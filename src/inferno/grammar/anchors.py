@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 
 from inferno.grammar.regex import (
     ANY_TEXT,
     EMPTY,
+    MAX_DEPTH,
     MAX_NODES,
     NOTHING,
     Regex,
@@ -17,6 +17,7 @@ from inferno.grammar.regex import (
     UnsupportedRegex,
     alt,
     can_be_empty,
+    depth_of,
     repeat,
     seq,
     size_of,
@@ -123,8 +124,9 @@ def times(piece: Piece, least: int, most: int | None) -> Piece:
 def _in_all_places(at: Callable[[bool, bool], Regex]) -> Piece:
     piece = Piece(at(False, False), at(False, True), at(True, False), at(True, True))
     # A part may stand in several of the options, and in several of those around them.
-    if max(size_of(piece.at(*each)) for each in product((False, True), repeat=2)) > MAX_NODES:
-        raise UnsupportedRegex("a regular expression has too many anchors in parts of parts")
+    for each in (piece.inside, piece.at_end, piece.at_start, piece.as_whole):
+        if depth_of(each) > MAX_DEPTH or size_of(each) > MAX_NODES:
+            raise UnsupportedRegex("a regular expression has too many anchors, or too deep in it")
     is_same = piece.inside == piece.at_end == piece.at_start == piece.as_whole
     return free(piece.inside) if is_same else piece
 

@@ -221,17 +221,15 @@ def alt(*options: Regex) -> Regex:
         if option == EMPTY:
             can_be_empty = True
         elif isinstance(option, Chars):
-            if not ranges:
-                flat[NOTHING] = None  # where the characters of all options will stand
+            if option.ranges:
+                flat[ANY] = None  # where the characters of all options will stand
             ranges.extend(option.ranges)
         else:
             flat[option] = None
-    united = chars(*ranges)
     if ANY_TEXT in flat:
         return ANY_TEXT
-    rest = tuple(united if option == NOTHING else option for option in flat)
-    if united == NOTHING:
-        rest = tuple(option for option in rest if option != NOTHING)
+    united = chars(*ranges)
+    rest = tuple(united if option == ANY else option for option in flat)
     if not rest:
         return EMPTY if can_be_empty else NOTHING
     whole = rest[0] if len(rest) == 1 else Alt(rest)

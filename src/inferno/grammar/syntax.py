@@ -223,7 +223,7 @@ class _Parser:
         begin = self.position
         bounds: tuple[int, int | None] | None = None
         for sign, meaning in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._take(sign):
+            if bounds is None and self._take(sign):
                 bounds = meaning
         if bounds is None:
             bounds = self._braces()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -61,7 +62,7 @@ def library() -> Library:
 
 @pytest.fixture
 def compiler(library: Library) -> Iterator[ConstraintCompiler]:
-    compiler = ConstraintCompiler(lambda: library, lambda _, answer: answer)
+    compiler = ConstraintCompiler(lambda: library)
     yield compiler
     library.may_compile.set()
     compiler.close()
@@ -151,7 +152,7 @@ def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:
     def load() -> Library:
         raise OSError("the disk is gone")
 
-    compiler = ConstraintCompiler(load, lambda _, answer: answer)
+    compiler = ConstraintCompiler(load)
     for _ in range(2):
         with pytest.raises(InvalidRequest, match="the disk is gone"):
             compiler.start(request()).result(PATIENCE)
@@ -229,6 +230,21 @@ def test_the_least_lately_used_is_forgotten_first() -> None:
     assert kept.find("e") == "E"
 
 
+def test_a_grammar_with_special_tokens_is_tried_without_knowing_them(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    grammar = 'start: "<no>" <|im_end|> /<no>/ <[151645]> // <no>'
+    compiler.start(request(StructuredOutput(grammar=grammar))).result(PATIENCE)
+    [source] = library.compiled
+    assert json.loads(source)["text"] == grammar
+
+
+def test_a_grammar_without_a_beginning_is_refused(compiler: ConstraintCompiler) -> None:
+    ambiguous = "start: " + "x? " * 900 + '\nx: "a" | x x | '
+    with pytest.raises(InvalidRequest, match="no way to begin is found"):
+        compiler.start(request(StructuredOutput(grammar=ambiguous))).result(PATIENCE)
+
+
 REFUSED = "InvalidRequest: structured can't be honoured: "
 
 
@@ -241,7 +257,7 @@ def test_hostile_shapes_are_honoured_or_refused() -> None:
     from inferno.engine.sampling.grammar import GrammarCompiler  # noqa: PLC0415
 
     model = Path(compiling.__file__).parents[2] / "demo" / "files" / "demo"
-    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048), lambda _, each: each)
+    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048))
     said = [outcome(compiler.start(request(shape))) for shape in shapes(2 * len(MAKERS))]
     assert compiler.start(request()).result(PATIENCE)
     compiler.close()

@@ -8,6 +8,7 @@ from process to process. Requests of the same shape wait for one compilation, an
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -15,7 +16,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,12 +25,11 @@ from inferno.extras import install_command
 from inferno.limited.pool import Bounds, ChildProcesses
 from inferno.limited.process import Program
 from inferno.requests import Request
-from inferno.structured import StructuredOutput
+from inferno.structured import LIBRARY, StructuredOutput, has_grammars
 
-_LIBRARY = "llguidance"
 _PROGRAM = Program(
     script=Path(__file__).resolve().with_name("grammar_child.py"),
-    modules=(_LIBRARY, "inferno"),
+    modules=(LIBRARY, "inferno"),
     purpose="compiles grammars",
     error=EngineError,
 )
@@ -50,6 +49,8 @@ _BOUNDS = Bounds(
 # kilobytes, and a few times its source.
 _MOST_KEPT = 64
 _MOST_KEPT_BYTES = 4 << 20
+# How long a thread may keep Python's lock that another one waits for: by itself, ten times as long.
+_SWITCH_SECONDS = 0.0005
 
 Made = Future[Sequence[Constraint]]
 
@@ -87,15 +88,11 @@ class _Compilation:
 class ConstraintCompiler:
     """A `ConstraintMaker` for grammars.
 
-    load        makes the library; called in a thread of the compiler's, for the first request.
-    complete    makes a sequence's constraint of that of its answer.
+    load    makes the library; it is called in a thread of the compiler's, for the first request.
     """
 
-    def __init__(
-        self, load: Callable[[], Grammars], complete: Callable[[Request, Constraint], Constraint]
-    ) -> None:
+    def __init__(self, load: Callable[[], Grammars]) -> None:
         self._load = load
-        self._complete = complete
         self._grammars: Grammars | None = None
         self._children = ChildProcesses(_PROGRAM, _Outcomes(), lambda: _BOUNDS)
         self._lock = threading.Lock()
@@ -121,7 +118,7 @@ class ConstraintCompiler:
             raise InvalidRequest(
                 "structured needs a model that has an end-of-sequence token", param="structured"
             )
-        if self._grammars is None and find_spec(_LIBRARY) is None:
+        if self._grammars is None and not has_grammars():
             raise InvalidRequest(
                 "structured needs llguidance, which is not installed: "
                 f"{install_command('structured')}",
@@ -190,6 +187,15 @@ class ConstraintCompiler:
                 self._thread.start()
 
     def _work(self) -> None:
+        """Do what there is to do; steps get Python's lock back sooner meanwhile."""
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(min(usual, _SWITCH_SECONDS))
+        try:
+            self._work_off()
+        finally:
+            sys.setswitchinterval(usual)
+
+    def _work_off(self) -> None:
         while True:
             with self._lock:
                 if not self._tasks:
@@ -235,8 +241,7 @@ class ConstraintCompiler:
 
     def _make(self, matcher: Any, request: Request, made: Made) -> None:
         try:
-            answers = self._library().constrain(matcher, request)
-            constraints = [self._complete(request, answer) for answer in answers]
+            constraints = self._library().constrain(matcher, request)
         except InfernoError as problem:
             _tell([(request, made)], problem)
         except Exception as problem:  # whatever a grammar's library raises is this request's alone

@@ -7,18 +7,18 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import llguidance
 import numpy as np
 
 from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
-from inferno.engine.sampling.grammar_child import LIMITS as _LIMITS
-from inferno.engine.sampling.grammar_child import GrammarSource, compiled, refusal
+from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
 from inferno.errors import TokenizerError
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
+from inferno.grammar.regex import TooComplex
 from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
@@ -41,29 +41,31 @@ class GrammarCompiler:
         """Read the model's tokens, which takes most of a second where they are many."""
         self._tokens_for(eos_token_ids)
 
-    def compile(self, source: str, eos_token_ids: frozenset[int]) -> CompiledGrammar:
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> _Compiled:
         """Return a compiled grammar; InvalidRequest where it can't be honoured.
 
         source          a GrammarSource as text, as `grammar_child.py` makes it.
         """
         tokens = self._tokens_for(eos_token_ids)
-        text, grammar = GrammarSource.from_json(source)
-        matcher = compiled(tokens.tokenizer, text, _LIMITS)
-        paths = None if grammar is None else TokenPaths(Recognizer(grammar), tokens.vocabulary)
-        return CompiledGrammar(matcher, paths)
+        made = GrammarSource.from_json(source)
+        matcher = compiled(tokens.tokenizer, made.text, LIMITS)
+        paths = None
+        if made.grammar is not None:
+            with suppress(TooComplex):  # then no end is known
+                paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
+        return _Compiled(matcher, paths)
 
-    def constrain(self, compiled: CompiledGrammar, request: Request) -> list[GrammarConstraint]:
+    def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
 
         Raises InvalidRequest where what the request bans leaves no way to begin.
         """
-        matcher, paths = compiled
+        matcher, paths = grammar.matcher, grammar.paths
         banned = self._banned(request)
         if banned is not None:
             try:
-                GrammarConstraint(matcher.deep_copy(), None, banned).mask_into(
-                    np.zeros_like(banned)
-                )
+                first = GrammarConstraint(matcher.deep_copy(), None, banned)
+                first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
             if paths is not None:
@@ -81,13 +83,13 @@ class GrammarCompiler:
             )
             # Slices make masks fast. Python's lock is held while either is made, so make them
             # apart: others are held up half as long at a time.
-            whole = llguidance.LLTokenizer(
+            plain = llguidance.LLTokenizer(
                 content.decode(),
                 n_vocab=self._vocab_size,
                 eos_token=sorted(eos_token_ids),
                 slices=[],
             )
-            tokenizer = whole.with_slices(whole.general_slices())
+            tokenizer = plain.with_slices(plain.general_slices())
             self._tokens[eos_token_ids] = _Tokens(tokenizer, _vocabulary(tokenizer))
         return self._tokens[eos_token_ids]
 
@@ -103,13 +105,6 @@ class GrammarCompiler:
             is_banned[list(params.allowed_token_ids)] = 0
         is_banned[words] = 1
         return np.packbits(is_banned, bitorder="little").view(np.int32)
-
-
-class CompiledGrammar(NamedTuple):
-    """A grammar that requests get copies of, and the ways to its end; None where none is known."""
-
-    matcher: llguidance.LLMatcher
-    paths: TokenPaths | None
 
 
 class GrammarConstraint:
@@ -224,3 +219,9 @@ def _ids(mask: Mask) -> frozenset[int]:
 class _Tokens:
     tokenizer: llguidance.LLTokenizer
     vocabulary: Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    matcher: llguidance.LLMatcher
+    paths: TokenPaths | None

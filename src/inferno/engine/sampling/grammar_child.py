@@ -15,22 +15,25 @@ import json
 import re
 import sys
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 if __name__ == "__main__":
     sys.path += sys.argv[4:]  # no environment variable says where modules are
 
 import resource
+from dataclasses import dataclass
+from functools import partial
 
 import llguidance
 
 from inferno.errors import InvalidRequest
 from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
-from inferno.grammar.lark import to_lark
+from inferno.grammar.lark import has_marks, to_lark
 from inferno.grammar.recognizer import Recognizer
-from inferno.grammar.regex import UnsupportedRegex, alt, literal
+from inferno.grammar.regex import Regex, TooComplex, UnsupportedRegex, alt, literal
 from inferno.grammar.rules import START, Grammar, Terminal
+from inferno.grammar.structural_tag import compile_structural_tag
 from inferno.grammar.syntax import parse_regex
 from inferno.limited.child import limit_time, work
 from inferno.structured import StructuredOutput
@@ -43,16 +46,18 @@ LIMITS = llguidance.LLParserLimits(
     max_lexer_states=50_000,
     verbose_errors=False,
 )
-# In a grammar: a string, a regular expression, a comment or, by itself, a special token.
+# In a grammar: a string, a comment, a regular expression or, by itself, a special token.
 _SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
+_STUCK = "no way to begin is found: no text has this shape, or its grammar is too ambiguous"
 # What compiling a source may take here, and then about as much in the engine's process.
 MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
 _STACK_BYTES = 2 << 20
 
 
-class GrammarSource(NamedTuple):
-    """A grammar in llguidance's own notation, and as rules; None for one that stays a secret."""
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """A grammar in llguidance's own notation, and as rules; None for one that has none of ours."""
 
     text: str
     grammar: Grammar | None
@@ -73,17 +78,19 @@ class GrammarSource(NamedTuple):
 def grammar_source(structured: StructuredOutput) -> GrammarSource:
     """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
     if structured.grammar is not None:
-        if structured.grammar.lstrip().startswith("{"):
+        if structured.grammar.lstrip().startswith("{"):  # llguidance would read it as JSON
             raise refusal("a grammar in Lark's notation doesn't begin with {")
-        return GrammarSource(structured.grammar, None)
+        return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
     try:
         grammar = _rules(structured)
-    except UnsupportedRegex:  # llguidance may know more; then no end is known
-        assert structured.regex is not None
+    except UnsupportedRegex as problem:
+        if structured.regex is None:
+            raise refusal(str(problem)) from None
+        # llguidance may know more; then no end is known.
         return GrammarSource(llguidance.LLMatcher.grammar_from_regex(structured.regex), None)
     except ValueError as problem:
         raise refusal(str(problem)) from None
-    return GrammarSource(to_lark(grammar), grammar)
+    return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
 
 
 def _rules(structured: StructuredOutput) -> Grammar:
@@ -91,10 +98,33 @@ def _rules(structured: StructuredOutput) -> Grammar:
         return Grammar({START: ((Terminal(parse_regex(structured.regex)),),)})
     if structured.choice:
         return Grammar({START: ((Terminal(alt(*map(literal, structured.choice))),),)})
-    schema = '{"type":"object"}' if structured.json is None else str(structured.json)
-    return compile_schema(
-        schema, whitespace=None if structured.disable_any_whitespace else WHITESPACE
+    whitespace: Regex | None = WHITESPACE
+    if structured.whitespace_pattern is not None:
+        whitespace = parse_regex(structured.whitespace_pattern)
+    elif structured.disable_any_whitespace:
+        whitespace = None
+    to_grammar = partial(
+        compile_schema,
+        whitespace=whitespace,
+        disable_additional_properties=structured.disable_additional_properties,
     )
+    if structured.structural_tag is not None:
+        tag = json.loads(str(structured.structural_tag))
+        return compile_structural_tag(tag, dict(structured.special_tokens), to_grammar)
+    return to_grammar('{"type":"object"}' if structured.json is None else str(structured.json))
+
+
+def _trial(source: GrammarSource) -> str:
+    """Return what is compiled here instead of a source, for no special token is known here."""
+    if source.grammar is None:
+        return _SPECIAL_TOKEN.sub(_as_text, source.text)
+    if not has_marks(source.grammar):
+        return source.text
+    return llguidance.LLMatcher.grammar_from_lark(to_lark(source.grammar, marks_as_text=True))
+
+
+def _as_text(found: re.Match[str]) -> str:
+    return json.dumps(found[0]) if found[1] else found[0]
 
 
 def compiled(
@@ -108,8 +138,8 @@ def compiled(
         matcher.compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else []
     if problems:
-        has_no_text = matcher.stop_reason() == "NoExtensionBias"
-        raise refusal("no text has this shape" if has_no_text else "; ".join(problems))
+        is_stuck = matcher.stop_reason() == "NoExtensionBias"
+        raise refusal(_STUCK if is_stuck else "; ".join(problems))
     return matcher
 
 
@@ -119,18 +149,14 @@ def refusal(problem: str) -> InvalidRequest:
     return InvalidRequest(f"structured can't be honoured: {said}", param="structured")
 
 
-def _as_text(found: re.Match[str]) -> str:
-    """Return a special token as a text: here nobody knows the model's."""
-    return json.dumps(found[0]) if found[1] else found[0]
-
-
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         source = grammar_source(StructuredOutput(**request["structured"]))
         limit_time(MATCHER_SECONDS)
-        compiled(_BYTES, _SPECIAL_TOKEN.sub(_as_text, source.text), LIMITS)
+        compiled(_BYTES, _trial(source), LIMITS)
         if source.grammar is not None:
-            Recognizer(source.grammar)
+            with suppress(TooComplex):  # then no end is known
+                Recognizer(source.grammar)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
