@@ -48,7 +48,6 @@ LIMITS = llguidance.LLParserLimits(
 )
 # In a grammar: a string, a comment, a regular expression or, by itself, a special token.
 _SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
-_STUCK = "no way to begin is found: no text has this shape, or its grammar is too ambiguous"
 # What compiling a source may take here, and then about as much in the engine's process.
 MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
@@ -138,8 +137,8 @@ def compiled(
         matcher.compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else []
     if problems:
-        is_stuck = matcher.stop_reason() == "NoExtensionBias"
-        raise refusal(_STUCK if is_stuck else "; ".join(problems))
+        is_endless = problems[0].startswith("NoExtensionBias")
+        raise refusal("no text has this shape" if is_endless else "; ".join(problems))
     return matcher
 
 
