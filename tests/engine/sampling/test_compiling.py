@@ -50,7 +50,11 @@ class Library:
         self.compiled.append(source)
         return source
 
+    def is_costly(self, matcher: str, request: Request) -> bool:
+        return request.params.n > 9
+
     def constrain(self, matcher: str, request: Request) -> Sequence[Constraint]:
+        self.threads.add(threading.get_ident())
         constraints: list[Any] = [matcher] * request.params.n
         return constraints
 
@@ -111,6 +115,14 @@ def test_what_is_kept_is_there_at_once(compiler: ConstraintCompiler, library: Li
     assert len(library.compiled) == 1
     compiler.start(request(eos=3)).result(PATIENCE)  # what ends an output is part of it
     assert len(library.compiled) == 2
+
+
+def test_what_is_kept_and_costly_is_not_done_by_who_asks(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    compiler.start(request()).result(PATIENCE)
+    assert len(compiler.start(request(n=10)).result(PATIENCE)) == 10
+    assert threading.get_ident() not in library.threads
 
 
 def test_what_nobody_wants_any_more_is_not_compiled(

@@ -64,6 +64,9 @@ class Grammars(Protocol):
     def compile(self, source: str, eos_token_ids: frozenset[int]) -> Any:
         """Return a compiled grammar; InvalidRequest where it can't be honoured."""
 
+    def is_costly(self, matcher: Any, request: Request) -> bool:
+        """Return whether `constrain` takes too long for the thread that runs steps."""
+
     def constrain(self, matcher: Any, request: Request) -> Sequence[Constraint]:
         """Return the constraint of each sequence of a request with that grammar."""
 
@@ -135,7 +138,10 @@ class ConstraintCompiler:
                 compilation = self._under_way.setdefault(key, _Compilation(key))
                 compilation.waiting.append((request, made))
         if matcher is not None:
-            self._make(matcher, request, made)
+            if self._library().is_costly(matcher, request):
+                self._hand_over(partial(self._make, matcher, request, made))
+            else:
+                self._make(matcher, request, made)
             return made
         made.add_done_callback(lambda _: self._leave(compilation, made))
         if is_new:

@@ -55,6 +55,15 @@ class GrammarCompiler:
                 paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
         return _Compiled(matcher, paths)
 
+    def is_costly(self, grammar: _Compiled, request: Request) -> bool:
+        """Return whether its way to an end is to be searched before a request can begin."""
+        params = request.params
+        if params.allowed_token_ids is not None or request.bad_words_ids:
+            return True
+        if grammar.paths is None or params.max_tokens is None:
+            return False
+        return grammar.paths.recognizer.start.distance > params.max_tokens
+
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
 
@@ -70,6 +79,9 @@ class GrammarCompiler:
                 raise refusal(str(problem)) from None
             if paths is not None:
                 paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(banned))
+        if paths is not None and self.is_costly(grammar, request):
+            with suppress(TooComplex):
+                paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
         return [
             GrammarConstraint(matcher.deep_copy(), paths, banned) for _ in range(request.params.n)
         ]
