@@ -10,7 +10,7 @@ from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import compile_schema
 from inferno.grammar.lark import to_lark
 from inferno.grammar.regex import Regex, Seq, both, literal, repeat, without
-from inferno.grammar.rules import START, Grammar, Reference, Repeated, Terminal
+from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Terminal
 from inferno.grammar.syntax import parse_regex
 
 SCHEMAS: list[dict[str, Any]] = [
@@ -31,7 +31,13 @@ def test_a_schemas_grammar_is_the_same_afterwards(schema: dict[str, Any]) -> Non
 def test_every_kind_of_node_comes_back() -> None:
     regex = both(without(literal("a")), parse_regex("(b|cd){1,3}x*"))
     terminal = Terminal(regex)
-    symbols = terminal, Reference("rest"), Repeated(terminal, 0, None), Repeated(terminal, 1, 2)
+    symbols = (
+        terminal,
+        Reference("rest"),
+        Mark(7),
+        Repeated(terminal, 0, None),
+        Repeated(terminal, 1, 2),
+    )
     grammar = Grammar({START: (symbols, ()), "rest": ((),), "never": ()})
     assert decode(encode(grammar)) == grammar
 

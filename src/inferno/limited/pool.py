@@ -315,6 +315,8 @@ class _Children:
                 job.resolve(self._outcomes.closed())
             else:
                 self._on_limit(job)
+                with suppress(Exception):  # the next job is told, if it needs to be
+                    child.start()  # where the clock on the wall has ended it as well
         except InfernoError as problem:
             job.resolve(problem)
         except Exception as problem:  # ours: nobody may wait for ever

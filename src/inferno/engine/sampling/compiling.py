@@ -8,6 +8,7 @@ from process to process. Requests of the same shape wait for one compilation, an
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -48,6 +49,8 @@ _BOUNDS = Bounds(
 # kilobytes, and a few times its source.
 _MOST_KEPT = 64
 _MOST_KEPT_BYTES = 4 << 20
+# How long a thread may keep Python's lock that another one waits for: by itself, ten times as long.
+_SWITCH_SECONDS = 0.0005
 
 Made = Future[Sequence[Constraint]]
 
@@ -60,6 +63,9 @@ class Grammars(Protocol):
 
     def compile(self, source: str, eos_token_ids: frozenset[int]) -> Any:
         """Return a compiled grammar; InvalidRequest where it can't be honoured."""
+
+    def is_costly(self, matcher: Any, request: Request) -> bool:
+        """Return whether `constrain` takes too long for the thread that runs steps."""
 
     def constrain(self, matcher: Any, request: Request) -> Sequence[Constraint]:
         """Return the constraint of each sequence of a request with that grammar."""
@@ -132,7 +138,10 @@ class ConstraintCompiler:
                 compilation = self._under_way.setdefault(key, _Compilation(key))
                 compilation.waiting.append((request, made))
         if matcher is not None:
-            self._make(matcher, request, made)
+            if self._library().is_costly(matcher, request):
+                self._hand_over(partial(self._make, matcher, request, made))
+            else:
+                self._make(matcher, request, made)
             return made
         made.add_done_callback(lambda _: self._leave(compilation, made))
         if is_new:
@@ -184,6 +193,15 @@ class ConstraintCompiler:
                 self._thread.start()
 
     def _work(self) -> None:
+        """Do what there is to do; steps get Python's lock back sooner meanwhile."""
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(min(usual, _SWITCH_SECONDS))
+        try:
+            self._work_off()
+        finally:
+            sys.setswitchinterval(usual)
+
+    def _work_off(self) -> None:
         while True:
             with self._lock:
                 if not self._tasks:

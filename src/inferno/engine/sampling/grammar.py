@@ -59,6 +59,15 @@ class GrammarCompiler:
             banned |= self._bits(tokens.special - named)
         return _Compiled(matcher, paths, banned)
 
+    def is_costly(self, grammar: _Compiled, request: Request) -> bool:
+        """Return whether its way to an end is to be searched before a request can begin."""
+        params = request.params
+        if params.allowed_token_ids is not None or request.bad_words_ids:
+            return True
+        if grammar.paths is None or params.max_tokens is None:
+            return False
+        return grammar.paths.recognizer.start.distance > params.max_tokens
+
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
 
@@ -75,6 +84,9 @@ class GrammarCompiler:
                 raise refusal(str(problem)) from None
             if paths is not None:
                 paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(of_request))
+        if paths is not None and self.is_costly(grammar, request):
+            with suppress(TooComplex):
+                paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
         return [
             GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids)
             for _ in range(request.params.n)

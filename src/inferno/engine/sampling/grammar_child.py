@@ -12,6 +12,7 @@ the tokens here: a grammar costs nearly as much with 150,000 tokens, which would
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -29,17 +30,25 @@ from inferno.errors import InvalidRequest
 from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
 from inferno.grammar.lark import marks_of, to_lark
-from inferno.grammar.regex import Regex, UnsupportedRegex, alt, literal
+from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.regex import Regex, TooComplex, UnsupportedRegex, alt, literal
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.structural_tag import compile_structural_tag
 from inferno.grammar.syntax import parse_regex
+from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.limited.child import limit_time, work
 from inferno.structured import StructuredOutput
 
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
+# What a grammar may cost: half of llguidance's own limits for a start, its own for a step, and
+# some megabytes of states in each sequence.
 LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
+    initial_lexer_fuel=500_000,
+    max_grammar_size=250_000,
+    max_lexer_states=50_000,
+    verbose_errors=False,
 )
+# In a grammar: a string, a comment, a regular expression or, by itself, a special token.
+_SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
 # What compiling a source may take here, and then about as much in the engine's process.
 MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
@@ -69,6 +78,8 @@ class GrammarSource:
 def grammar_source(structured: StructuredOutput) -> GrammarSource:
     """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
     if structured.grammar is not None:
+        if structured.grammar.lstrip().startswith("{"):  # llguidance would read it as JSON
+            raise refusal("a grammar in Lark's notation doesn't begin with {")
         return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
     try:
         grammar = _rules(structured)
@@ -105,9 +116,15 @@ def _rules(structured: StructuredOutput) -> Grammar:
 
 def _trial(source: GrammarSource) -> str:
     """Return what is compiled here instead of a source, for no special token is known here."""
-    if source.grammar is None or not marks_of(source.grammar):
+    if source.grammar is None:
+        return _SPECIAL_TOKEN.sub(_as_text, source.text)
+    if not marks_of(source.grammar):
         return source.text
     return llguidance.LLMatcher.grammar_from_lark(to_lark(source.grammar, marks_as_text=True))
+
+
+def _as_text(found: re.Match[str]) -> str:
+    return json.dumps(found[0]) if found[1] else found[0]
 
 
 def compiled(
@@ -121,7 +138,8 @@ def compiled(
         matcher.compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else []
     if problems:
-        raise refusal("; ".join(problems))
+        is_endless = problems[0].startswith("NoExtensionBias")
+        raise refusal("no text has this shape" if is_endless else "; ".join(problems))
     return matcher
 
 
@@ -136,6 +154,10 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         source = grammar_source(StructuredOutput(**request["structured"]))
         limit_time(MATCHER_SECONDS)
         compiled(_BYTES, _trial(source), LIMITS)
+        if source.grammar is not None:
+            with suppress(TooComplex):  # then no end is known
+                paths = TokenPaths(Recognizer(source.grammar), _VOCABULARY)
+                paths.num_to_end(paths.recognizer.start)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
@@ -153,4 +175,7 @@ def _prepare(_first: object) -> None:
 
 if __name__ == "__main__":
     _BYTES = llguidance.LLTokenizer("byte")
+    _VOCABULARY = Vocabulary(
+        {each: bytes((each,)) for each in range(256)}, lambda text, _: list(text)
+    )
     work(_prepare, _answer)

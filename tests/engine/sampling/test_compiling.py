@@ -1,0 +1,277 @@
+"""Grammars are compiled beside the steps, under limits; who waits for them gets an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferno.engine.sampling import compiling
+from inferno.engine.sampling.compiling import ConstraintCompiler, KeptGrammars, Made
+from inferno.engine.sampling.constraints import Constraint
+from inferno.errors import EngineDied, InvalidRequest
+from inferno.limited.pool import Bounds
+from inferno.requests import Request, SamplingParams
+from inferno.structured import StructuredOutput
+from tests.engine.sampling.hostile_shapes import MAKERS, shapes
+from tests.patience import PATIENCE
+
+pytest.importorskip("llguidance")
+
+SIMPLE = StructuredOutput(choice=("yes", "no"))
+# A thing of many parts, which takes far longer than a child needs to be asked.
+BUSY = StructuredOutput(json={"enum": [f"value number {i}" for i in range(8000)]})
+
+
+class Library:
+    """A library of grammars that keeps what it is given, and waits while it is told to."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+        self.threads: set[int] = set()
+        self.may_compile = threading.Event()
+        self.may_compile.set()
+
+    def prepare(self, eos_token_ids: frozenset[int]) -> None:
+        self.threads.add(threading.get_ident())
+
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> str:
+        self.threads.add(threading.get_ident())
+        assert self.may_compile.wait(PATIENCE)
+        self.compiled.append(source)
+        return source
+
+    def is_costly(self, matcher: str, request: Request) -> bool:
+        return request.params.n > 9
+
+    def constrain(self, matcher: str, request: Request) -> Sequence[Constraint]:
+        self.threads.add(threading.get_ident())
+        constraints: list[Any] = [matcher] * request.params.n
+        return constraints
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+@pytest.fixture
+def compiler(library: Library) -> Iterator[ConstraintCompiler]:
+    compiler = ConstraintCompiler(lambda: library)
+    yield compiler
+    library.may_compile.set()
+    compiler.close()
+
+
+def request(shape: StructuredOutput = SIMPLE, n: int = 1, eos: int = 2) -> Request:
+    params = SamplingParams(structured=shape, n=n)
+    return Request(
+        request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=frozenset({eos})
+    )
+
+
+def until(is_done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists() and "Z" not in _status(pid)
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def test_requests_of_one_shape_wait_for_one_compilation(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    library.may_compile.clear()
+    made = [compiler.start(request(n=n)) for n in (1, 2, 3)]
+    assert not any(each.done() for each in made)
+    library.may_compile.set()
+    assert [len(each.result(PATIENCE)) for each in made] == [1, 2, 3]
+    assert len(library.compiled) == 1
+    assert library.threads.isdisjoint({threading.get_ident()})
+
+
+def test_what_is_kept_is_there_at_once(compiler: ConstraintCompiler, library: Library) -> None:
+    compiler.start(request()).result(PATIENCE)
+    assert compiler.start(request(StructuredOutput(choice=["yes", "no"]))).done()
+    assert len(library.compiled) == 1
+    compiler.start(request(eos=3)).result(PATIENCE)  # what ends an output is part of it
+    assert len(library.compiled) == 2
+
+
+def test_what_is_kept_and_costly_is_not_done_by_who_asks(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    compiler.start(request()).result(PATIENCE)
+    assert len(compiler.start(request(n=10)).result(PATIENCE)) == 10
+    assert threading.get_ident() not in library.threads
+
+
+def test_what_nobody_wants_any_more_is_not_compiled(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    library.may_compile.clear()
+    first = compiler.start(request(StructuredOutput(choice=("first",))))
+    until(lambda: len(compiler.pids) > 0)
+    wanted, unwanted = compiler.start(request()), compiler.start(request())
+    other = compiler.start(request(StructuredOutput(choice=("other",))))
+    assert unwanted.cancel()
+    assert other.cancel()
+    library.may_compile.set()
+    assert wanted.result(PATIENCE)
+    assert first.result(PATIENCE)
+    with pytest.raises(CancelledError):
+        other.result(PATIENCE)
+    assert not any("other" in source for source in library.compiled)
+    assert compiler.start(request(StructuredOutput(choice=("other",)))).result(PATIENCE)
+
+
+def test_a_library_that_fails_refuses_its_request_alone(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Panic(BaseException):
+        """What a library in Rust raises."""
+
+    def fail(*_: object) -> None:
+        raise Panic("at the disco")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(library, "compile", fail)
+        with pytest.raises(InvalidRequest, match="can't be built: Panic"):
+            compiler.start(request()).result(PATIENCE)
+    assert compiler.start(request()).result(PATIENCE)
+
+
+def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:
+    def load() -> Library:
+        raise OSError("the disk is gone")
+
+    compiler = ConstraintCompiler(load)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="the disk is gone"):
+            compiler.start(request()).result(PATIENCE)
+    compiler.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_close_ends_children_and_whoever_waits(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    compiler.start(request()).result(PATIENCE)
+    pids = compiler.pids
+    assert pids
+    library.may_compile.clear()
+    waiting = compiler.start(request(StructuredOutput(choice=("later",))))
+    compiler.close()
+    with pytest.raises(EngineDied, match="closed"):
+        waiting.result(PATIENCE)
+    with pytest.raises(EngineDied, match="closed"):
+        compiler.start(request())
+    until(lambda: not any(map(is_running, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_child_that_is_killed_is_replaced(compiler: ConstraintCompiler) -> None:
+    compiler.start(request()).result(PATIENCE)
+    for number in range(3):
+        for pid in compiler.pids:
+            os.kill(pid, signal.SIGKILL)
+        assert compiler.start(request(StructuredOutput(choice=(f"{number}",)))).result(PATIENCE)
+
+
+def bounds(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
+    wide = {"cpu_seconds": 30.0, "wall_seconds": (60.0, 60.0), "max_waiting": 64}
+    given = {**wide, "short_bytes": 1 << 16, "max_bytes": 1 << 22, "long_niceness": 0, **changed}
+    monkeypatch.setattr(compiling, "_BOUNDS", Bounds(**given))
+
+
+@pytest.mark.parametrize("limit", ["cpu", "wall", "size"])
+def test_what_takes_too_much_is_refused(
+    compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    match limit:
+        case "cpu":
+            bounds(monkeypatch, cpu_seconds=0.05)
+        case "wall":
+            bounds(monkeypatch, wall_seconds=(0.02, 0.02))
+        case "size":
+            bounds(monkeypatch, max_bytes=100)
+    shape = SIMPLE if limit == "size" else BUSY
+    with pytest.raises(InvalidRequest, match=r"more than 0\.8 seconds or too much memory"):
+        compiler.start(request(shape)).result(PATIENCE)
+
+
+def test_more_than_may_wait_is_refused(
+    compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds(monkeypatch, max_waiting=1)
+    many = [compiler.start(request(BUSY, eos=eos)) for eos in range(9)]
+    said = {str(each.exception(PATIENCE)) for each in many}
+    assert "1 grammars wait to be compiled already; try again" in said
+
+
+def test_the_least_lately_used_is_forgotten_first() -> None:
+    kept = KeptGrammars(most=3, most_bytes=100)
+    for name in "abc":
+        kept.keep(name, name.upper(), 10)
+    assert kept.find("a") == "A"
+    kept.keep("d", "D", 10)
+    assert [kept.find(name) for name in "abcd"] == ["A", None, "C", "D"]
+    kept.keep("e", "E", 85)  # beside which one more has room
+    assert [kept.find(name) for name in "acde"] == [None, None, "D", "E"]
+    kept.keep("f", "F", 101)
+    assert kept.find("f") is None
+    assert kept.find("e") == "E"
+
+
+def test_a_grammar_with_special_tokens_is_tried_without_knowing_them(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    grammar = 'start: "<no>" <|im_end|> /<no>/ <[151645]> // <no>'
+    compiler.start(request(StructuredOutput(grammar=grammar))).result(PATIENCE)
+    [source] = library.compiled
+    assert json.loads(source)["text"] == grammar
+
+
+def test_a_grammar_without_a_text_is_refused(compiler: ConstraintCompiler) -> None:
+    endless = StructuredOutput(grammar='start: x\nx: x "a" | x "b"')
+    with pytest.raises(InvalidRequest, match="no text has this shape"):
+        compiler.start(request(endless)).result(PATIENCE)
+
+
+REFUSED = "InvalidRequest: structured can't be honoured: "
+
+
+def outcome(made: Made) -> str:
+    problem = made.exception(PATIENCE)
+    return "compiled" if problem is None else f"{type(problem).__name__}: {problem}"
+
+
+def test_hostile_shapes_are_honoured_or_refused() -> None:
+    from inferno.engine.sampling.grammar import GrammarCompiler  # noqa: PLC0415
+
+    model = Path(compiling.__file__).parents[2] / "demo" / "files" / "demo"
+    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048))
+    said = [outcome(compiler.start(request(shape))) for shape in shapes(2 * len(MAKERS))]
+    assert compiler.start(request()).result(PATIENCE)
+    compiler.close()
+    assert {"compiled"} < set(said)
+    assert all(each.startswith(("compiled", REFUSED)) for each in said)
