@@ -112,7 +112,7 @@ def parsed_as(
     skips: bool = True,
     has_tools: bool = True,
 ) -> list[Piece]:
-    reasoning = REASONING_OF.get(dialect, Dialect.THINK if model != SPECIAL else Dialect.PLAIN)
+    reasoning = REASONING_OF.get(dialect, Dialect.THINK)
     tools = TOOLS if has_tools else []
     return parsed(model, dialect, parts, reasoning=reasoning, tools=tools, skips=skips)
 

@@ -37,17 +37,21 @@ TOOLS = [
     {"type": "function", "function": {"name": "g"}},
 ]
 SPECIAL = "special"
+REASONING = ("<think>", "</think>")
 
 
 @cache
 def tokenizer_of(model: str) -> Tokenizer:
-    """A real tokenizer, or a small one to which all marks are special tokens."""
+    """A real tokenizer, or a small one to which all marks of calls are special tokens."""
     if model != SPECIAL:
         return real_tokenizer(model)
     spec = small_spec()
     marks = {mark: None for syntax in SYNTAXES.values() for mark in syntax.marks}
     spec["added_tokens"] += [
         added_token(token_id, mark) for token_id, mark in enumerate(marks, start=512)
+    ]
+    spec["added_tokens"] += [
+        added_token(512 + len(marks) + i, mark, special=False) for i, mark in enumerate(REASONING)
     ]
     with tempfile.TemporaryDirectory() as folder:
         return load_tokenizer(FolderFiles(write_tokenizer(Path(folder), spec)))

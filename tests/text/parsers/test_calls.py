@@ -87,6 +87,13 @@ GOOD = [
     (XML, xml("g", a="é世😀", b="[1, 'x']"), said("", f('{"a": "é世😀", "b": [1, "x"]}', "g"))),
     (XML, "<function=g>\n</function>\n</tool_call>", said("", f("{}", "g"))),
     (XML, "<tool_call><function=g></tool_call> b", said(" b", f("{}", "g"))),
+    (
+        XML,
+        xml("g", a="1", b="2").replace(
+            "</function>", "<parameter=a>\n3\n</parameter>\n</function>"
+        ),
+        said("", f('{"a": 1, "b": 2}', "g")),
+    ),
     (XML, xml("get_x", n="1").replace("\n", ""), said("", f('{"n": 1}'))),
     (LLAMA, '{"name": "get_x", "parameters": {"n": 1}}', said("", f('{"n": 1}'))),
     (LLAMA, f'\n{{"name": "get_x", "parameters": {DEEP}}}\n', said("", f(DEEP))),
@@ -293,6 +300,21 @@ def test_reasoning_comes_before_calls_and_has_none() -> None:
     ids = real_tokenizer(QWEN3).encode(output)
     answer = join_pieces(parsed(QWEN3, DEEPSEEK, [ids], reasoning=Dialect.THINK))
     assert answer == Answer("Hm", "I call.", (f("{}", "g"),))
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_marks_within_reasoning_are_as_without_tools(skips: bool) -> None:
+    output = f"<think>Use {T}, é</think>Then {T}?"
+    ids = tokenizer_of(SPECIAL).encode(output, add_special_tokens=False)
+    answers = [
+        join_pieces(
+            parsed(SPECIAL, HERMES, [ids], reasoning=Dialect.THINK, tools=tools, skips=skips)
+        )
+        for tools in (TOOLS, [])
+    ]
+    assert answers[0] == answers[1]
+    assert (T in answers[0].reasoning, T in answers[0].content) == (not skips, not skips)
+    assert "é" in answers[0].reasoning
 
 
 def test_harmony_finds_its_calls_by_itself() -> None:
