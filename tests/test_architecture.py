@@ -28,14 +28,14 @@ MAY_IMPORT = {
     "lint": {"gguf", "model_files", "hub", "text"},
     "llm": {"engine", "text", "loaded_model"},
     "async_llm": {"llm", "engine", "text", "loaded_model"},
-    "loaded_model": {"engine", "text", "hub", "client"},
+    "loaded_model": {"engine", "text", "hub", "client", "gguf"},
     "verify": {
         *("engine", "models", "layers", "ops", "weights", "text", "inferno", "model_files", "gguf"),
     },
     "bench": {"engine", "models", "layers", "ops", "weights", "inferno"},
     "server": {"client", "text", "inferno"},
     "client": set(),
-    "engine": {"models", "layers", "ops", "weights", "model_files", "plan", "hub"},
+    "engine": {"models", "layers", "ops", "weights", "model_files", "plan", "hub", "gguf"},
     "models": {"layers", "weights", "ops"},
     "layers": {"ops"},
     "weights": {"ops", "gguf"},
@@ -51,7 +51,7 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
-    *("home", "structured", "option_table"),
+    *("home", "structured", "option_table", "file_identity"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
