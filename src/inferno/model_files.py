@@ -10,7 +10,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,6 +94,11 @@ class MadeFiles:
     def __init__(self, path: Path, makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
         self.path = path
         self._makers = makers
+
+    @classmethod
+    def of(cls, path: Path, files: Mapping[str, Mapping[str, Any]]) -> MadeFiles:
+        """Return files that are made already."""
+        return cls(path, {name: partial(dict[str, Any], one) for name, one in files.items()})
 
     def has(self, name: str) -> bool:
         return name in self._makers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +148,7 @@ def write_files(folder: Path, metadata: Metadata) -> Path:
 def tokenizer_of(folder: Path, metadata: Metadata) -> Tokenizer:
     """Return the tokenizer, once it is the same made of parts and of files."""
     written = load_tokenizer(FolderFiles(write_files(folder, metadata)))
-    makers = {name: partial(dict, one) for name, one in tokenizer_files(metadata).items()}
-    made = load_tokenizer(MadeFiles(folder, makers))
+    made = load_tokenizer(MadeFiles.of(folder, tokenizer_files(metadata)))
     assert made.spec() == written.spec()
     assert made.vocab_size == written.vocab_size
     return made

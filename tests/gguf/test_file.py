@@ -12,6 +12,7 @@ from inferno import LLM, SamplingParams
 from inferno.file_identity import FileIdentity
 from inferno.gguf import file
 from inferno.gguf.file import held_headers, read_gguf, read_header
+from inferno.gguf.header import GgufHeader, ReadBytes, parse_header
 from tests.data import data_path
 from tests.gguf.files import Parts, tensor, uint32
 
@@ -22,11 +23,10 @@ STORIES = data_path("stories260K-gguf", "stories260K-f32-v3.gguf")
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the files whose headers are parsed, each time."""
     sizes: list[int] = []
-    parse = file.parse_header
 
-    def count(read: file.ReadBytes, file_size: int) -> file.GgufHeader:
+    def count(read: ReadBytes, file_size: int) -> GgufHeader:
         sizes.append(file_size)
-        return parse(read, file_size)
+        return parse_header(read, file_size)
 
     monkeypatch.setattr(file, "parse_header", count)
     return sizes

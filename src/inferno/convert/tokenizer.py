@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,8 +256,7 @@ def _name_other_ends(metadata: dict[str, Value], files: ModelFiles, tokenizer: T
 def _check(metadata: Mapping[str, Value], tokenizer: Tokenizer, spec: Mapping[str, Any]) -> None:
     """Refuse a tokenizer that would make other tokens of a text once it is read back."""
     files = tokenizer_files(metadata)
-    makers = {name: partial(dict, content) for name, content in files.items()}
-    found = load_tokenizer(MadeFiles(Path("the GGUF file"), makers))
+    found = load_tokenizer(MadeFiles.of(Path("the GGUF file"), files))
     _check_merges(files[TOKENIZER], spec)
     special = "".join(tokenizer.special_tokens.values())[:2000]
     probes = [*_PROBES, special]

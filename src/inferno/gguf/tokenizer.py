@@ -193,11 +193,10 @@ def _listed_merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> li
     """Return the file's merges as pairs; of one that is there twice, the first counts."""
     listed = dict.fromkeys(read_list(metadata, "merges", str))
     merges = [(first, second) for first, _, second in (merge.partition(" ") for merge in listed)]
-    for first, second in merges:
+    for merge, (first, second) in zip(listed, merges, strict=True):
         if first not in ids or second not in ids or first + second not in ids:
-            found = f"{f'{first} {second}'!r:.80}"
             expected = "two tokens with a space between, which make a third"
-            raise refusal(KEYS + "merges", found, expected)
+            raise refusal(KEYS + "merges", f"{merge!r:.80}", expected)
     return merges
 
 
