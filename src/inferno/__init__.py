@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 TYPE_CHECKING = False  # typing itself, and importlib, would be most of what a command waits for
 
 if TYPE_CHECKING:
@@ -37,6 +35,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: LLM brings torch, and `--help` needs none."""
     if name in _HOMES:
+        import gc  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
         # Looking for garbage, of which imports make none, takes a tenth of PyTorch's import.

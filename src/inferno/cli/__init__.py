@@ -5,7 +5,6 @@ from __future__ import annotations
 # Only modules that the interpreter has loaded by itself: until `main` runs, a Ctrl+C prints a
 # traceback. (`signal` would import `enum`, which takes as long as all the rest.)
 import _signal  # type: ignore[import-not-found]
-import gc
 import os
 import sys
 
@@ -17,10 +16,13 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command line; the entry point of the installed `inferno`."""
     _signal.signal(_signal.SIGINT, _leave_at_once)
+    import gc  # noqa: PLC0415
+
     gc.disable()  # imports make no garbage, and looking for it takes a tenth of their time
     # Imported here so that an interrupt during the imports is met as well.
-    from inferno.cli.app import app  # noqa: PLC0415
+    from inferno.cli.app import app_for  # noqa: PLC0415
 
+    app = app_for(sys.argv[1:])
     gc.enable()
     _run(app)
 
