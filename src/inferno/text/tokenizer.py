@@ -22,8 +22,8 @@ from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_need
 from inferno.text.tokenizer_file import check_file, check_parts, no_collection
 from inferno.text.tokenizer_limits import check_limits, spec_of
 
-# Makes the library's tokenizer, and gives its vocabulary where it is known.
-_Maker = Callable[[], tuple[tokenizers.Tokenizer, Mapping[str, int] | None]]
+# Makes the library's tokenizer, and gives the ids of its model's tokens where they are known.
+_Maker = Callable[[], tuple[tokenizers.Tokenizer, dict[str, int] | None]]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -53,9 +53,9 @@ def _from_text(files: ModelFiles) -> _Maker:
     """Read tokenizer.json, and return what makes the library's tokenizer of it."""
     content = files.read(TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
 
-    def make() -> tuple[tokenizers.Tokenizer, None]:
-        check_file(content)
-        return tokenizers.Tokenizer.from_buffer(content), None
+    def make() -> tuple[tokenizers.Tokenizer, dict[str, int] | None]:
+        vocab = check_file(content)
+        return tokenizers.Tokenizer.from_buffer(content), vocab
 
     return make
 
@@ -67,7 +67,7 @@ def _from_parts(files: ModelFiles) -> _Maker:
     """
     spec = files.json(TOKENIZER, error=TokenizerError)
 
-    def make() -> tuple[tokenizers.Tokenizer, Mapping[str, int]]:
+    def make() -> tuple[tokenizers.Tokenizer, dict[str, int]]:
         check_parts(spec)
         model = dict(spec["model"])
         kind, vocab, merges = model.pop("type"), model.pop("vocab"), model.pop("merges")
@@ -95,7 +95,7 @@ class Tokenizer:
     escaper         escapes the special tokens that a user typed.
     decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
 
-    vocab   token -> id, where its maker knows it: the library takes long to tell.
+    vocab   token -> id, of its model, where its maker knows: the library takes long to tell.
     """
 
     def __init__(
@@ -103,16 +103,18 @@ class Tokenizer:
         backend: tokenizers.Tokenizer,
         *,
         eos_token: str | None,
-        vocab: Mapping[str, int] | None = None,
+        vocab: dict[str, int] | None = None,
     ) -> None:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        if vocab is None or len(vocab) != backend.get_vocab_size():
-            vocab = backend.get_vocab()
-        self.vocab_size = 1 + max(vocab.values(), default=-1)
-        self.special_tokens = _special_tokens(backend)
-        check_limits(backend, vocab, self.special_tokens)
+        added = backend.get_added_tokens_decoder()
+        all_ids = {**(vocab or {}), **{token.content: i for i, token in added.items()}}
+        if vocab is None or len(all_ids) != backend.get_vocab_size():
+            all_ids = backend.get_vocab()
+        self.vocab_size = 1 + max(all_ids.values(), default=-1)
+        self.special_tokens = {i: token.content for i, token in added.items() if token.special}
+        check_limits(backend, all_ids, self.special_tokens)
         self.escaper = SpecialTokenEscaper(self.special_tokens.values())
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         self.decoder = spec_of(backend.decoder)
@@ -191,11 +193,6 @@ def _how_to_get(files: ModelFiles) -> str:
         f"{place} is missing and tokenizer.model alone is not enough; convert it with "
         "transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     )
-
-
-def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
-    added = backend.get_added_tokens_decoder()
-    return {token_id: token.content for token_id, token in added.items() if token.special}
 
 
 @contextmanager

@@ -22,8 +22,11 @@ from inferno.untrusted_json import SEPARATORS
 MAX_SEPARATORS = 10_000_000
 
 
-def check_file(content: bytes) -> None:
-    """Raise ValueError where the file is no JSON, or nothing that the library reads safely."""
+def check_file(content: bytes) -> dict[str, int] | None:
+    """Raise ValueError where the file is no JSON, or nothing that the library reads safely.
+
+    Returns the ids of the model's tokens where it lists merges.
+    """
     if sum(map(content.count, SEPARATORS)) > MAX_SEPARATORS:
         raise ValueError("it has too many values")
     with no_collection():
@@ -34,6 +37,8 @@ def check_file(content: bytes) -> None:
     match spec.get("model"):
         case {"vocab": dict(vocab), "merges": list(merges), **model}:
             _check_merges(vocab, merges, str(model.get("continuing_subword_prefix") or ""))
+            return vocab
+    return None
 
 
 def check_parts(spec: Mapping[str, Any]) -> None:
