@@ -48,12 +48,15 @@ class IncrementalDecoder:
         """Return the text that these ids complete."""
         text = ""
         for token_id in token_ids:
+            token = self._tokenizer.id_to_token(token_id)
+            shown = None if token in self._skipped else token
             if token_id in self._marks:
                 text += self._decoder.finish() + self._marks[token_id]
-                continue
-            token = self._tokenizer.id_to_token(token_id)
-            if token is not None and token not in self._skipped:
-                text += self._decoder.feed(token)
+                if shown is not None:  # it takes the place of a text, so that none begins behind it
+                    self._decoder.feed(shown)
+                    self._decoder.finish()
+            elif shown is not None:
+                text += self._decoder.feed(shown)
         return text
 
     def finish(self) -> str:

@@ -29,7 +29,9 @@ class CallMarks:
                 spelling = chr(FIRST_MARK + number)
                 self.by_id[token_id] = spelling
                 self.spellings[mark] = spelling
-                self.shown[spelling] = mark if is_shown else ""
+                self.shown[spelling] = tokenizer.decode(
+                    [token_id], skip_special_tokens=not is_shown
+                )
 
 
 class CallParser:
