@@ -205,12 +205,17 @@ class AsyncLLM:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        schema: object = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> PendingCompletions:
-        """Answer a conversation, or each of several: await all in order, or iterate over each."""
+        """Answer a conversation, or each of several: await all in order, or iterate over each.
+
+        schema      the type of the answers, as for LLM.chat.
+        """
         options: dict[str, Any] = {"tools": tools, "template_args": template_args}
+        options["schema"] = schema
         make = partial(LoadedModel.chat_requests, messages=messages, params=params, **options)
         return PendingCompletions(self._complete(make, priority))
 

@@ -129,11 +129,15 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        schema: object = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> list[Completion]:
         """Answer a conversation, or each of several, n times.
+
+        schema      the type of the answers: a Pydantic model, or a JSON Schema as a mapping. The
+                    completions' `parsed` are values of it.
 
         Raises TemplateError as well.
 
@@ -143,7 +147,7 @@ class LLM:
         True
         """
         requests = self._model.chat_requests(
-            messages, params, tools=tools, template_args=template_args
+            messages, params, schema=schema, tools=tools, template_args=template_args
         )
         completions = self._loop.iterate(self._model.complete_all(requests, priority))
         return in_order(completions)

@@ -19,6 +19,7 @@ from inferno.hub.find import find_model_folder
 from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
+from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.calls.syntax import ToolUse
@@ -74,13 +75,14 @@ class LoadedModel:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
+        schema: AnswerSchema | None = None,
         tool_use: ToolUse | None = None,
     ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
-            self._request(index, prompt, asked, dialect, tool_use)
+            self._request(index, prompt, asked, dialect, schema, tool_use)
             for index, (prompt, asked) in enumerate(
                 zip(checked, self._params(params, len(checked)), strict=True)
             )
@@ -95,21 +97,29 @@ class LoadedModel:
     ) -> SequenceTexts:
         """Return the request of one prompt."""
         self.loop.check_open()
-        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tool_use)
+        return self._request(
+            0, _as_prompt(prompt), self._checked(params), dialect, tool_use=tool_use
+        )
 
     def chat_requests(
         self,
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        schema: object = None,
         **options: Any,
     ) -> list[SequenceTexts]:
-        """Return a request for each of one or more conversations; options as of `encode_chat`."""
+        """Return a request for each of one or more conversations; options as of `encode_chat`.
+
+        schema      the type of the answers, which AnswerSchema explains.
+        """
         self.loop.check_open()
+        of_answers = None if schema is None else AnswerSchema(schema)
         tool_use = self.text.tool_use(options.get("tools"))
         dialect = self.text.dialect
         if not _are_conversations(messages):
             prompt = self.encode_chat(messages, **options)
-            return self.requests([prompt], params, dialect, tool_use)
+            return self.requests([prompt], params, dialect, of_answers, tool_use)
         prompts = []
         for number, conversation in enumerate(messages, start=1):
             try:
@@ -117,7 +127,7 @@ class LoadedModel:
             except InvalidRequest as problem:
                 name = f"conversation {number} of {len(messages)}: "
                 raise type(problem)(name + str(problem), param=problem.param) from None
-        return self.requests(prompts, params, dialect, tool_use)
+        return self.requests(prompts, params, dialect, of_answers, tool_use)
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
@@ -188,9 +198,17 @@ class LoadedModel:
         prompt: Prompt,
         params: SamplingParams,
         dialect: Dialect,
-        tool_use: ToolUse | None,
+        schema: AnswerSchema | None = None,
+        tool_use: ToolUse | None = None,
     ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
+        if schema is not None:
+            if params.structured is not None:
+                raise InvalidRequest(
+                    "schema and params.structured both say the answer's shape: give one of them",
+                    param="schema",
+                )
+            params = replace(params, structured=schema.shape)
         return SequenceTexts(
             self.text.tokenizer,
             params,
@@ -198,6 +216,7 @@ class LoadedModel:
             prompt=str(prompt) if is_text else None,
             prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
             dialect=dialect,
+            schema=schema,
             tool_use=tool_use,
         )
 

@@ -11,6 +11,7 @@ from inferno.sampling_params import MAX_TOKEN_ID, SamplingParams
 __all__ = [
     "MAX_TOKEN_ID",
     "FinishReason",
+    "Reasoning",
     "Request",
     "SamplingParams",
     "TokenEvent",
@@ -28,6 +29,24 @@ class FinishReason(StrEnum):
     ERROR = "error"  # a step failed
 
 
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The tokens by which a model sets its reasoning apart from its answer.
+
+    opens   begin an output's reasoning; skips begin its answer where there is none, and may be
+            empty. They differ.
+    closes  from the end of the reasoning to the beginning of the answer; never empty.
+    marks   special tokens that have no place inside of the reasoning.
+    is_open the prompt has begun it already.
+    """
+
+    opens: tuple[int, ...]
+    skips: tuple[int, ...]
+    closes: tuple[int, ...]
+    marks: frozenset[int]
+    is_open: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request to the engine: token ids in, token ids out.
@@ -35,6 +54,8 @@ class Request:
     eos_token_ids   tokens that end the output unless params.ignore_eos is set.
     bad_words_ids   params.bad_words as token ids: the last token of each is never chosen after the
                     others.
+    reasoning       how the output may begin before its answer, where that is bound; None if it
+                    is an answer from its first token on.
     priority        higher runs first; then the earlier arrival.
     cache_salt      prefix-cache blocks are shared only between requests with the same salt.
     reads_prefix_cache  False computes every prompt token, so that all their logits exist.
@@ -45,6 +66,7 @@ class Request:
     params: SamplingParams
     eos_token_ids: frozenset[int] = frozenset()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    reasoning: Reasoning | None = None
     priority: int = 0
     cache_salt: str = ""
     reads_prefix_cache: bool = True

@@ -95,6 +95,8 @@ class SamplingParams:
     logprob_token_ids  tokens whose log-probabilities are told at each new token in place of the
                     likeliest ones, where logprobs is on; up to 128.
     repetition_detection  a RepetitionDetection: an output that repeats itself ends; None is off.
+    thinking_token_budget  tokens of reasoning at most, after which the model must answer; None sets
+                    no bound. Where a model sets no reasoning apart, it means nothing.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
                     it ends with the document, whatever min_tokens and ignore_eos say.
     """
@@ -199,6 +201,9 @@ class SamplingParams:
     )
     repetition_detection: RepetitionDetection | None = _parameter(
         None, help="Ends an output in which a pattern of tokens comes so often in a row."
+    )
+    thinking_token_budget: int | None = _parameter(
+        None, help="Tokens of reasoning at most.", low=0, high=MAX_TOKEN_ID
     )
     structured: StructuredOutput | None = _parameter(
         None, help="The shape that the output must have."

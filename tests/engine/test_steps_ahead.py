@@ -96,6 +96,18 @@ class Shifting:
     def rollback(self, num_tokens: int) -> None:
         del self.history[-num_tokens:]
 
+    is_complete = False
+    num_to_end = None
+
+    def forced(self, most: int) -> Sequence[int]:
+        return ()
+
+    def fits(self, num_tokens: int) -> bool:
+        return True
+
+    def next_to_end(self) -> int:
+        raise NotImplementedError
+
 
 def allowed_after(history: Sequence[int]) -> set[int]:
     generator = random.Random(repr(history))

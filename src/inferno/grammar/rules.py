@@ -22,6 +22,13 @@ class Terminal:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A special token, which is no text: one that a model writes around calls, for instance."""
+
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reference:
     """A rule, by its name."""
 
@@ -32,12 +39,12 @@ class Reference:
 class Repeated:
     """A symbol, at least and at most so many times; `most` None is without bound."""
 
-    symbol: Terminal | Reference
+    symbol: Terminal | Mark | Reference
     least: int
     most: int | None
 
 
-Symbol: TypeAlias = Terminal | Reference | Repeated
+Symbol: TypeAlias = Terminal | Mark | Reference | Repeated
 Alternative: TypeAlias = tuple[Symbol, ...]
 
 

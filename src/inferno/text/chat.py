@@ -11,10 +11,11 @@ from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
 from inferno.json_file import MAX_TEMPLATE_BYTES, read_file
+from inferno.limited.pool import Job
 from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.text.call_form import call_form
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
-from inferno.text.renderer import Job, TemplateRenderer
+from inferno.text.renderer import TemplateRenderer
 from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer

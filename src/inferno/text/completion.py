@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from inferno.requests import FinishReason, TokenLogprobs
 from inferno.text.parsers.answer import ToolCall
@@ -87,6 +87,7 @@ class Completion:
     token_ids       new tokens; a stop token that ended it is the last of them, and not in `text`.
     stop_reason     the stop string or stop token that ended it, where one did.
     prompt_logprobs of the first sequence only.
+    parsed          the value of the text, where a `schema` was given and the answer is whole.
     error           what went wrong, where finish_reason is `error`.
     """
 
@@ -104,6 +105,7 @@ class Completion:
     timings: Timings
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
+    parsed: Any = None
     error: str | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from inferno.text.parsers.calls.syntax import (
     make_tool_use,
 )
 from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
+from inferno.text.parsers.reasoning_marks import reasoning_marks
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
@@ -153,18 +155,22 @@ class ModelText:
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
                 param="priority",
             )
-        if texts.params.structured is not None and texts.dialect is Dialect.HARMONY:
-            raise InvalidRequest(
-                "structured can't be combined with this model's channels yet; give its prompt to "
-                "`generate`, or to /v1/completions",
-                param="structured",
-            )
+        params = texts.params
+        is_bound = params.structured is not None
+        if params.structured is not None and params.structured.structural_tag is not None:
+            known = tuple((text, i) for i, text in self.tokenizer.special_tokens.items())
+            structured = replace(params.structured, special_tokens=known)
+            params = replace(params, structured=structured)
+        reasoning = None
+        if is_bound or texts.params.thinking_token_budget is not None:
+            reasoning = reasoning_marks(texts.dialect, self.tokenizer, texts.prompt_token_ids)
         return Request(
             request_id=request_id,
             prompt_token_ids=texts.prompt_token_ids,
-            params=texts.params,
+            params=params,
             eos_token_ids=self._eos_of(texts, vocab_size),
             bad_words_ids=self._bad_words(texts.params.bad_words),
+            reasoning=reasoning,
             priority=priority,
             cache_salt=cache_salt,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
 from inferno.text.parsers.answer import join_pieces
@@ -20,6 +22,7 @@ class SequenceTexts:
 
     is_continuation, tool_use, max_tool_calls   see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
+    schema              the type of the answers, where one was given.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
     """
 
@@ -35,12 +38,14 @@ class SequenceTexts:
         tool_use: ToolUse | None = None,
         is_continuation: bool = False,
         is_by_token: bool = False,
+        schema: AnswerSchema | None = None,
         max_tool_calls: int | None = None,
     ) -> None:
         self.params = params
         self.dialect = dialect
         self.tool_use = tool_use
         self._is_by_token = is_by_token
+        self._schema = schema
         self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
@@ -124,6 +129,7 @@ class SequenceTexts:
             text=answer.content,
             reasoning=answer.reasoning,
             tool_calls=answer.tool_calls,
+            parsed=self._parse(answer.content, reason, sequence.output.stop_reason),
             token_ids=tuple(sequence.token_ids),
             finish_reason=reason,
             stop_reason=sequence.output.stop_reason,
@@ -138,6 +144,10 @@ class SequenceTexts:
             timings=self._timings(sequence),
             error=event.error,
         )
+
+    def _parse(self, text: str, reason: FinishReason, stop: str | int | None) -> Any:
+        is_whole = reason is FinishReason.STOP and not isinstance(stop, str)
+        return self._schema.read(text) if self._schema is not None and is_whole else None
 
     def _timings(self, sequence: _Sequence) -> Timings:
         now = time.perf_counter()

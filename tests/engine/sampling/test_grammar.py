@@ -11,6 +11,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
+from inferno.errors import InvalidRequest
 
 llguidance = pytest.importorskip("llguidance")
 
@@ -67,22 +68,19 @@ def ask(llm: LLM, shape: StructuredOutput, **params: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("is_compact", [False, True])
 def test_json_is_valid_by_its_schema(llm: LLM, schema: dict[str, Any], is_compact: bool) -> None:
     shape = StructuredOutput(json=schema, disable_any_whitespace=is_compact)
-    num_ended = 0
     for seed in range(8):
         text, reason = ask(llm, shape, seed=seed)
-        if reason == "stop":
-            num_ended += 1
-            jsonschema.validate(json.loads(text), schema)
-            if is_compact:
-                assert text == json.dumps(json.loads(text), separators=(",", ":")) or "." in text
-    assert num_ended  # an answer may be cut off, but not all of them
+        assert reason == "stop"
+        jsonschema.validate(json.loads(text), schema)
+        if is_compact:
+            assert text == json.dumps(json.loads(text), separators=(",", ":")) or "." in text
 
 
 def test_any_object_is_a_json_object(llm: LLM) -> None:
     text, reason = ask(llm, StructuredOutput(json_object=True), logit_bias={}, max_tokens=400)
     assert text.startswith("{")
-    if reason == "stop":
-        assert isinstance(json.loads(text), dict)
+    assert reason == "stop"
+    assert isinstance(json.loads(text), dict)
 
 
 def test_a_choice_is_one_of_the_texts(llm: LLM) -> None:
@@ -114,6 +112,49 @@ def test_a_document_that_is_complete_ends(llm: LLM) -> None:
     assert (text in ("yes", "no"), reason) == (True, "stop")
 
 
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema["type"]))
+def test_no_document_is_cut_off_by_its_budget(llm: LLM, schema: dict[str, Any]) -> None:
+    shape = StructuredOutput(json=schema)
+    with pytest.raises(InvalidRequest, match=r"the shortest answer of this shape has \d+") as told:
+        ask(llm, shape, max_tokens=1)
+    assert told.value.param == "max_tokens"
+    least = int(re.findall(r"has (\d+)", str(told.value))[0])
+    with pytest.raises(InvalidRequest):
+        ask(llm, shape, max_tokens=least - 1)
+    for max_tokens in range(least, least + 12):
+        text, reason = ask(llm, shape, max_tokens=max_tokens, seed=max_tokens)
+        assert reason == "stop"
+        jsonschema.validate(json.loads(text), schema)
+
+
+def test_what_a_budget_steers_is_the_same_beside_others(llm: LLM) -> None:
+    params = [
+        SamplingParams(
+            structured=StructuredOutput(json=schema), max_tokens=26 + seed, seed=seed, logprobs=2
+        )
+        for seed in range(5)
+        for schema in SCHEMAS
+    ]
+    together = llm.generate(["Tell me."] * len(params), params)
+    for each, done in zip(params, together, strict=True):
+        [alone] = llm.generate("Tell me.", each)
+        assert (alone.token_ids, alone.logprobs) == (done.token_ids, done.logprobs)
+
+
+def test_a_stop_string_cuts_and_is_named(llm: LLM) -> None:
+    shape = StructuredOutput(json=SCHEMAS[0])
+    [done] = llm.generate("x", SamplingParams(structured=shape, stop=":", max_tokens=60))
+    assert ("".join(done.text.split()), done.stop_reason) == ('{"name"', ":")
+
+
+def test_bans_hold_up_to_the_end(llm: LLM) -> None:
+    shape = StructuredOutput(json={"type": "array", "items": {"enum": ["aa", "bb"]}})
+    for seed in range(6):
+        params = SamplingParams(structured=shape, bad_words=["b", "bb"], max_tokens=20, seed=seed)
+        [done] = llm.generate("x", params)
+        assert set(json.loads(done.text)) <= {"aa"}
+
+
 def test_min_tokens_puts_off_an_end_that_need_not_be(llm: LLM) -> None:
     shape = StructuredOutput(regex="(ab ?)*")
     [done] = llm.generate("x", SamplingParams(structured=shape, min_tokens=20, max_tokens=40))
@@ -135,8 +176,8 @@ def test_requests_have_the_same_answers_alone_and_beside_others(llm: LLM) -> Non
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        (StructuredOutput(json={"not": {"type": "string"}}), "not"),
-        (StructuredOutput(json={"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (StructuredOutput(json={"items": {"uniqueItems": True}}), "uniqueItems"),
+        (StructuredOutput(json={"$ref": "https://example.com/schema"}), "example.com"),
         (StructuredOutput(regex="(a"), "unclosed group"),
         (StructuredOutput(grammar="start: missing"), "missing"),
     ],
@@ -160,7 +201,7 @@ def test_a_limit_that_an_answer_meets_ends_it_alone(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = llguidance.LLParserLimits(step_max_items=1, verbose_errors=False)
-    monkeypatch.setattr("inferno.engine.sampling.grammar._LIMITS", few)
+    monkeypatch.setattr("inferno.engine.sampling.grammar.LIMITS", few)
     shape = StructuredOutput(json={"type": "object", "properties": {"new": {}}})
     assert ask(llm, shape)[1] == "error"
     assert ask(llm, StructuredOutput(choice=("yes", "no")))[1] == "stop"

@@ -18,6 +18,12 @@ class LaunchedStep(Protocol):
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         """Begin to choose tokens; rows without a mask may be any token. Called once."""
 
+    def redraw(self, masks: Mapping[MaskKey, Mask]) -> None:
+        """Choose the tokens of some chunks again, with the same random numbers.
+
+        masks   of all rows of these chunks. Only before the next step is launched.
+        """
+
     def result(self) -> Sequence[StepResult]:
         """Wait for the step's end and return a result per chunk of its plan; after `sample`."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -50,6 +50,10 @@ class LocalStep:
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is None, "a step is sampled once"
         self.results = self.executor.sample(self, masks)
+
+    def redraw(self, masks: Mapping[MaskKey, Mask]) -> None:
+        assert self.results is not None, "a step is sampled before parts of it are again"
+        self.results = self.executor.redraw(self, self.results, masks)
 
     def result(self) -> Sequence[StepResult]:
         assert self.results is not None, "a step is sampled before its results are asked for"
@@ -126,6 +130,31 @@ class LocalExecutor:
                     sequence.token_ids.append(token.token_id)
                 results.append(result)
         return results
+
+    @torch.inference_mode()
+    def redraw(
+        self, step: LocalStep, results: Sequence[StepResult], masks: Mapping[MaskKey, Mask]
+    ) -> list[StepResult]:
+        """Choose the tokens of the chunks again that these masks are of; return all results."""
+        redrawn = {sequence_id for sequence_id, _ in masks}
+        found = list(results)
+        with self._kernels:
+            for i, chunk in enumerate(step.chunks):
+                if chunk.sequence_id not in redrawn:
+                    continue
+                sequence = step.sequences[i]
+                del sequence.token_ids[len(sequence.token_ids) - len(results[i].token_ids) :]
+                part = replace(
+                    step,
+                    chunks=[chunk],
+                    sequences=[sequence],
+                    starts=[step.starts[i]],
+                    results=None,
+                )
+                [chosen] = self._choose(part, masks)
+                sequence.token_ids += [token.token_id for token in chosen]
+                found[i] = _result(chosen, results[i].prompt_logprobs)
+        return found
 
     def capture_logits(self, request_id: str, positions: Iterable[int]) -> None:
         self._captures[request_id] = {position: torch.empty(0) for position in positions}

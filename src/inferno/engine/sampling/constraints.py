@@ -8,6 +8,7 @@ tokens that are confirmed; masks go to the executor when it samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -28,16 +29,54 @@ class Constraint(Protocol):
     def mask_into(self, mask: Mask) -> None:
         """Set the bits of the tokens that may come next; they are 0 before."""
 
+    def forced(self, most: int) -> Sequence[int]:
+        """Return tokens that come next for sure, one after the other, at most so many."""
+        ...
+
     def accept(self, token_ids: Sequence[int]) -> None:
         """Go on past these tokens, each of which it allowed when its turn came."""
 
     def rollback(self, num_tokens: int) -> None:
-        """Take back the last tokens that were accepted."""
+        """Take back the last tokens that were accepted: MAX_ROLLBACK of them at most."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the tokens so far are a whole output."""
+        ...
+
+    @property
+    def num_to_end(self) -> int | None:
+        """Return how many tokens make the output whole at the least; None if nobody knows."""
+        ...
+
+    def fits(self, num_tokens: int) -> bool:
+        """Return whether so many tokens can make the output whole; True if nobody knows."""
+        ...
+
+    def next_to_end(self) -> int:
+        """Return the token with which a shortest way to a whole output begins."""
+        ...
+
+
+MAX_ROLLBACK = 256
 
 # Called once for each sequence of a request, when it is added; None where all may be said. It may
 # raise InvalidRequest, which refuses the request.
 ConstraintFactory = Callable[[Request, int], Constraint | None]
+
+
+class ConstraintMaker(Protocol):
+    """A maker of the constraints of requests that have a shape, apart from the steps' thread."""
+
+    def start(self, request: Request) -> Future[Sequence[Constraint]]:
+        """Begin to make the constraint of each sequence of a request, and return their future.
+
+        InvalidRequest, raised at once or by the future, refuses the request. To cancel the future
+        is to want them no more.
+        """
+
+    def close(self) -> None:
+        """End what is under way, and let go of what was made."""
 
 
 def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:
@@ -48,7 +87,7 @@ def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> 
     """
 
     def mask() -> Mask:
-        words = np.zeros(-(-vocab_size // 32), np.int32)
+        words = empty_mask(vocab_size)
         constraint.mask_into(words)
         return words
 
@@ -62,5 +101,25 @@ def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> 
         masks.append(mask())
     if num_accepted:
         constraint.rollback(num_accepted)
-    first = chunk.start + chunk.num_tokens - len(chunk.proposed_token_ids)
+    first = first_position(chunk)
     return {(chunk.sequence_id, first + i): each for i, each in enumerate(masks)}
+
+
+def empty_mask(vocab_size: int) -> Mask:
+    """Return a mask that allows nothing."""
+    return np.zeros(-(-vocab_size // 32), np.int32)
+
+
+def set_bit(mask: Mask, token_id: int, is_allowed: bool) -> None:
+    """Allow a token, or forbid it."""
+    words = mask.view(np.uint32)
+    bit = np.uint32(1 << token_id % 32)
+    if is_allowed:
+        words[token_id // 32] |= bit
+    else:
+        words[token_id // 32] &= ~bit
+
+
+def first_position(chunk: ScheduledChunk) -> int:
+    """Return the position of the first token that a chunk draws."""
+    return chunk.start + chunk.num_tokens - len(chunk.proposed_token_ids)

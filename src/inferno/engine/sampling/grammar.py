@@ -6,97 +6,92 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import llguidance
 import numpy as np
 
-from inferno.engine.sampling.constraints import Mask
-from inferno.errors import InvalidRequest, TokenizerError
+from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
+from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
+from inferno.errors import TokenizerError
+from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
+from inferno.grammar.regex import TooComplex
+from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
-from inferno.structured import StructuredOutput
-
-_MOST_KEPT = 64  # compiled grammars, some kilobytes to megabytes each
-
-# Between JSON's tokens may stand a space, or a new line and its indentation: with more, a model
-# that likes blank lines may write nothing else.
-_WHITESPACE = r"( |\n[ \t]{0,40})"
-
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
-_LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
-)
 
 
 class GrammarCompiler:
-    """A model's tokens, and the grammars that were compiled for them.
+    """A model's tokens, for which grammars are compiled; `compiling.py` keeps these.
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
     """
 
     def __init__(self, path: Path, vocab_size: int) -> None:
-        content = model_files(path).read(
-            TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
-        )
-        self._tokenizer_json = content.decode()
+        self._path = path
         self._vocab_size = vocab_size
-        self._tokenizers: dict[frozenset[int], llguidance.LLTokenizer] = {}
-        self._compiled: OrderedDict[
-            tuple[StructuredOutput, frozenset[int]], llguidance.LLMatcher
-        ] = OrderedDict()
+        self._tokens: dict[frozenset[int], _Tokens] = {}
 
-    def constrain(self, request: Request) -> GrammarConstraint:
-        """Return the constraint of one sequence of a request that has a grammar.
+    def prepare(self, eos_token_ids: frozenset[int]) -> None:
+        """Read the model's tokens, which takes most of a second where they are many."""
+        self._tokens_for(eos_token_ids)
 
-        Raises InvalidRequest where the grammar can't be honoured, and says why.
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> _Compiled:
+        """Return a compiled grammar; InvalidRequest where it can't be honoured.
+
+        source          a GrammarSource as text, as `grammar_child.py` makes it.
         """
-        structured = request.params.structured
-        assert structured is not None
-        if not request.eos_token_ids:
-            raise InvalidRequest(
-                "structured needs a model that has an end-of-sequence token", param="structured"
-            )
-        matcher = self._compile(structured, request.eos_token_ids)
+        tokens = self._tokens_for(eos_token_ids)
+        made = GrammarSource.from_json(source)
+        matcher = compiled(tokens.tokenizer, made.text, LIMITS)
+        paths = None
+        if made.grammar is not None:
+            with suppress(TooComplex):  # then no end is known
+                paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
+        return _Compiled(matcher, paths)
+
+    def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
+        """Return the constraint of each sequence of a request that has this grammar.
+
+        Raises InvalidRequest where what the request bans leaves no way to begin.
+        """
+        matcher, paths = grammar.matcher, grammar.paths
         banned = self._banned(request)
         if banned is not None:
             try:
-                GrammarConstraint(matcher.deep_copy(), banned).mask_into(np.zeros_like(banned))
+                first = GrammarConstraint(matcher.deep_copy(), None, banned)
+                first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
-                raise _refusal(str(problem)) from None
-        return GrammarConstraint(matcher.deep_copy(), banned)
+                raise refusal(str(problem)) from None
+            if paths is not None:
+                paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(banned))
+        return [
+            GrammarConstraint(matcher.deep_copy(), paths, banned) for _ in range(request.params.n)
+        ]
 
-    def _compile(
-        self, structured: StructuredOutput, eos_token_ids: frozenset[int]
-    ) -> llguidance.LLMatcher:
-        key = structured, eos_token_ids
-        if key in self._compiled:
-            self._compiled.move_to_end(key)
-            return self._compiled[key]
-        matcher = llguidance.LLMatcher(
-            self._tokenizer(eos_token_ids), _grammar(structured), log_level=0, limits=_LIMITS
-        )
-        problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
-        if problems:
-            raise _refusal("; ".join(problems))
-        self._compiled[key] = matcher
-        if len(self._compiled) > _MOST_KEPT:
-            self._compiled.popitem(last=False)
-        return matcher
-
-    def _tokenizer(self, eos_token_ids: frozenset[int]) -> llguidance.LLTokenizer:
+    def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
         """Return the model's tokens with those that end an output, which requests agree on."""
-        if eos_token_ids not in self._tokenizers:
-            self._tokenizers.clear()
-            self._tokenizers[eos_token_ids] = llguidance.LLTokenizer(
-                self._tokenizer_json, n_vocab=self._vocab_size, eos_token=sorted(eos_token_ids)
+        if eos_token_ids not in self._tokens:
+            self._tokens.clear()
+            content = model_files(self._path).read(
+                TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
             )
-        return self._tokenizers[eos_token_ids]
+            # Slices make masks fast. Python's lock is held while either is made, so make them
+            # apart: others are held up half as long at a time.
+            plain = llguidance.LLTokenizer(
+                content.decode(),
+                n_vocab=self._vocab_size,
+                eos_token=sorted(eos_token_ids),
+                slices=[],
+            )
+            tokenizer = plain.with_slices(plain.general_slices())
+            self._tokens[eos_token_ids] = _Tokens(tokenizer, _vocabulary(tokenizer))
+        return self._tokens[eos_token_ids]
 
     def _banned(self, request: Request) -> Mask | None:
         """Return the tokens that the request itself never allows, as a mask; None: all may come."""
@@ -113,15 +108,26 @@ class GrammarCompiler:
 
 
 class GrammarConstraint:
-    """A grammar, and how far one sequence has come in it; see `Constraint`."""
+    """A grammar, and how far one sequence has come in it; see `Constraint`.
 
-    def __init__(self, matcher: llguidance.LLMatcher, banned: Mask | None) -> None:
+    paths   what is known of the ways to an end; None where nothing is.
+    banned  tokens that the request never allows.
+    """
+
+    def __init__(
+        self, matcher: llguidance.LLMatcher, paths: TokenPaths | None, banned: Mask | None
+    ) -> None:
         self._matcher = matcher
+        self._paths = paths
         self._banned = banned
+        self._states: list[State | None] = [None if paths is None else paths.recognizer.start]
 
     def mask_into(self, mask: Mask) -> None:
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._check()
+        if forced := self.forced(1):
+            set_bit(mask, forced[0], is_allowed=True)
+        else:
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            self._check()
         if self._banned is not None:
             np.bitwise_and(mask, ~self._banned, out=mask)
             if not mask.any():
@@ -129,40 +135,93 @@ class GrammarConstraint:
                     "its grammar, allowed_token_ids and bad_words together leave no token"
                 )
 
+    def forced(self, most: int) -> Sequence[int]:
+        found: list[int] = []
+        state = self._states[-1]
+        while state is not None and self._paths is not None and len(found) < most:
+            token_id = self._paths.forced(state)
+            if token_id is None or self._is_banned(token_id):
+                break
+            found.append(token_id)
+            state = self._after(state, token_id)
+        return found
+
     def accept(self, token_ids: Sequence[int]) -> None:
         self._matcher.consume_tokens(list(token_ids))
         self._check()
+        for token_id in token_ids:
+            self._states.append(self._after(self._states[-1], token_id))
+        del self._states[: -MAX_ROLLBACK - 1]
 
     def rollback(self, num_tokens: int) -> None:
         self._matcher.rollback(num_tokens)
         self._check()
+        del self._states[len(self._states) - num_tokens :]
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._matcher.is_accepting())
+
+    @property
+    def num_to_end(self) -> int | None:
+        state = self._states[-1]
+        return None if state is None or self._paths is None else self._paths.num_to_end(state)
+
+    def fits(self, num_tokens: int) -> bool:
+        state = self._states[-1]
+        return state is None or self._paths is None or self._paths.fits(state, num_tokens)
+
+    def next_to_end(self) -> int:
+        state = self._states[-1]
+        assert state is not None, "who asks knows that it didn't fit"
+        assert self._paths is not None, "a state is of somebody's paths"
+        return self._paths.next_to_end(state)
+
+    def _is_banned(self, token_id: int) -> bool:
+        return self._banned is not None and bool(self._banned[token_id // 32] >> token_id % 32 & 1)
+
+    def _after(self, state: State | None, token_id: int) -> State | None:
+        """Return where a token leads; None where the recognizer is at a loss, or at the end."""
+        if state is None or self._paths is None:
+            return None
+        text = self._paths.vocabulary.by_id.get(token_id)
+        return None if text is None else self._paths.recognizer.advance(state, text)
 
     def _check(self) -> None:
         if self._matcher.is_error():
             raise ValueError(self._matcher.get_error()[:500])
 
 
-def _grammar(structured: StructuredOutput) -> str:
-    """Return the grammar in llguidance's own notation."""
-    of_json = llguidance.LLMatcher.grammar_from_json_schema
-    try:
-        if structured.json is not None or structured.json_object:
-            schema = '{"type":"object"}' if structured.json is None else str(structured.json)
-            if structured.disable_any_whitespace:
-                return of_json(schema, overrides={"whitespace_flexible": False})
-            return of_json(schema, overrides={"whitespace_pattern": _WHITESPACE})
-    except ValueError as problem:
-        raise _refusal(str(problem)) from None
-    if structured.regex is not None:
-        return llguidance.LLMatcher.grammar_from_regex(structured.regex)
-    if structured.choice:
-        words = " | ".join(json.dumps(each) for each in structured.choice)
-        return llguidance.LLMatcher.grammar_from_lark(f"start: {words}")
-    assert structured.grammar is not None
-    return llguidance.LLMatcher.grammar_from_lark(structured.grammar)
+def _vocabulary(tokenizer: llguidance.LLTokenizer) -> Vocabulary:
+    """Return the texts of a tokenizer's tokens, but for those that have none."""
+    texts = {}
+    for token_id in range(tokenizer.vocab_size):
+        if tokenizer.is_special_token(token_id):
+            texts[token_id] = text_of_mark(token_id)
+        elif not (text := tokenizer.decode_bytes([token_id])).startswith(MARK):
+            texts[token_id] = text
+
+    def encode(text: bytes, is_whole: bool) -> list[int]:
+        if is_whole:
+            return list(tokenizer.tokenize_bytes(text))
+        return list(tokenizer.tokenize_partial(text)[0])
+
+    return Vocabulary(texts, encode)
 
 
-def _refusal(problem: str) -> InvalidRequest:
-    """Return the error for a grammar that can't be honoured; the problem may have many lines."""
-    said = " ".join(problem.split())[:500]
-    return InvalidRequest(f"structured can't be honoured: {said}", param="structured")
+def _ids(mask: Mask) -> frozenset[int]:
+    """Return the tokens of a mask."""
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+    return frozenset(np.flatnonzero(bits).tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    tokenizer: llguidance.LLTokenizer
+    vocabulary: Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    matcher: llguidance.LLMatcher
+    paths: TokenPaths | None

@@ -14,6 +14,9 @@ from typing import Protocol
 
 from inferno.engine.scheduling.sequence import SequenceState
 
+# Tokens of one sequence that are proposed since they are forced; more would hold up other streams.
+MOST_FORCED = 32
+
 _logger = logging.getLogger("inferno")
 
 
@@ -28,28 +31,43 @@ class Proposer(Protocol):
 
 
 def propose(
-    proposer: Proposer, shares: Mapping[SequenceState, int], num_tokens: int
+    proposer: Proposer | None, shares: Mapping[SequenceState, int], num_tokens: int
 ) -> dict[SequenceState, tuple[int, ...]]:
-    """Ask for proposals for the streams among those that have a share of a step.
+    """Return proposals for the streams among those that have a share of a step.
 
+    What a constraint forces is proposed before all guesses, for it stands for sure.
+
+    proposer    guesses for the others; None guesses nothing.
     num_tokens  room that the step has left for all of them together.
     """
     most = dict(_open_sequences(shares, num_tokens))
+    if proposer is None:
+        most = {sequence: room for sequence, room in most.items() if sequence.constraint}
     if not most:
         return {}
+    found = {sequence: _forced(sequence, room) for sequence, room in most.items()}
+    others = [sequence for sequence, forced in found.items() if not forced]
     try:
-        found = list(proposer.propose(list(most), list(most.values())))
+        if proposer is not None and others:
+            guesses = proposer.propose(others, [most[each] for each in others])
+            found |= zip(others, guesses, strict=True)
     except Exception:  # without guesses nothing is lost but speed
         _logger.exception("no tokens are proposed")
-        return {}
     proposals = {}
-    for sequence, proposed in zip(most, found, strict=True):
+    for sequence, proposed in found.items():
         room = min(most[sequence], num_tokens)
         taken = tuple(_before_a_stop(proposed[:room], sequence.stop_token_ids))
         num_tokens -= len(taken)
         if taken:
             proposals[sequence] = taken
     return proposals
+
+
+def _forced(sequence: SequenceState, most: int) -> Sequence[int]:
+    """Return the tokens that a sequence's constraint makes certain, beginning with its next."""
+    if sequence.constraint is None:
+        return ()
+    return sequence.constraint.forced(min(most, MOST_FORCED))
 
 
 def _open_sequences(

@@ -34,11 +34,12 @@ from itertools import takewhile
 from operator import attrgetter
 
 from inferno.engine.kv.block_manager import BlockManager, Prefix
-from inferno.engine.sampling.constraints import ConstraintFactory, Mask, MaskKey, masks_of
+from inferno.engine.sampling.constraints import ConstraintFactory
 from inferno.engine.scheduling.limits import Limits
 from inferno.engine.scheduling.proposals import Proposer, propose
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
 from inferno.engine.scheduling.shares import Shares, StepBound
+from inferno.engine.scheduling.steering import Steering, follow
 from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
 from inferno.engine.step_plan import (
     NewSequence,
@@ -135,8 +136,8 @@ class Scheduler:
 
     # Requests come and go
 
-    def add(self, request: Request) -> None:
-        """Queue a request; its token ids are 32-bit, unsigned.
+    def add(self, request: Request, constrain: ConstraintFactory | None = None) -> None:
+        """Queue a request; its token ids are 32-bit, unsigned. `constrain` is its own, if any.
 
         Raises InvalidRequest for an empty prompt or an id in use, NeverFits for a request that the
         context or the block pool could not hold even alone.
@@ -154,7 +155,7 @@ class Scheduler:
             arrived=now,
             max_length=self._limits.max_length(request, self._blocks),
             blocks=self._blocks,
-            constrain=self._constrain,
+            constrain=constrain or self._constrain,
         )
         self._num_added += 1
         self._requests[request.request_id] = sequences
@@ -205,7 +206,7 @@ class Scheduler:
                 shares = {first: num_tokens}
                 held = [first]
         proposals: Mapping[SequenceState, tuple[int, ...]] = {}
-        if self._proposer is not None:
+        if any(map(self._has_guesses, held)):
             proposals = self._propose({sequence: shares[sequence] for sequence in held})
         for sequence in held:
             compute(sequence, shares[sequence], proposals.get(sequence, ()))
@@ -216,27 +217,18 @@ class Scheduler:
         self._in_flight.append((plan, sequences))
         return plan
 
-    def masks(self, vocab_size: int) -> dict[MaskKey, Mask]:
-        """Return the masks of the rows that the newest plan in flight samples.
+    def steering(self) -> Steering:
+        """Return the constraints of the rows that the newest plan in flight samples.
 
         All plans before it must be committed.
         """
-        masks: dict[MaskKey, Mask] = {}
-        if self._constrain is not None:
-            plan, sequences = self._in_flight[-1]
-            for sequence, chunk in zip(sequences, plan.chunks, strict=True):
-                is_open = sequence.status is not Status.FINISHED and chunk.wants_token
-                if is_open and sequence.constraint is not None:
-                    try:
-                        masks |= masks_of(sequence.constraint, chunk, vocab_size)
-                    except Exception as problem:
-                        self._fail_constraint(sequence, problem)
-        return masks
+        plan, sequences = self._in_flight[-1]
+        return Steering(sequences, plan.chunks, self._fail_constraint)
 
     @property
     def has_masks(self) -> bool:
-        """Return whether `masks` has anything to ask."""
-        return self._constrain is not None
+        """Return whether `steering` has anything to say of the newest plan in flight."""
+        return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
         """Take in what came of the oldest plan in flight: a result per chunk, in order."""
@@ -314,8 +306,12 @@ class Scheduler:
         Who must be introduced anew waits for its token in flight, which no plan can tell, and so
         does everybody where guesses are to follow that token.
         """
-        waits = self._proposer is not None or sequence.known_epoch != self._epoch
+        waits = self._has_guesses(sequence) or sequence.known_epoch != self._epoch
         return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
+
+    def _has_guesses(self, sequence: SequenceState) -> bool:
+        """Return whether proposals may follow a sequence's tokens."""
+        return self._proposer is not None or sequence.constraint is not None
 
     # Admitting sequences: places and blocks
 
@@ -408,7 +404,7 @@ class Scheduler:
 
         If need be, and if it suffices, at the cost of lower priorities.
         """
-        if self._proposer is not None and not self._fits(sequence, prefix):
+        if not self._fits(sequence, prefix):
             self._give_back_spare()
         victims = self._lower_priorities(sequence)
         num_held = sum(victim.tables.num_held for victim in victims)
@@ -473,7 +469,6 @@ class Scheduler:
 
         They take nothing that others wait for, and nothing of the prefix cache.
         """
-        assert self._proposer is not None, "who asks looks first"
         num_tokens = self._limits.max_num_batched_tokens - sum(shares.values())
         proposals = propose(self._proposer, shares, num_tokens)
         for sequence, proposed in proposals.items():
@@ -489,9 +484,10 @@ class Scheduler:
     def _give_back_spare(self) -> bool:
         """Give back blocks that proposals left behind; return whether there were any."""
         num_available = self.pool.num_available
-        for sequence in self._running if self._proposer is not None else ():
-            length = len(sequence.token_ids)
-            if not sequence.num_in_flight and self._blocks.trim(sequence.tables, length):
+        for sequence in filter(self._has_guesses, self._running):
+            if not sequence.num_in_flight and self._blocks.trim(
+                sequence.tables, len(sequence.token_ids)
+            ):
                 self._let_executor_forget(sequence)  # its table has changed
         return self.pool.num_available > num_available
 
@@ -533,9 +529,9 @@ class Scheduler:
             sequence.add_prompt_logprobs(result.prompt_logprobs)
         assert bool(result.token_ids) == chunk.wants_token, "tokens come where they are wanted"
         num_taken, reason = sequence.confirm(chunk, result.token_ids)
-        if sequence.constraint is not None and reason is None and result.token_ids:
+        if sequence.constraint is not None and result.token_ids:
             try:
-                sequence.constraint.accept(result.token_ids)
+                reason = follow(sequence, result.token_ids[:num_taken], reason)
             except Exception as problem:
                 self._fail_constraint(sequence, problem)
                 return

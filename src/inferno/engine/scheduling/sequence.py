@@ -174,10 +174,14 @@ class SequenceState:
             prompt_logprobs=self.take_prompt_logprobs(),
             num_cached_tokens=self.num_cached_tokens or 0,
             finish_reason=reason,
-            stop_token_id=token_ids[-1] if reason is FinishReason.STOP else None,
+            stop_token_id=self._stop_token(token_ids, reason),
             error=error,
             queue_seconds=self.queue_seconds,
         )
+
+    def _stop_token(self, token_ids: Sequence[int], reason: FinishReason | None) -> int | None:
+        is_stop = reason is FinishReason.STOP and token_ids[-1] in self.stop_token_ids
+        return token_ids[-1] if is_stop else None  # else a constraint's text was whole
 
     # Its part of a plan
 
@@ -274,6 +278,7 @@ def new_sequences(
     Raises InvalidRequest where a constraint can't be built.
     """
     params = request.params
+    num_left = max_length - len(request.prompt_token_ids)
     root = blocks.new_root(request.cache_salt)
     is_free = params.structured is None  # a document that is complete can't go on
     eos_token_ids = frozenset[int]() if params.ignore_eos and is_free else request.eos_token_ids
@@ -293,7 +298,9 @@ def new_sequences(
             tables=blocks.new_tables(root),
             token_ids=list(request.prompt_token_ids),
             prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
-            constraint=None if constrain is None else _constraint(constrain, request, index),
+            constraint=None
+            if constrain is None
+            else _constraint(constrain, request, index, num_left),
         )
         for index in range(params.n)
     ]
@@ -311,9 +318,19 @@ def repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDe
     return False
 
 
-def _constraint(constrain: ConstraintFactory, request: Request, index: int) -> Constraint | None:
+def _constraint(
+    constrain: ConstraintFactory, request: Request, index: int, num_tokens: int
+) -> Constraint | None:
+    """Build a sequence's constraint; refuse a budget of tokens in which no whole output fits."""
     try:
-        return constrain(request, index)
+        constraint = constrain(request, index)
+        if constraint is not None and num_tokens > 0 and not constraint.fits(num_tokens):
+            raise InvalidRequest(
+                f"max_tokens and the context leave {num_tokens:,} tokens, and the shortest answer "
+                f"of this shape has {constraint.num_to_end:,}: ask for at least as many",
+                param="max_tokens",
+            )
+        return constraint
     except InvalidRequest:
         raise
     except Exception as problem:  # whatever a grammar's library raises is this request's alone

@@ -58,7 +58,7 @@ class ThinkParser:
         return pieces + _pieces(part, self._take_held())
 
     def _continue(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
-        self.feed(_from_last_mark(tokenizer, prompt_token_ids, {self._opens, self._closes}))
+        self.feed(from_last_mark(tokenizer, prompt_token_ids, {self._opens, self._closes}))
         self.finish()
 
     def _token(self, token_id: int) -> Iterator[Piece]:
@@ -118,7 +118,7 @@ class ThinkParser:
         return held
 
 
-def _from_last_mark(
+def from_last_mark(
     tokenizer: Tokenizer, prompt_token_ids: Sequence[int], marks: set[int | None]
 ) -> Sequence[int]:
     """Return the end of the prompt's last turn, from its last mark on; empty without a mark."""

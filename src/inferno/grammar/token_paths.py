@@ -1,0 +1,241 @@
+"""The fewest tokens to the end of a text, and the tokens that a grammar forces.
+
+A recognizer counts in bytes; a model writes tokens. From a place in a text all short ways to an
+end are looked through at once: those with the fewest bytes, and the longer texts of terminals that
+have few texts (a name of several). Where bytes are forced only their canonical tokens count, for a
+constraint admits no others there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark
+
+# Bytes of a forced run that are looked at: its first token depends on no more of them.
+_MOST_FORCED = 256
+# Where a text is free, these characters stand for all others: long runs of each are one token in
+# many vocabularies.
+_FAVOURED = b"a 0-=*_.e1"
+# Places that are looked through from one place on, before a text of single bytes is good enough.
+_MOST_PLACES = 20_000
+_MOST_KEPT = 200_000
+_FEW_BYTES = 16
+# Bytes by which a text may be longer than the shortest and still be looked at: a longer one of
+# fewer tokens is a word of one token beside one of several.
+_MOST_LONGER = 8
+_FEW_BYTES_TO_ONE = 3  # that lead to the same place
+
+_NEVER = 1 << 30
+_UTF8_BYTES = {*range(0xC0), *range(0xC2, 0xF5)}
+
+
+class Vocabulary:
+    """The texts of a model's tokens, in order.
+
+    texts       of tokens by their ids; those of special tokens are texts of marks.
+    encode      returns the canonical tokens of a text: of a whole one (True), or of the beginning
+                of one, as far as what follows can't change them.
+    """
+
+    def __init__(
+        self, texts: Mapping[int, bytes], encode: Callable[[bytes, bool], list[int]]
+    ) -> None:
+        pairs = sorted((text, token_id) for token_id, text in texts.items() if text)
+        self.texts = [text for text, _ in pairs]
+        self.ids = [token_id for _, token_id in pairs]
+        self.by_id = texts
+        self.encode = encode
+        self.has_all_bytes = {text[0] for text in self.texts if len(text) == 1} >= _UTF8_BYTES
+
+    def within(self, prefix: bytes, low: int, high: int) -> tuple[int, int]:
+        """Return the part of low:high in which tokens begin with a prefix."""
+        low = bisect_left(self.texts, prefix, low, high)
+        after = _after_all(prefix)
+        return low, high if after is None else bisect_left(self.texts, after, low, high)
+
+
+class _Way(NamedTuple):
+    """The way on from a place: tokens to an end, and the first of them (-1 at an end)."""
+
+    num_tokens: int
+    token_id: int
+
+
+class TokenPaths:
+    """The ways of one grammar's texts in one vocabulary.
+
+    is_banned   tokens that are never said, unless the grammar forces them.
+    """
+
+    def __init__(
+        self,
+        recognizer: Recognizer,
+        vocabulary: Vocabulary,
+        banned: frozenset[int] = frozenset(),
+    ) -> None:
+        self.recognizer = recognizer
+        self.vocabulary = vocabulary
+        self._banned = banned
+        self._forced: dict[State, int | None] = {}
+        self._ways: dict[State, _Way] = {}
+        self._short: dict[State, list[tuple[int, State]]] = {}
+
+    def forced(self, state: State) -> int | None:
+        """Return the one token that may come next where bytes are forced; else None."""
+        try:
+            return self._forced[state]
+        except KeyError:
+            if len(self._forced) >= _MOST_KEPT:
+                self._forced.clear()
+            found = self._forced[state] = self._find_forced(state)
+            return found
+
+    def fits(self, state: State, num_tokens: int) -> bool:
+        """Return whether so many tokens are enough for a text to end."""
+        is_surely = self.vocabulary.has_all_bytes and not self._banned
+        if is_surely and state.distance <= num_tokens:
+            return True
+        return self.num_to_end(state) <= num_tokens
+
+    def num_to_end(self, state: State) -> int:
+        """Return how many tokens a text needs to end; a huge number where bans leave no way."""
+        return self._way(state).num_tokens
+
+    def next_to_end(self, state: State) -> int:
+        """Return the first token of a shortest way to an end; the text isn't at one yet."""
+        return self._way(state).token_id
+
+    def _way(self, state: State) -> _Way:
+        found = self._ways.get(state)
+        if found is None:
+            if len(self._ways) >= _MOST_KEPT:
+                self._ways.clear()
+            found = self._search(state)
+        return found
+
+    def _search(self, first: State) -> _Way:
+        """Find the way on from a place, and from all places that it depends on."""
+        ways = self._ways
+        open_places: dict[State, list[tuple[int, State]]] = {}
+        stack = [first]
+        while stack:
+            state = stack[-1]
+            if state in ways:
+                stack.pop()
+                continue
+            if state.is_end:
+                ways[state] = _Way(0, -1)
+                continue
+            steps = open_places.get(state)
+            if steps is None:
+                if len(open_places) >= _MOST_PLACES:
+                    return _Way(first.distance, self._first_byte(first))
+                steps = open_places[state] = list(self._steps(state))
+                missing = [end for _, end in steps if end not in ways and end not in open_places]
+                if missing:
+                    stack += missing
+                    continue
+            best = _Way(_NEVER, -1)
+            for token_id, end in steps:
+                num_tokens = 1 + ways[end].num_tokens if end in ways else _NEVER
+                if num_tokens < best.num_tokens:
+                    best = _Way(num_tokens, token_id)
+            ways[state] = best
+        return ways[first]
+
+    def _steps(self, state: State) -> Iterator[tuple[int, State]]:
+        """Yield the tokens that short ways begin with, and where each leads."""
+        forced = self.forced(state)
+        if forced is not None:
+            end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
+            assert end is not None, "what is forced goes on"
+            yield forced, end
+            return
+        vocabulary = self.vocabulary
+        places = [(state, b"", 0, len(vocabulary.texts))]
+        while places:
+            place, text, low, high = places.pop()
+            for byte, following in self._short_bytes(place):
+                longer = text + bytes((byte,))
+                first, last = vocabulary.within(longer, low, high)
+                if first == last:
+                    continue
+                if vocabulary.texts[first] == longer:
+                    token_id = vocabulary.ids[first]
+                    if token_id not in self._banned:
+                        yield token_id, following
+                if not following.is_end or following.scans:
+                    places.append((following, longer, first, last))
+
+    def _short_bytes(self, state: State) -> Iterable[tuple[int, State]]:
+        """Return the bytes that short ways go on with, and where each leads."""
+        found = self._short.get(state)
+        if found is None:
+            found = self._short[state] = list(self._find_short_bytes(state))
+        return found
+
+    def _find_short_bytes(self, state: State) -> Iterator[tuple[int, State]]:
+        num_found: dict[State, int] = {}
+        for terminal, inner, _ in state.scans:
+            is_listed = self.recognizer.is_listed(terminal)
+            for byte in _candidates(self.recognizer.automata[terminal].ranges(inner)):
+                following = self.recognizer.advance(state, bytes((byte,)))
+                if following is None:
+                    continue
+                is_shortest = following.distance == state.distance - 1
+                is_near = is_listed and following.distance < state.distance + _MOST_LONGER
+                if not is_shortest and (not is_near or byte in b"\n\r\t"):
+                    continue
+                if num_found.get(following, 0) < _FEW_BYTES_TO_ONE:
+                    num_found[following] = num_found.get(following, 0) + 1
+                    yield byte, following
+
+    def _find_forced(self, state: State) -> int | None:
+        run, place = bytearray(), state
+        while len(run) < _MOST_FORCED:
+            byte = self.recognizer.only_byte(place)
+            if byte is None:
+                break
+            following = self.recognizer.advance(place, bytes((byte,)))
+            assert following is not None, "the only byte goes on"
+            run.append(byte)
+            place = following
+        text, mark, _ = bytes(run).partition(MARK)
+        if run and not text:
+            return id_of_mark(bytes(run))
+        if not text:
+            return None
+        is_whole = bool(mark) or (place.is_end and not place.scans)
+        token_ids = self.vocabulary.encode(text, is_whole)
+        if not token_ids or not text.startswith(self.vocabulary.by_id.get(token_ids[0], MARK)):
+            return None
+        return token_ids[0]
+
+    def _first_byte(self, state: State) -> int:
+        """Return the token of the first byte of a shortest text."""
+        forced = self.forced(state)
+        if forced is not None:
+            return forced
+        byte = self.recognizer.shortest(state, _FAVOURED)[:1]
+        first, last = self.vocabulary.within(byte, 0, len(self.vocabulary.texts))
+        is_there = first < last and self.vocabulary.texts[first] == byte
+        return self.vocabulary.ids[first] if is_there else -1
+
+
+def _candidates(ranges: Iterable[tuple[int, int, int]]) -> Iterator[int]:
+    """Yield the bytes that are worth a look: all of short ranges, of others the favoured."""
+    for first, last, _ in ranges:
+        if last - first < _FEW_BYTES:
+            yield from range(first, last + 1)
+            continue
+        found = [byte for byte in _FAVOURED if first <= byte <= last]
+        yield from found or range(first, first + _FEW_BYTES_TO_ONE)
+
+
+def _after_all(prefix: bytes) -> bytes | None:
+    """Return the first text after all that begin with a prefix; None if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
