@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from inferno.errors import InvalidRequest
@@ -12,6 +13,8 @@ from inferno.untrusted_json import Malformed, parse_object
 
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_TEXTS = 1024  # to choose from
+
+LIBRARY = "llguidance"
 
 # What says the shape; the other fields say more of it.
 _SHAPES = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
@@ -78,6 +81,11 @@ class StructuredOutput:
         for name in _OF_JSON:
             if getattr(self, name) and shape not in ("json", "json_object", "structural_tag"):
                 raise _refuse(f"{name} beside a shape of JSON alone", shape)
+
+
+def has_grammars() -> bool:
+    """Return whether the library is installed by which answers get a shape."""
+    return find_spec(LIBRARY) is not None
 
 
 class AnswerSchema:

@@ -122,7 +122,9 @@ def _references(alternatives: tuple[Alternative, ...] | list[Alternative]) -> li
 
 def _is_possible(symbol: Symbol, possible: set[str]) -> bool:
     part = _part(symbol)
-    return part.name in possible if isinstance(part, Reference) else not is_empty(part.regex)
+    if isinstance(part, Reference):
+        return part.name in possible
+    return isinstance(part, Mark) or not is_empty(part.regex)
 
 
 def _can_match(symbol: Symbol, possible: set[str]) -> bool:

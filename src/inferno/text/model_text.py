@@ -163,7 +163,12 @@ class ModelText:
             params = replace(params, structured=structured)
         reasoning = None
         if is_bound or texts.params.thinking_token_budget is not None:
-            reasoning = reasoning_marks(texts.dialect, self.tokenizer, texts.prompt_token_ids)
+            reasoning = reasoning_marks(
+                texts.dialect,
+                self.tokenizer,
+                texts.prompt_token_ids,
+                has_calls=is_bound and texts.tool_use is not None,
+            )
         return Request(
             request_id=request_id,
             prompt_token_ids=texts.prompt_token_ids,

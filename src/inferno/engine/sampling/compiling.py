@@ -15,7 +15,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,12 +24,11 @@ from inferno.extras import install_command
 from inferno.limited.pool import Bounds, ChildProcesses
 from inferno.limited.process import Program
 from inferno.requests import Request
-from inferno.structured import StructuredOutput
+from inferno.structured import LIBRARY, StructuredOutput, has_grammars
 
-_LIBRARY = "llguidance"
 _PROGRAM = Program(
     script=Path(__file__).resolve().with_name("grammar_child.py"),
-    modules=(_LIBRARY, "inferno"),
+    modules=(LIBRARY, "inferno"),
     purpose="compiles grammars",
     error=EngineError,
 )
@@ -117,7 +115,7 @@ class ConstraintCompiler:
             raise InvalidRequest(
                 "structured needs a model that has an end-of-sequence token", param="structured"
             )
-        if self._grammars is None and find_spec(_LIBRARY) is None:
+        if self._grammars is None and not has_grammars():
             raise InvalidRequest(
                 "structured needs llguidance, which is not installed: "
                 f"{install_command('structured')}",

@@ -120,6 +120,15 @@ def set_bit(mask: Mask, token_id: int, is_allowed: bool) -> None:
         words[token_id // 32] &= ~bit
 
 
+def only_token(mask: Mask) -> int | None:
+    """Return the token that a mask allows, if it is the only one."""
+    if np.count_nonzero(mask) != 1:
+        return None
+    index = int(mask.argmax()) or int(mask.argmin())  # the sign bit makes a word negative
+    word = int(mask[index]) & 0xFFFFFFFF
+    return index * 32 + word.bit_length() - 1 if word.bit_count() == 1 else None
+
+
 def first_position(chunk: ScheduledChunk) -> int:
     """Return the position of the first token that a chunk draws."""
     return chunk.start + chunk.num_tokens - len(chunk.proposed_token_ids)

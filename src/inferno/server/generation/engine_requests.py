@@ -13,14 +13,13 @@ from inferno.errors import InvalidRequest
 from inferno.option_table import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
 from inferno.sampling_params import RepetitionDetection
-from inferno.server.generation.tools import shown_tools, template_tools
+from inferno.server.generation.tools import template_tools, with_calls
 from inferno.server.model_service import ModelService
 from inferno.server.openai.request_types import (
     ChatRequest,
     CompletionRequest,
     GenerateFields,
     TokenizeRequest,
-    Tool,
 )
 from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
@@ -81,6 +80,7 @@ async def chat_requests(
     params = chat_params(fields, service.text.defaults)
     _check_count(service, 1, fields.n)
     chat = await encode_chat(service, fields, template_args, num_bytes)
+    params = with_calls(params, fields, chat.tool_use)
 
     def make() -> list[EngineRequest]:
         made = _engine_request(
@@ -96,7 +96,8 @@ async def chat_requests(
             tool_use=chat.tool_use,
             max_tool_calls=None if fields.parallel_tool_calls else 1,
         )
-        return [replace(made, prompt_text=chat.text)]
+        shape_name = made.shape_name if chat.tool_use is None else "tools"
+        return [replace(made, prompt_text=chat.text, shape_name=shape_name)]
 
     return await _make(service, len(chat.token_ids), make)
 
@@ -368,7 +369,7 @@ def _params(
     if fields.logit_bias is not None:
         given["logit_bias"] = _biases(fields.logit_bias)
     given["include_stop_in_output"] = fields.include_stop_str_in_output
-    given["structured"] = _shape(fields)
+    given["structured"] = _structured(fields)
     return SamplingParams(**{**defaults, **given, **own})
 
 
@@ -381,42 +382,6 @@ def _repetition_detection(fields: GenerateFields) -> RepetitionDetection | None:
         min_pattern_size=asked.min_pattern_size or 1,
         min_count=asked.min_count,
     )
-
-
-def _shape(fields: GenerateFields) -> StructuredOutput | None:
-    """Return the shape that an answer must have, on account of its format or of its tools."""
-    asked = _structured(fields)
-    tools = shown_tools(fields) if isinstance(fields, ChatRequest) else None
-    if not isinstance(fields, ChatRequest) or tools is None:
-        return asked
-    if asked is not None:
-        raise InvalidRequest(
-            "a shape of the answer can't be combined with tools yet; leave one of them out, or "
-            'give tool_choice "none"',
-            param="response_format" if fields.structured_outputs is None else "structured_outputs",
-        )
-    return _shape_of_calls(fields, tools)
-
-
-def _shape_of_calls(fields: ChatRequest, tools: Sequence[Tool]) -> StructuredOutput | None:
-    """Return the shape of an answer that must call a tool, or must keep to its schema; else None.
-
-    tools       that the model is shown.
-
-    It must where tool_choice is `required` or a name, or where a tool is `strict`.
-    """
-    if fields.tool_choice not in (None, "auto"):
-        raise InvalidRequest(
-            'a call can\'t be forced yet: tool_choice must be "auto" or "none"',
-            param="tool_choice",
-        )
-    if any(tool.function.strict for tool in tools):
-        raise InvalidRequest(
-            "arguments can't be forced to keep to their schema yet: leave `strict` out, or give "
-            "false",
-            param="tools",
-        )
-    return None
 
 
 def _structured(fields: GenerateFields) -> StructuredOutput | None:
@@ -436,6 +401,9 @@ def _structured(fields: GenerateFields) -> StructuredOutput | None:
         return None
     if format.type == "json_object":
         return StructuredOutput(json_object=True)
+    if format.type == "structural_tag":
+        tag = {name: value for name, value in asdict(format).items() if value is not None}
+        return _checked_shape("response_format", {"structural_tag": tag})
     if format.json_schema is None:
         raise InvalidRequest(
             'response_format of type "json_schema" needs json_schema', param="response_format"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from inferno.errors import InvalidRequest
+from inferno.sampling_params import SamplingParams
 from inferno.server.openai.request_types import (
     ChatRequest,
     NamedTool,
@@ -14,7 +16,9 @@ from inferno.server.openai.request_types import (
     Tool,
     ToolFunction,
 )
-from inferno.structured import MAX_GRAMMAR_BYTES
+from inferno.structured import MAX_GRAMMAR_BYTES, has_grammars
+from inferno.text.parsers.calls.shape import CallableTool, shape_of_calls
+from inferno.text.parsers.calls.syntax import ToolUse
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 
@@ -52,6 +56,40 @@ def shown_tools(fields: ChatRequest | TokenizeRequest) -> list[Tool] | None:
             param="tool_choice",
         )
     return None if choice == "none" else fields.tools
+
+
+def with_calls(
+    params: SamplingParams, fields: ChatRequest, tool_use: ToolUse | None
+) -> SamplingParams:
+    """Return sampling parameters that bind an answer to the calls that it must or may make.
+
+    An answer that needn't call is bound as soon as a call begins; where the library for that isn't
+    installed, and nothing asks for it by name, it is free.
+    """
+    if tool_use is None:
+        return params
+    if params.structured is not None:
+        raise InvalidRequest(
+            "a shape of the answer can't be combined with tools yet; leave one of them out, or "
+            'give tool_choice "none"',
+            param="response_format" if fields.structured_outputs is None else "structured_outputs",
+        )
+    tools, choice = shown_tools(fields) or [], fields.tool_choice
+    must_call = choice not in (None, "auto")
+    if not must_call and not any(tool.function.strict for tool in tools) and not has_grammars():
+        return params
+    named = choice.function.name if isinstance(choice, NamedTool) else None
+    shape = shape_of_calls(
+        tool_use.dialect,
+        [
+            CallableTool(function.name, function.parameters, must_call or bool(function.strict))
+            for function in (tool.function for tool in tools)
+            if named in (None, function.name)
+        ],
+        must_call=must_call,
+        is_parallel=fields.parallel_tool_calls is not False and named is None,
+    )
+    return params if shape is None else replace(params, structured=shape)
 
 
 def _check_parameters(function: ToolFunction, place: str) -> None:

@@ -94,7 +94,6 @@ Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 # Fields that clients know and inferno doesn't support, with the values beside null that are taken.
 Unsupported = Mapping[str, tuple[Any, ...]]
 _EVERYWHERE: Unsupported = {
-    "thinking_token_budget": (),
     "use_beam_search": (False,),
     "length_penalty": (1.0,),
     "best_of": (1,),
@@ -151,21 +150,27 @@ class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The format of an answer: text, any JSON object, or JSON by a schema."""
+    """The format of an answer: text, JSON of any kind or by a schema, or text with such parts."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchemaFormat | None = None
+    format: dict[str, Any] | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
 
 
 class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The shape of an answer, by exactly one of the first five fields."""
+    """The shape of an answer, by exactly one of the first six fields."""
 
     json: dict[str, Any] | str | None = None
     json_object: bool | None = None
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
+    structural_tag: dict[str, Any] | str | None = None
     disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
+    whitespace_pattern: str | None = None
 
 
 class RepetitionDetection(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -278,17 +283,22 @@ class GenerateFields(RequestFields, kw_only=True):
     bad_words: Annotated[
         Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)] | None, described("bad_words")
     ] = None
+    thinking_token_budget: Annotated[
+        Annotated[int, bounds("thinking_token_budget")] | None, described("thinking_token_budget")
+    ] = None
     response_format: Annotated[
         ResponseFormat | None,
         Meta(
-            description="text, json_object, or json_schema with a schema that the answer keeps to."
+            description="text, json_object, json_schema with a schema that the answer keeps to, or "
+            "structural_tag."
         ),
     ] = None
     structured_outputs: Annotated[
         StructuredOutputs | None,
         Meta(
-            description="The shape of the answer: json (a schema), json_object, regex, choice or "
-            "grammar (Lark); and disable_any_whitespace."
+            description="The shape of the answer: json (a schema), json_object, regex, choice, "
+            "grammar (Lark) or structural_tag; disable_any_whitespace, "
+            "disable_additional_properties, whitespace_pattern."
         ),
     ] = None
     truncate_prompt_tokens: Annotated[
