@@ -1,4 +1,4 @@
-"""Calls that are forced: what a real model writes keeps to the tools, whatever it would have said."""
+"""Calls that are forced: what a real model writes keeps to the tools."""
 
 from __future__ import annotations
 
