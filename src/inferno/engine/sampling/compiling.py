@@ -33,9 +33,9 @@ _PROGRAM = Program(
     purpose="compiles grammars",
     error=EngineError,
 )
-# What most grammars take is a fiftieth of the first. Those that take more are begun again where
+# What most grammars take is a fifth of the first. Those that take more are begun again where
 # they leave streams the processor; together that is less than two seconds.
-_SHORT_CPU_SECONDS = 0.1
+_SHORT_CPU_SECONDS = 0.25
 _CPU_SECONDS = 0.8
 _BOUNDS = Bounds(
     cpu_seconds=_CPU_SECONDS,
