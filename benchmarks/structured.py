@@ -136,7 +136,7 @@ async def speed(client: ProcessClient, shape: StructuredOutput | None, count: in
     """Return the tokens a second of so many requests at once."""
 
     async def read() -> int:
-        events = client.generate(request(shape, 64))
+        events = client.generate(request(shape, 160))
         return sum([len(event.token_ids) async for event in events])
 
     began = time.perf_counter()
