@@ -11,12 +11,18 @@ Beside the file inferno also runs the model as its own int4 (int8 beside Q8_0), 
 then the bytes that are read a second compare its kernels. Bytes are those of the file's tensors,
 and of keys and values, that a token reads. Engines take turns, round by round; ratios are medians
 of the rounds' own. See cpu_peers.py for what is timed.
+
+    python benchmarks/gguf_peers.py --start MODEL [MODEL ...]
+
+times `inferno generate` alone: from the command to the first token, the second time and later. A
+MODEL has a vocabulary, and is a GGUF file or whatever else the command takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import resource
 import subprocess
 import sys
 import tempfile
@@ -48,6 +54,13 @@ def main() -> None:
     """Measure what is asked for, and print a table for each file."""
     arguments = _arguments()
     print(f"{read_cpu().name}, {arguments.threads} threads, {arguments.rounds} rounds")
+    if arguments.start:
+        print(
+            "\n| model | seconds to the first token | of processors, until the end |\n|---|---|---|"
+        )
+        for name in arguments.start:
+            measure_start(name, arguments.threads, arguments.rounds)
+        return
     here = Path(__file__).parent
     for model in arguments.model:
         folder = arguments.work_dir / model
@@ -94,6 +107,30 @@ def measure(model: str, folder: Path, name: str, arguments: argparse.Namespace) 
                 ratio = median_ratio(taken[own], taken["inferno"])
                 share = f"{ratio * _read_bytes(path) / _own_bytes(path, own):.2f}"
             _print(f"decode {batch}", batch * STEPS, taken, share)
+
+
+def measure_start(model: str, threads: int, rounds: int) -> None:
+    """Print the times of a model's start, once its files are in memory and its weights packed."""
+    waited, used = [], []
+    for number in range(rounds + 1):
+        time.sleep(PAUSE)
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        how = ["--prompt", "hi", "--max-tokens", "1", "--threads", str(threads)]
+        command = [sys.executable, "-m", "inferno", "generate", "--model", model, *how]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            is_there = process.stdout.read(1)
+            taken = time.perf_counter() - begun
+        if process.returncode or not is_there:
+            sys.exit(f"{model}: `inferno generate` wrote no token")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if number:
+            waited.append(taken)
+            used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    seconds = [
+        f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})" for each in (waited, used)
+    ]
+    print(f"| {model} | {' | '.join(seconds)} |", flush=True)
 
 
 def _prefill(worker: Worker, tokens: int) -> Any:
@@ -172,6 +209,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--file", nargs="+", choices=OWN, default=list(OWN))
     parser.add_argument("--prefill", nargs="*", type=int, default=PREFILLS, help="tokens")
     parser.add_argument("--decode", nargs="*", type=int, default=BATCHES, help="requests")
+    parser.add_argument("--start", nargs="+", metavar="MODEL", help="time the start of these only")
     parser.add_argument("--threads", type=int, default=num_usable_cores())
     parser.add_argument("--rounds", type=int, default=5)
     folder = Path(tempfile.gettempdir()) / "inferno-peers"

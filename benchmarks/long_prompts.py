@@ -1,10 +1,15 @@
 """How long does a short request wait beside long prompts, and what does that cost them?
 
     python benchmarks/long_prompts.py [--length N] [--rounds N] [--step-target-ms MS] [--threads N]
+    python benchmarks/long_prompts.py --bars [--length N] [--rounds N] ...
 
 The model has the shape of the smaller embedded one, random weights and a long context. A stream
 runs beside three long prompts; short requests come one after the other, the first right behind the
 prompts. Below each row stands how far off the expected times of the steps were.
+
+With --bars, in turn with an engine whose steps have no bound (--step-target-ms 0): how fast prompts
+are computed, with a stream and without; the gaps between that stream's tokens; and the first tokens
+of prompts of 64 behind four long prompts and behind four of 512.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ DEMO_DRAFT: dict[str, Any] = {
     "tie_word_embeddings": True,
     "torch_dtype": "bfloat16",
 }
-NUM_LONG = 3
+NUM_LONG, NUM_BEHIND = 3, 4
 
 
 @dataclass
@@ -53,6 +58,11 @@ class Run:
     added_at: dict[str, float] = field(default_factory=dict)
     tokens_at: dict[str, list[float]] = field(default_factory=dict)
     steps: list[tuple[float, float | None]] = field(default_factory=list)  # seconds, expected
+
+    @property
+    def seconds(self) -> float:
+        """Return how long its steps took together."""
+        return sum(seconds for seconds, _ in self.steps)
 
     def add(self, name: str, num_tokens: int, max_tokens: int) -> None:
         """Add a request of random tokens, which begins like no other."""
@@ -91,25 +101,12 @@ def main() -> None:
     parser.add_argument("--quantize", default="none")
     parser.add_argument("--step-target-ms", default="auto")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--bars", action="store_true", help="beside steps without a bound")
     arguments = parser.parse_args()
-    target = arguments.step_target_ms
-    config = (
-        json.loads((arguments.folder / "config.json").read_text())
-        if arguments.folder
-        else DEMO_DRAFT
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.json").write_text(json.dumps(config))
-        engine = build_engine(
-            EngineOptions(
-                model=Path(folder),
-                load_format="dummy",
-                quantize=arguments.quantize,
-                threads=arguments.threads,
-                num_blocks=(NUM_LONG + 1) * (arguments.length // 16 + 200),
-                step_target_ms=target if target == "auto" else float(target),
-            )
-        )
+    engine = make_engine(arguments, arguments.step_target_ms)
+    if arguments.bars:
+        measure_bars(engine, make_engine(arguments, "0"), arguments.length, arguments.rounds)
+        return
     print(
         "seconds                          first token of 8 tokens       all prompts   stream's gaps"
     )
@@ -119,6 +116,104 @@ def main() -> None:
     for number in range(arguments.rounds):
         measure(engine, f"{number}-", 512)
         measure(engine, f"{number}+", arguments.length)
+
+
+def make_engine(arguments: argparse.Namespace, target: str) -> Engine:
+    """Build an engine of the asked shape, with random weights."""
+    config = (
+        json.loads((arguments.folder / "config.json").read_text())
+        if arguments.folder
+        else DEMO_DRAFT
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        return build_engine(
+            EngineOptions(
+                model=Path(folder),
+                load_format="dummy",
+                quantize=arguments.quantize,
+                threads=arguments.threads,
+                num_blocks=(NUM_BEHIND + 1) * (arguments.length // 16 + 200),
+                step_target_ms=target if target == "auto" else float(target),
+            )
+        )
+
+
+def measure_bars(bounded: Engine, unbounded: Engine, length: int, rounds: int) -> None:
+    """Print the figures that have bars, of so many rounds after one that warms up."""
+    for has_stream in (False, True):
+        ratios: list[float] = []
+        gaps: list[float] = []
+        for number in range(rounds + 1):
+            ours, theirs = (Run(each) for each in (bounded, unbounded))
+            name = f"{number} {has_stream}"
+            run_side_by_side((ours, theirs), name, length, has_stream=has_stream)
+            if number:
+                ratios.append(theirs.seconds / ours.seconds)
+                gaps += stream_gaps(ours, name)
+        beside = "beside a stream" if has_stream else "without streams"
+        print(
+            f"prompts of {length} {beside}: {statistics.median(ratios):.3f} of the speed of "
+            f"unbounded steps ({min(ratios):.3f} to {max(ratios):.3f})"
+        )
+        if gaps:
+            print(
+                f"the stream's gaps: {quantile(gaps, 0.5):.4f}, {quantile(gaps, 0.99):.4f} at p99"
+            )
+    waits: dict[int, list[float]] = {size: [] for size in (512, length)}
+    for number in range(rounds + 1):
+        for size, found in waits.items():
+            each = waits_behind(bounded, f"{number} behind {size}", size)
+            found += each if number else []
+    behind_short, behind_long = (statistics.median(waits[size]) for size in (512, length))
+    print(
+        f"the first token of 64 behind {NUM_BEHIND} prompts of 512: {behind_short:.4f} s, of "
+        f"{length}: {behind_long:.4f}, {behind_long / behind_short:.2f} times"
+    )
+
+
+def run_side_by_side(runs: Sequence[Run], name: str, length: int, *, has_stream: bool) -> None:
+    """Let each engine compute two prompts, and a stream, in steps that take turns.
+
+    What holds the machine up for longer than a step so holds up both.
+    """
+    for run in runs:
+        if has_stream:
+            run.add(f"{name} stream", 32, 30_000)
+            run.first_token(f"{name} stream")
+        run.steps.clear()
+        for number in range(2):
+            run.add(f"{name} {number}", length, 1)
+    while busy := [run for run in runs if not all(run.tokens_at[f"{name} {n}"] for n in range(2))]:
+        min(busy, key=lambda run: run.seconds).step()
+    for run in runs:
+        run.engine.abort(f"{name} stream")
+        while run.engine.has_work:
+            run.engine.step()
+
+
+def stream_gaps(run: Run, name: str) -> list[float]:
+    """Return the seconds that the engine took from each of a stream's tokens to its next.
+
+    Each step gives the stream its token, so these are the steps' own, without the other engine's.
+    """
+    return [seconds for seconds, _ in run.steps] if f"{name} stream" in run.tokens_at else []
+
+
+def waits_behind(engine: Engine, name: str, length: int) -> list[float]:
+    """Return the seconds to the first tokens of three prompts of 64 behind four of a length."""
+    run = Run(engine)
+    for number in range(NUM_BEHIND):
+        run.add(f"{name} long {number}", length, 1)
+    names = [f"{name} short {number}" for number in range(3)]
+    for each in names:
+        run.add(each, 64, 1)
+    waits = [run.first_token(each) for each in names]
+    for number in range(NUM_BEHIND):
+        engine.abort(f"{name} long {number}")
+    while engine.has_work:
+        run.step()
+    return waits
 
 
 def measure(engine: Engine, name: str, length: int) -> None:

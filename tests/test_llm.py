@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from inferno import LLM, InfernoError, SamplingParams
+from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
 from inferno.errors import (
     ConfigError,
     DeviceUnavailable,
@@ -25,6 +25,7 @@ from inferno.errors import (
     UnknownArchitecture,
 )
 from inferno.requests import FinishReason
+from inferno.text.parsers.answer import ToolCall, join_pieces
 from tests.data import data_path
 from tests.tiny import edit_config, expected_logits, save_tiny_model
 
@@ -181,6 +182,36 @@ def test_chat_follows_the_template(llm: LLM) -> None:
     assert llm.encode_chat([{"role": "user", "content": "<|end|>"}]) != llm.tokenizer.encode(
         "<|user|><|end|><|end|><|assistant|>", add_special_tokens=False
     )
+
+
+HERMES = "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> arguments #}"
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+
+
+def test_calls_of_tools_are_taken_out_of_an_answer(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": "<|end|>", "chat_template": HERMES})
+    )
+    said = 'Well.\n<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+    params = SamplingParams(structured=StructuredOutput(choice=(said,)), max_tokens=100)
+    messages = [{"role": "user", "content": "Hi"}]
+    with LLM(tmp_path, threads=1) as llm:
+        [done] = llm.chat(messages, params, tools=TOOLS)
+        assert (done.text, done.tool_calls) == ("Well.", (ToolCall("add", '{"a": 1}'),))
+        chunks = list(llm.stream_chat(messages, params, tools=TOOLS))
+        assert chunks[-1].completion is not None
+        assert chunks[-1].completion.tool_calls == done.tool_calls
+        pieces = [piece for chunk in chunks for piece in chunk.pieces]
+        assert join_pieces(pieces).tool_calls == done.tool_calls
+        [without] = llm.chat(messages, params)
+        assert (without.text, without.tool_calls) == (said, ())
+
+
+def test_tools_that_a_template_does_not_take_are_refused(llm: LLM) -> None:
+    for chat in (llm.chat, llm.stream_chat):
+        with pytest.raises(InvalidRequest, match="takes no tools"):
+            list(chat([{"role": "user", "content": "Hi"}], tools=TOOLS))
 
 
 def test_several_threads_share_one_llm(llm: LLM) -> None:

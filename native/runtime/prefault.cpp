@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <system_error>
 #include <utility>
@@ -19,6 +20,10 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{2} << 20;  // a huge page
 constexpr std::size_t kPage = 4096;
+
+// A short prompt's first token comes within this time. The system maps pages of one thread of a
+// process at a time: a token that waited for its turns took up to 0.2 s more.
+constexpr std::chrono::milliseconds kPause{300}, kLook{5};
 
 // The engine's threads go first. Not the lowest priority: a thread that holds a lock of the system
 // should not wait for long.
@@ -64,6 +69,11 @@ Prefault::~Prefault() {
 
 void Prefault::run() {
     give_way();
+    // No condition variable: in a forked process it could never be destroyed.
+    for (auto waited = kPause.zero(); waited < kPause; waited += kLook) {
+        if (is_closing_) return;
+        std::this_thread::sleep_for(kLook);
+    }
     std::size_t most = 0;
     for (const Memory& part : parts_) most = std::max(most, part.bytes);
     for (std::size_t at = 0; at < most; at += kPiece) {

@@ -1,4 +1,5 @@
-// Makes memory's pages ready before they are needed, in a thread of low priority.
+// Makes memory's pages ready before they are needed, in a thread of low priority that begins a
+// moment later.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,15 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: LLM brings torch, and `--help` needs none."""
     if name in _HOMES:
+        import gc  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415
 
-        return getattr(import_module(_HOMES[name]), name)
+        # Looking for garbage, of which imports make none, takes a tenth of PyTorch's import.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return getattr(import_module(_HOMES[name]), name)
+        finally:
+            if was_enabled:
+                gc.enable()
     raise AttributeError(f"module 'inferno' has no attribute {name!r}")

@@ -15,6 +15,7 @@ from inferno.client.inline import InlineClient
 from inferno.engine.build import build_engine
 from inferno.engine.execution.torch_threads import BorrowedThreads
 from inferno.errors import InvalidRequest
+from inferno.gguf.file import held_headers
 from inferno.hub.find import find_model_folder
 from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
@@ -46,15 +47,16 @@ class LoadedModel:
         folder = find_model_folder(name, revision)
         options = replace(options, model=folder)
         self.name = name
-        self.text = ModelText(
-            folder,
-            needs_tokenizer=options.load_format != "dummy",
-            chat_template=options.chat_template,
-        )
-        self.default_params = SamplingParams(**self.text.defaults)
-        return_free_memory()  # of parsing a large tokenizer: twice what is kept of it
-        self._threads = BorrowedThreads()
-        self.client = InlineClient(build_engine(options, progress))
+        with held_headers(folder):
+            self.text = ModelText(
+                folder,
+                needs_tokenizer=options.load_format != "dummy",
+                chat_template=options.chat_template,
+            )
+            self.default_params = SamplingParams(**self.text.defaults)
+            return_free_memory()  # of parsing a large tokenizer: twice what is kept of it
+            self._threads = BorrowedThreads()
+            self.client = InlineClient(build_engine(options, progress))
         self._numbers = itertools.count()
         self.loop = BlockingLoop()
         # For those who forget to. What is under way holds the client, and so the loop, too.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from inferno.errors import CheckpointError, ConfigError, ModelError
 from inferno.gguf.config import computed_dtype, config_of, sampling_defaults
-from inferno.gguf.file import is_gguf_name, read_gguf
+from inferno.gguf.file import GgufModel, is_gguf_name, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.tokenizer import tokenizer_files
 from inferno.json_file import MAX_JSON_BYTES, read_file, read_json
@@ -28,9 +28,13 @@ _MOST_FACTORS = 4096  # half a head's size; real ones have 64
 
 
 class ModelFiles(Protocol):
-    """The small files of a model, by the names that they have in a Hugging Face folder."""
+    """The small files of a model, by the names that they have in a Hugging Face folder.
+
+    are_made  whether they are in no file: then what `json` gives is made by this package.
+    """
 
     path: Path
+    are_made: bool
 
     def has(self, name: str) -> bool:
         """Return whether there is such a file."""
@@ -52,11 +56,13 @@ def model_files(path: Path) -> ModelFiles:
 
     Raises CheckpointError where a GGUF file is damaged.
     """
-    return GgufFiles(path) if is_gguf_name(path) and not path.is_dir() else FolderFiles(path)
+    return _gguf_files(path) if is_gguf_name(path) and not path.is_dir() else FolderFiles(path)
 
 
 class FolderFiles:
     """The files of a folder."""
+
+    are_made = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,18 +82,26 @@ class FolderFiles:
         return read_json(self.path / name, error=error, max_bytes=max_bytes)
 
 
-class GgufFiles:
-    """The files that a folder would have, made of a GGUF file, each when it is asked for.
+class MadeFiles:
+    """Files that are made when they are asked for, as of a GGUF file's metadata.
 
-    Raises CheckpointError where the file is damaged.
+    path    what messages call their source.
+    makers  name -> makes what the file says.
     """
 
-    def __init__(self, path: Path) -> None:
+    are_made = True
+
+    def __init__(self, path: Path, makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
         self.path = path
-        self._model = read_gguf(path)
+        self._makers = makers
+
+    @classmethod
+    def of(cls, path: Path, files: Mapping[str, Mapping[str, Any]]) -> MadeFiles:
+        """Return files that are made already."""
+        return cls(path, {name: partial(dict[str, Any], one) for name, one in files.items()})
 
     def has(self, name: str) -> bool:
-        return name in (CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG)
+        return name in self._makers
 
     def place(self, name: str) -> str:
         return f"{self.path} (its {name})"
@@ -104,41 +118,55 @@ class GgufFiles:
         if not self.has(name):
             raise error(f"{self.place(name)} is missing")
         try:
-            if name == CONFIG:
-                return self._config
-            if name == GENERATION_CONFIG:
-                return self._texts[name] | sampling_defaults(self._model.metadata)
-            return self._texts[name]
+            return self._makers[name]()
         except ModelError as problem:
             raise type(problem)(f"{self.path}: {problem}") from None
 
-    @cached_property
-    def _config(self) -> dict[str, Any]:
+
+def _gguf_files(path: Path) -> MadeFiles:
+    """Return the files that a GGUF file stands for. CheckpointError where it is damaged."""
+    model = read_gguf(path)
+
+    @cache
+    def config() -> dict[str, Any]:
         return config_of(
-            self._model.metadata,
-            tuple(self._model.tensors),
-            dtype=computed_dtype(tensor for _, tensor in self._model.tensors.values()),
-            rope_factors=self._rope_factors(),
+            model.metadata,
+            tuple(model.tensors),
+            dtype=computed_dtype(tensor for _, tensor in model.tensors.values()),
+            rope_factors=_rope_factors(model),
         )
 
-    @cached_property
-    def _texts(self) -> Mapping[str, dict[str, Any]]:
-        return tokenizer_files(self._model.metadata)
+    @cache
+    def texts() -> Mapping[str, dict[str, Any]]:
+        return tokenizer_files(model.metadata)
 
-    def _rope_factors(self) -> Sequence[float] | None:
-        """Return what each rotary frequency is divided by; None where the file doesn't say."""
-        if ROPE_FACTORS not in self._model.tensors:
-            return None
-        path, tensor = self._model.tensors[ROPE_FACTORS]
-        if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > _MOST_FACTORS:
-            raise ConfigError(
-                f"{ROPE_FACTORS} is {tensor.type.name} {list(tensor.shape)}, expected a row of F32"
-            )
-        with path.open("rb", buffering=0) as file:
-            content = os.pread(file.fileno(), tensor.stop - tensor.start, tensor.start)
-        if len(content) < tensor.stop - tensor.start:
-            raise CheckpointError(
-                f"{path}: changed while it was being read; wait for the download to finish, "
-                "then load again"
-            )
-        return struct.unpack(f"<{len(content) // 4}f", content)
+    return MadeFiles(
+        path,
+        {
+            CONFIG: config,
+            GENERATION_CONFIG: lambda: (
+                texts()[GENERATION_CONFIG] | sampling_defaults(model.metadata)
+            ),
+            TOKENIZER: lambda: texts()[TOKENIZER],
+            TOKENIZER_CONFIG: lambda: texts()[TOKENIZER_CONFIG],
+        },
+    )
+
+
+def _rope_factors(model: GgufModel) -> Sequence[float] | None:
+    """Return what each rotary frequency is divided by; None where the file doesn't say."""
+    if ROPE_FACTORS not in model.tensors:
+        return None
+    path, tensor = model.tensors[ROPE_FACTORS]
+    if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.shape[0] > _MOST_FACTORS:
+        raise ConfigError(
+            f"{ROPE_FACTORS} is {tensor.type.name} {list(tensor.shape)}, expected a row of F32"
+        )
+    with path.open("rb", buffering=0) as file:
+        content = os.pread(file.fileno(), tensor.stop - tensor.start, tensor.start)
+    if len(content) < tensor.stop - tensor.start:
+        raise CheckpointError(
+            f"{path}: changed while it was being read; wait for the download to finish, "
+            "then load again"
+        )
+    return struct.unpack(f"<{len(content) // 4}f", content)

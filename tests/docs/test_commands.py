@@ -28,8 +28,9 @@ SKIPPED = {
 }
 HAS_A_TEST = (
     "docs/server.md",
+    "docs/tools.md",
     "docs/worker.md",
-)  # of its own: test_server_page.py, test_worker_page.py
+)  # of its own: test_server_page.py, test_tools_page.py, test_worker_page.py
 COMMANDS = sorted(
     {command for page in PAGES if page not in HAS_A_TEST for command in commands(page)}
 )

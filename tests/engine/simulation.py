@@ -221,12 +221,14 @@ class Prices:
     """What steps cost on a machine: a step reads all weights, or computes, whichever takes longer.
 
     chunk       of a row of logits and its draw; pair: of a token and a key that it sees.
+    step        of any step, whatever it computes.
     """
 
     weights: float
     token: float
     chunk: float
     pair: float
+    step: float = 0.0
 
     def seconds(self, plan: StepPlan) -> float:
         num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
@@ -236,11 +238,12 @@ class Prices:
         )
         num_rows = sum(chunk.wants_token for chunk in plan.chunks)
         compute = max(self.weights, num_tokens * self.token)
-        return compute + num_rows * self.chunk + num_pairs * self.pair
+        return self.step + compute + num_rows * self.chunk + num_pairs * self.pair
 
     def seconds_of_prompt(self, num_tokens: int) -> float:
         """Of a step with so many tokens at a prompt's beginning."""
-        return max(self.weights, num_tokens * self.token) + num_tokens**2 / 2 * self.pair
+        compute = max(self.weights, num_tokens * self.token)
+        return self.step + compute + num_tokens**2 / 2 * self.pair
 
 
 @dataclass

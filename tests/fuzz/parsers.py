@@ -13,17 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from random import Random
 
-from inferno.model_files import FolderFiles
-from inferno.requests import FinishReason, SamplingParams, TokenEvent
-from inferno.text.output import OutputText
 from inferno.text.parsers.answer import Answer, join_pieces
 from inferno.text.parsers.calls.syntax import (
     FUNCTION,
@@ -32,32 +27,11 @@ from inferno.text.parsers.calls.syntax import (
     PARAMETER_END,
     SYNTAXES,
     ToolDialect,
-    ToolUse,
-    make_tool_use,
 )
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.parser import Part, Piece
-from inferno.text.tokenizer import Tokenizer, load_tokenizer
-from tests.text.loaded import added_token, real_tokenizer, small_spec, write_tokenizer
+from tests.text.parsers.calling import SPECIAL, TOOLS, parsed, tokenizer_of
 
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "get_x",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "s": {"type": "string"},
-                    "n": {"type": "integer"},
-                    "o": {"type": "object"},
-                    "m": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                },
-            },
-        },
-    },
-    {"type": "function", "function": {"name": "g"}},
-]
 JSON = ["{", "}", "[", "]", '"', '"', ":", ", ", ",", '"name"', '"arguments"', '"parameters"']
 JSON += ['{"name": "', '", "arguments": ', '", "parameters": ', '"id": "', '{"a": 1}', "{}", "}}"]
 JSON += ["null", "-1.5e3", "\\", '\\"', "\\u00e9", "\\ud800", '{"a": {"b": ["}', '"]}']
@@ -97,21 +71,7 @@ PARSED = [
     ("hf/Mistral-7B-Instruct-v0.3", ToolDialect.MISTRAL_LIST),
 ]
 PARSED += [("hf/Qwen3-0.6B", dialect) for dialect in ANY]
-PARSED += [("special", dialect) for dialect in (*ANY, ToolDialect.MISTRAL_ARGS)]
-
-
-@cache
-def tokenizer_of(model: str) -> Tokenizer:
-    """A real tokenizer, or a small one to which all marks are special tokens."""
-    if model != "special":
-        return real_tokenizer(model)
-    spec = small_spec()
-    marks = {mark: None for syntax in SYNTAXES.values() for mark in syntax.marks}
-    spec["added_tokens"] += [
-        added_token(token_id, mark) for token_id, mark in enumerate(marks, start=512)
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        return load_tokenizer(FolderFiles(write_tokenizer(Path(folder), spec)))
+PARSED += [(SPECIAL, dialect) for dialect in (*ANY, ToolDialect.MISTRAL_ARGS)]
 
 
 @cache
@@ -144,25 +104,17 @@ def random_ids(random: Random, model: str, dialect: ToolDialect) -> list[int]:
     return ids
 
 
-def parsed(
+def parsed_as(
     model: str,
     dialect: ToolDialect,
     parts: Sequence[Sequence[int]],
     *,
-    has_tools: bool = True,
     skips: bool = True,
+    has_tools: bool = True,
 ) -> list[Piece]:
-    """The pieces of an output whose ids come in these parts."""
-    tool_use: ToolUse | None = make_tool_use(dialect, TOOLS) if has_tools else None
-    reasoning = REASONING_OF.get(dialect, Dialect.THINK if model != "special" else Dialect.PLAIN)
-    params = SamplingParams(skip_special_tokens=skips)
-    output = OutputText(tokenizer_of(model), params, dialect=reasoning, tool_use=tool_use)
-    pieces: list[Piece] = []
-    for part in parts:
-        pieces += output.feed(TokenEvent("r", 0, tuple(part))).pieces
-    return pieces + list(
-        output.feed(TokenEvent("r", 0, (), finish_reason=FinishReason.STOP)).pieces
-    )
+    reasoning = REASONING_OF.get(dialect, Dialect.THINK)
+    tools = TOOLS if has_tools else []
+    return parsed(model, dialect, parts, reasoning=reasoning, tools=tools, skips=skips)
 
 
 def problem_of(pieces: list[Piece], whole: Answer, plain: Answer | None) -> str | None:
@@ -197,13 +149,13 @@ def run_case(seed: int, number: int) -> tuple[str, str | None]:
         size = random.randrange(1, longest + 1)
         parts.append(ids[at : at + size])
         at += size
-    whole = join_pieces(parsed(model, dialect, [ids], skips=skips))
+    whole = join_pieces(parsed_as(model, dialect, [ids], skips=skips))
     plain = None
     if not whole.tool_calls and dialect is not ToolDialect.HARMONY:
-        plain = join_pieces(parsed(model, dialect, [ids], has_tools=False, skips=skips))
+        plain = join_pieces(parsed_as(model, dialect, [ids], has_tools=False, skips=skips))
         if "\ufffd" in whole.content + whole.reasoning:  # a character that a hidden mark cut
             plain = None
-    problem = problem_of(parsed(model, dialect, parts, skips=skips), whole, plain)
+    problem = problem_of(parsed_as(model, dialect, parts, skips=skips), whole, plain)
     kind = f"{model} {dialect}: {min(len(whole.tool_calls), 3)} calls"
     if problem is not None:
         problem = f"case {number} of seed {seed}, {kind}, {json.dumps(ids)}: {whole}; {problem}"
@@ -217,7 +169,7 @@ def main() -> int:
     arguments.add_argument("--seed", type=int, default=1)
     options = arguments.parse_args()
     for model, dialect in PARSED:  # loads the tokenizers
-        parsed(model, dialect, [])
+        parsed_as(model, dialect, [])
     kinds: Counter[str] = Counter()
     num_problems, slowest = 0, (0.0, 0)
     for number in range(options.first, options.first + options.count):

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from inferno.gguf.tokenizer import tokenizer_files
-from inferno.model_files import FolderFiles
+from inferno.model_files import FolderFiles, MadeFiles
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.data import data_path
 from tests.text.made import MERGES
@@ -146,4 +146,9 @@ def write_files(folder: Path, metadata: Metadata) -> Path:
 
 
 def tokenizer_of(folder: Path, metadata: Metadata) -> Tokenizer:
-    return load_tokenizer(FolderFiles(write_files(folder, metadata)))
+    """Return the tokenizer, once it is the same made of parts and of files."""
+    written = load_tokenizer(FolderFiles(write_files(folder, metadata)))
+    made = load_tokenizer(MadeFiles.of(folder, tokenizer_files(metadata)))
+    assert made.spec() == written.spec()
+    assert made.vocab_size == written.vocab_size
+    return made

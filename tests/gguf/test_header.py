@@ -241,3 +241,14 @@ def test_arrays_take_no_more_memory_than_real_vocabularies() -> None:
         assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_lists_of_odd_texts_are_read_one_by_one() -> None:
+    odd = [b"", b"\0", b"a\0b", b"\xe2\x82", b"\xac", b"\xff", "ĠüŸ😀".encode()]
+    values = [b"%d" % i for i in range(5000)] + odd + [b"z"] * 5000
+    content = Parts(
+        entries=[array("a", STRING, len(values), b"".join(map(text, values)))]
+    ).content()
+    found = parse(content).metadata["a"]
+    assert isinstance(found, list)
+    assert [str(one).encode("utf-8", "surrogateescape") for one in found] == values

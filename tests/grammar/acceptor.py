@@ -44,7 +44,7 @@ class Acceptor:
     def accepts(self, text: str) -> bool:
         matcher = self._matcher.deep_copy()
         raw = list(text.encode())
-        return matcher.try_consume_tokens(raw) == len(raw) and matcher.is_accepting()
+        return bool(matcher.try_consume_tokens(raw) == len(raw) and matcher.is_accepting())
 
 
 class Sampler:
@@ -71,6 +71,7 @@ class Sampler:
             while self._left > 0 and times < most and self._random.random() < 0.6:
                 times += 1
             return b"".join(self._symbol(symbol.symbol) for _ in range(times))
+        assert isinstance(symbol, Reference)
         ways = self._rules[symbol.name]
         if self._left <= 0:
             ways = (min(ways, key=lambda way: _cost(way, self._costs)),)

@@ -429,6 +429,7 @@ SCHEMAS: dict[str, Schema] = {
         "additionalProperties": False,
     },
     "few of any": {"type": "object", "additionalProperties": INTEGER, "maxProperties": 2},
+    "one of any": {"type": "object", "additionalProperties": INTEGER, "maxProperties": 1},
     "one of the two": {
         "type": "object",
         "properties": {"a": INTEGER, "b": INTEGER},

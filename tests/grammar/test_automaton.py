@@ -42,7 +42,7 @@ def matches(regex: Regex, text: bytes) -> bool:
 
 
 @given(trees())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_accepted_is_the_language(tree: Regex) -> None:
     automaton = Automaton(tree)
     accepted = {
@@ -52,11 +52,13 @@ def test_what_is_accepted_is_the_language(tree: Regex) -> None:
 
 
 @given(trees())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_distance_and_shortest_are_those_of_the_shortest_text(tree: Regex) -> None:
     automaton = Automaton(tree)
     texts = [text.encode() for text in language(tree)]
-    beginnings = {text.encode()[:cut] for text in TEXTS for cut in range(len(text.encode()) + 1)}
+    beginnings = {
+        text.encode()[:cut] for text in TEXTS[::3] for cut in range(len(text.encode()) + 1)
+    }
     for begun in beginnings:
         state = automaton.run(automaton.start, begun)
         left = [len(text) - len(begun) for text in texts if text.startswith(begun)]
@@ -281,8 +283,8 @@ def test_hostile_expressions_are_refused_or_answered(
     for parse in (parse_pattern, parse_regex):
         try:
             regex = parse(pattern)
-            automaton = Automaton(regex, max_states=500)
-            state = automaton.run(automaton.start, b"ab" * 50 + "aé".encode())
+            automaton = Automaton(regex, max_states=200)
+            state = automaton.run(automaton.start, b"ab" * 10 + "aé".encode())
             assert (automaton.distance(state) is None) == (state == automaton.DEAD)
             both_ways = Automaton(both(regex, without(literal("a"))), max_states=500)
             both_ways.distance(both_ways.run(both_ways.start, b"abab"))

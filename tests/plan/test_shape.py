@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,5 +109,14 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
     (tmp_path / "model.safetensors").unlink()
     edit_config(tmp_path, head_dim=None)
+    with pytest.raises(CheckpointError, match="holds no weights"):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize("shards", [{"a": {}}, {"a": ["model-1.safetensors"]}, {"a": 1}])
+def test_an_index_of_no_files_lists_no_weights(tmp_path: Path, shards: dict[str, Any]) -> None:
+    save_tiny(tmp_path, "llama")
+    (tmp_path / "model.safetensors").rename(tmp_path / "model-1.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     with pytest.raises(CheckpointError, match="holds no weights"):
         read_shape(tmp_path)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
 from inferno.text.completion import Completion
+from inferno.text.parsers.calls.syntax import ToolDialect, ToolUse
 from inferno.text.sequence_texts import SequenceTexts
 from tests.text.loaded import real_tokenizer
 
@@ -23,6 +24,10 @@ def completed(ids: list[int], cuts: list[int], **params: Any) -> Completion:
         prompt=None,
         prompt_token_ids=(1,),
     )
+    return completion_of(texts, ids, cuts)
+
+
+def completion_of(texts: SequenceTexts, ids: list[int], cuts: list[int]) -> Completion:
     told: list[int] = []
     for begin, end in pairwise([0, *cuts, len(ids)]):
         event = TokenEvent(
@@ -67,3 +72,33 @@ def test_tokens_after_a_stop_string_are_not_told() -> None:
     assert done.usage.completion_tokens == len(done.token_ids)
     assert done.logprobs is not None
     assert [each.token_id for each in done.logprobs] == list(done.token_ids)
+
+
+def test_an_answer_ends_where_a_call_too_many_begins_however_its_tokens_come() -> None:
+    tokenizer = real_tokenizer("hf/Qwen3-0.6B")
+    call = '<tool_call>\n{{"name": "{}", "arguments": {{"a": 1}}}}\n</tool_call>\n'
+    said = "Well.\n" + "".join(call.format(name) for name in "fgh")
+    ids = tokenizer.encode(said, add_special_tokens=False)
+
+    def completion(most: int | None, cuts: list[int]) -> Completion:
+        texts = SequenceTexts(
+            tokenizer,
+            SamplingParams(logprobs=0),
+            prompt_index=0,
+            prompt=None,
+            prompt_token_ids=(1,),
+            tool_use=ToolUse(ToolDialect.HERMES, {}),
+            max_tool_calls=most,
+        )
+        return completion_of(texts, ids, cuts)
+
+    assert [each.name for each in completion(None, []).tool_calls] == ["f", "g", "h"]
+    for most, names in ((1, ["f"]), (2, ["f", "g"])):
+        alone = completion(most, list(range(1, len(ids))))
+        assert [each.name for each in alone.tool_calls] == names
+        assert (alone.finish_reason, alone.stop_reason) == (FinishReason.STOP, None)
+        assert alone.usage.completion_tokens == len(alone.token_ids) < len(ids)
+        for cuts in ([], [5, 30], [len(ids) - 1]):
+            together = completion(most, cuts)
+            for name in ("text", "tool_calls", "token_ids", "logprobs", "usage", "stop_reason"):
+                assert getattr(together, name) == getattr(alone, name), (name, cuts)

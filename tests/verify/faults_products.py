@@ -125,6 +125,7 @@ def dropped_group(w: Codes) -> None:
 CHANGES: dict[str, Change] = {
     "one scale x2": one_scale(2),
     "one scale x1.25": one_scale(1.25),
+    "one scale negated": one_scale(-1),
     "all scales x0.5": all_scales(0.5),
     "all scales x1.25": all_scales(1.25),
     "one row x1.25": one_row(1.25),

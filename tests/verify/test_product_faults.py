@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,13 @@ from inferno.engine.build import read_hf_config
 from inferno.engine.execution.loading import load_model
 from inferno.models import read_model_config
 from inferno.options import EngineOptions
-from inferno.verify.case import choose_prompt
+from inferno.verify.case import choose_prompt, open_case
+from inferno.verify.checks.products import product_measures
+from inferno.verify.options import VerifyOptions
 from inferno.verify.outcome import Report
+from inferno.verify.run import product_check
 from inferno.verify.runs.engine_run import observe
+from inferno.verify.runs.observer import ProductCalls
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.verify.faults_products import Harmless, Target, faults_of, plant, targets
 from tests.verify.planted import Folders
@@ -124,6 +129,31 @@ def test_an_expert_that_no_token_chose_is_tried_too(
     report = verified(tmp_path)
     assert is_named(report, target), report.verdict
     assert f"of expert {idle} " in report.verdict
+
+
+def test_an_expert_of_a_small_share_is_judged_by_itself(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token chose it, and what it gives is less than the sum's rounding to bfloat16."""
+    folder, where = folders[MIXTRAL], "model.layers.1.mlp.experts"
+    target = replace(target_of(folder, "int8", "down_proj", 1), expert=4)
+    plant(monkeypatch, target, "one scale negated", in_kernel=True)
+    options = VerifyOptions(model=folder, quantize="int8", dtype="bfloat16", threads=1)
+    with open_case(options, lambda _: None) as case:
+        observed = observe(case.engine, range(40), 1, ())
+        calls: ProductCalls = observed.products[where]
+        experts: Any = observed.model.get_submodule(where)
+        x, shares = torch.cat(calls.inputs), torch.tensor([[0.6, 0.4]]).repeat(40, 1)
+        chosen = torch.tensor([[0, 1], [2, 3]]).repeat(20, 1)
+        chosen[0], shares[0] = torch.tensor([0, 4]), torch.tensor([0.9999, 0.0001])
+        given = (chosen, shares, experts.gate_up_proj.weight, experts.down_proj.weight)
+        calls.inputs, calls.experts, calls.shares = [x], [chosen], [shares]
+        calls.outputs = [ops.experts(x, *given, activation=calls.activation)]
+        check = product_check(case, observed)
+        found = product_measures(check, {where: calls}, lambda _: None)[where]
+    wrong = [one.problem for one in found if not one.passed]
+    assert wrong
+    assert all("down_proj of expert 4 " in problem for problem in wrong)
 
 
 @pytest.mark.parametrize("level", native.isas())

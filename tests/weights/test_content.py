@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from inferno.file_identity import FileIdentity
 from inferno.weights.content import BlockHash, HashKey
-from inferno.weights.known_files import FileIdentity
 
 BLOCK = 128 << 10
 KEY = HashKey(bytes(32))

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from inferno import file_identity
 from inferno.engine.build import build_engine
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
-from inferno.weights import known_files, packed_cache
+from inferno.weights import packed_cache
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"no kernels: {why_not()}")
@@ -164,7 +165,7 @@ def other(tmp_path: Path) -> bytes:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are believed at once, as if they had been there for some seconds."""
-    monkeypatch.setattr(known_files, "_SETTLED", 0)
+    monkeypatch.setattr(file_identity, "_SETTLED", 0)
 
 
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -189,7 +190,7 @@ def test_weights_replaced_in_place_with_the_old_time_are_packed_anew(
     is_settled: bool,
 ) -> None:
     if is_settled:
-        monkeypatch.setattr(known_files, "_SETTLED", 0)
+        monkeypatch.setattr(file_identity, "_SETTLED", 0)
     first = logits(model)
     put_in_place(model, other)
     second = logits(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from enum import StrEnum
@@ -71,4 +72,7 @@ def log_to_stderr() -> None:
 def load_model(model: str, **options: Any) -> inferno.LLM:
     """Return the model, loaded under a progress bar; options are those of LLM."""
     with loading_bar() as progress:
-        return inferno.LLM(model, progress=progress, **options)
+        llm = inferno.LLM
+        # What came with PyTorch stays: each look through it for garbage takes a tenth of a second.
+        gc.freeze()
+        return llm(model, progress=progress, **options)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.convert.pre_tokenizer import find_rule
-from inferno.errors import ModelError, TokenizerError
+from inferno.errors import TokenizerError
 from inferno.gguf.config import SAMPLING_KEYS
 from inferno.gguf.header import MAX_VALUES, Value
 from inferno.gguf.tokenizer import SPACE, tokenizer_files
@@ -27,8 +27,7 @@ from inferno.gguf.vocabulary import (
     USER_DEFINED,
     read_vocabulary,
 )
-from inferno.json_file import MAX_JSON_BYTES
-from inferno.model_files import TOKENIZER, ModelFiles
+from inferno.model_files import TOKENIZER, MadeFiles, ModelFiles
 from inferno.text.chat import read_templates
 from inferno.text.generation_config import default_params, eos_token_ids
 from inferno.text.special_tokens import read_named_tokens
@@ -257,7 +256,7 @@ def _name_other_ends(metadata: dict[str, Value], files: ModelFiles, tokenizer: T
 def _check(metadata: Mapping[str, Value], tokenizer: Tokenizer, spec: Mapping[str, Any]) -> None:
     """Refuse a tokenizer that would make other tokens of a text once it is read back."""
     files = tokenizer_files(metadata)
-    found = load_tokenizer(_MadeFiles(files))
+    found = load_tokenizer(MadeFiles.of(Path("the GGUF file"), files))
     _check_merges(files[TOKENIZER], spec)
     special = "".join(tokenizer.special_tokens.values())[:2000]
     probes = [*_PROBES, special]
@@ -301,29 +300,3 @@ def _check_merges(found: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
 
 def _cannot_say(what: str) -> TokenizerError:
     return TokenizerError(f"the tokenizer has what a GGUF file can't say: {what}; {_WHOLE_MODEL}")
-
-
-class _MadeFiles:
-    """The files that a reader makes of metadata which is in no file yet."""
-
-    path = Path("the GGUF file")
-
-    def __init__(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        self._files = files
-
-    def has(self, name: str) -> bool:
-        return name in self._files
-
-    def place(self, name: str) -> str:
-        return f"{self.path} (its {name})"
-
-    def read(self, name: str, *, error: type[ModelError], max_bytes: int) -> bytes:
-        content = json.dumps(self._files[name]).encode()
-        if len(content) > max_bytes:
-            raise error(f"{self.place(name)} is larger than the {max_bytes:,} bytes allowed for it")
-        return content
-
-    def json(
-        self, name: str, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES
-    ) -> dict[str, Any]:
-        return dict(self._files[name])

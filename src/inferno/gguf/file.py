@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from inferno.errors import CheckpointError
-from inferno.gguf.header import GgufHeader, GgufTensor, Value, parse_header
+from inferno.file_identity import FileIdentity
+from inferno.gguf.header import GgufHeader, GgufTensor, ReadBytes, Value, parse_header
 from inferno.untrusted_json import Malformed, quoted
 
 # Shards are named by their number and their count, as llama.cpp's gguf-split names them.
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_SHARDS = 999
+
+# Headers that somebody holds. Parsing one with a vocabulary takes longer than all else of it.
+_held: WeakValueDictionary[FileIdentity, GgufHeader] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,41 @@ def read_header(path: Path) -> GgufHeader:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise CheckpointError(f"{path}: is not a regular file; weights are read from files")
-        return parse_header(lambda start, size: _read(handle, start, size), status.st_size)
+        identity = FileIdentity.of(status)
+        return header_of(identity, lambda start, size: _read(handle, start, size))
     except Malformed as problem:
         raise CheckpointError(f"{path}: {problem}") from None
     except OSError as problem:
         raise CheckpointError(f"{path}: can't be read: {problem.strerror}") from None
     finally:
         os.close(handle)
+
+
+def header_of(identity: FileIdentity, read: ReadBytes) -> GgufHeader:
+    """Return the header of an open file; one that somebody holds is not parsed again.
+
+    Raises Malformed, and what `read` raises.
+    """
+    if (known := _held.get(identity)) is not None:
+        return known
+    opened_at = time.time_ns()
+    header = parse_header(read, identity.size)
+    if identity.is_settled(opened_at):
+        _held[identity] = header
+    return header
+
+
+@contextmanager
+def held_headers(path: Path) -> Iterator[None]:
+    """Parse the headers of a model's GGUF files once in this block, by whomever they are read.
+
+    Any other model does no harm, and says in its own time what is wrong with it.
+    """
+    model = None
+    with suppress(CheckpointError):
+        model = read_gguf(path) if is_gguf_name(path) and path.is_file() else None
+    yield
+    del model
 
 
 def read_gguf(path: Path, read: Callable[[Path], GgufHeader] = read_header) -> GgufModel:

@@ -191,22 +191,25 @@ def _byte_level(
 
 def _listed_merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return the file's merges as pairs; of one that is there twice, the first counts."""
-    merges: list[tuple[str, str]] = []
-    for merge in dict.fromkeys(read_list(metadata, "merges", str)):
-        first, _, second = merge.partition(" ")
+    listed = dict.fromkeys(read_list(metadata, "merges", str))
+    merges = [(first, second) for first, _, second in (merge.partition(" ") for merge in listed)]
+    for merge, (first, second) in zip(listed, merges, strict=True):
         if first not in ids or second not in ids or first + second not in ids:
             expected = "two tokens with a space between, which make a third"
             raise refusal(KEYS + "merges", f"{merge!r:.80}", expected)
-        merges.append((first, second))
     return merges
 
 
 def _added_tokens(vocabulary: Vocabulary) -> list[dict[str, object]]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return [
-        {"id": token_id, "content": token, "special": vocabulary.is_special(token_id), **flags}
-        for token_id, token in enumerate(vocabulary.tokens)
-        if vocabulary.is_added(token_id)
+        {
+            "id": token_id,
+            "content": vocabulary.tokens[token_id],
+            "special": vocabulary.is_special(token_id),
+            **flags,
+        }
+        for token_id in vocabulary.added_ids()
     ]
 
 

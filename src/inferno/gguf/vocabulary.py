@@ -14,6 +14,7 @@ from inferno.errors import TokenizerError
 
 KEYS = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+_ADDED = frozenset({UNKNOWN, CONTROL, USER_DEFINED})
 
 # Tokens that end a turn or a text, as llama.cpp knows them: many files name one of several.
 _ENDS = (
@@ -40,7 +41,11 @@ class Vocabulary:
 
     def is_added(self, token_id: int) -> bool:
         """Return whether a token is found in a text before anything else is done with it."""
-        return self.types[token_id] in (UNKNOWN, CONTROL, USER_DEFINED)
+        return self.types[token_id] in _ADDED
+
+    def added_ids(self) -> list[int]:
+        """Return the ids of all such tokens."""
+        return [token_id for token_id, kind in enumerate(self.types) if kind in _ADDED]
 
     def is_special(self, token_id: int) -> bool:
         """Return whether a token steers the model and is no text."""

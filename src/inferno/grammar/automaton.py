@@ -17,6 +17,7 @@ from inferno.grammar.regex import MAX_CODE_POINT, Regex, TooComplex
 
 _MOST_STATES = 50_000
 _BYTES_A_STATE = 1_500  # of expressions
+_WORK, _WORK_A_STATE = 1_000_000, 50  # all in all, in small steps: some seconds
 _FAVOURED = tuple(b"abcdefghijklmnopqrstuvwxyz")
 
 # The first bytes of characters of several bytes: the first and last such byte, the first and last
@@ -42,7 +43,10 @@ class Automaton:
     def __init__(self, regex: Regex, *, max_states: int = _MOST_STATES) -> None:
         """Raise TooComplex if the expression is too large; the walk may do so as well."""
         self._max_states = max_states
-        self._derivatives = Derivatives(_BYTES_A_STATE * max_states)
+        self._derivatives = Derivatives(
+            max_bytes=_BYTES_A_STATE * max_states,
+            max_work=_WORK + _WORK_A_STATE * max_states,
+        )
         # Of each state: the known transitions, the expression or None between a character's
         # bytes, and then how many bytes are missing and where they lead.
         self._known: list[dict[int, int]] = [dict.fromkeys(range(256), self.DEAD)]

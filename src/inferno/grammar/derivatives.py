@@ -26,6 +26,8 @@ from inferno.grammar.expressions import (
 )
 from inferno.grammar.regex import MAX_CODE_POINT, Regex
 
+_MOST_WORK_A_BYTE = 30_000  # which is some hundredths of a second
+
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
 
 
@@ -40,10 +42,10 @@ class _Classes:
 
 
 class Derivatives:
-    """What may follow in the expressions of one automaton."""
+    """The expressions of one automaton, and what may follow in each."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._expressions = Expressions(max_bytes)
+    def __init__(self, max_bytes: int, max_work: int) -> None:
+        self._expressions = Expressions(max_bytes, max_work)
         self._firsts: dict[int, frozenset[int]] = {}
         self._classes: dict[frozenset[int], _Classes] = {}
         self._after: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -59,13 +61,13 @@ class Derivatives:
 
     def after(self, node: int, code: int) -> int:
         """Return what may follow a character in an expression."""
-        self._expressions.start_work()
+        self._expressions.start_work(_MOST_WORK_A_BYTE)
         classes = self._classes_of(node)
         return self._step(node, classes, classes.class_of[bisect_right(classes.starts, code) - 1])
 
     def targets(self, node: int, first: int, last: int) -> list[tuple[int, int, int]]:
         """Return what may follow the characters of a range: first, last, and the expression."""
-        self._expressions.start_work()
+        self._expressions.start_work(_MOST_WORK_A_BYTE)
         classes = self._classes_of(node)
         found = []
         index = bisect_right(classes.starts, first) - 1

@@ -51,7 +51,7 @@ class Node(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What is known of an expression from its form."""
+    """Properties of an expression that follow from its form."""
 
     can_be_empty: bool
     is_plain: bool  # there is no And and no Not in it
@@ -66,12 +66,13 @@ class Expressions:
     nodes, facts  by number.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_work: int) -> None:
         self.nodes: list[Node] = []
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
         self._bytes_left = max_bytes
-        self._work = 0
+        self._total_left = max_work
+        self.start_work()
         self._make(Node(ALT), Facts(False, True, 0, 0, 0))
         self._make(Node(SEQ), Facts(True, True, 0, 0, 0))
         self.chars(ANY)
@@ -83,9 +84,9 @@ class Expressions:
             raise TooComplex(f"a regular expression is at most {MAX_DEPTH} levels deep")
         return self._add(regex)
 
-    def start_work(self) -> None:
-        """Begin an answer, which may take MOST_WORK steps."""
-        self._work = 0
+    def start_work(self, most: int = MOST_WORK) -> None:
+        """Begin an answer, which may take so many steps."""
+        self._work_left = most
 
     def _add(self, regex: Regex) -> int:
         self.spend(1)
@@ -116,8 +117,9 @@ class Expressions:
         return number
 
     def spend(self, work: int) -> None:
-        self._work += work
-        if self._work > MOST_WORK:
+        self._work_left -= work
+        self._total_left -= work
+        if self._work_left < 0 or self._total_left < 0:
             raise TooComplex("a regular expression takes too many steps")
 
     def chars(self, some: Chars) -> int:

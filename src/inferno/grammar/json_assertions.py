@@ -9,13 +9,13 @@ from fractions import Fraction
 from typing import Any
 
 from inferno.grammar.json_document import UnsupportedSchema, refuse, shown
-from inferno.grammar.json_numbers import ALL_NUMBERS, Bound, Kind, Numbers
+from inferno.grammar.json_numbers import ALL_NUMBERS, Bound, Kind, Numbers, meet_numbers
 from inferno.grammar.json_shapes import ALL_VALUES, NO_VALUES, Values, join
 from inferno.grammar.json_strings import any_of, format_texts, known_formats
 from inferno.grammar.regex import ANY, ANY_TEXT, NOTHING, Regex, UnsupportedRegex, both, repeat
 from inferno.grammar.syntax import parse_pattern
 
-_MOST_CHARACTERS = 1_000_000  # of a string; a longer one is no answer
+_MOST_COUNTED = 1_000_000  # characters, items, members: no answer has more
 _MOST_EXPONENT = 400  # of a number, of ten
 
 # The sides of a range, and whether the larger bound is the narrower one.
@@ -62,7 +62,7 @@ def read_numbers(content: Mapping[str, Any], pointer: str) -> Values:
         if divisor <= 0:
             raise refuse(place, f"is {shown(content['multipleOf'])}", "more than 0")
         divisors = frozenset([divisor])
-    numbers = Numbers(low=bounds[0], high=bounds[1], divisors=divisors)
+    numbers = meet_numbers(Numbers(low=bounds[0], high=bounds[1]), Numbers(divisors=divisors))
     return replace(ALL_VALUES, numbers=() if numbers.is_surely_empty else (numbers,))
 
 
@@ -70,10 +70,6 @@ def read_strings(content: Mapping[str, Any], pointer: str) -> Values:
     """Return what the keywords about strings allow; other values too."""
     least = read_count(content, "minLength", pointer) or 0
     most = read_count(content, "maxLength", pointer)
-    if least > _MOST_CHARACTERS:
-        raise refuse(f"{pointer}/minLength", f"is {least}", f"at most {_MOST_CHARACTERS}")
-    if most is not None and most > _MOST_CHARACTERS:
-        most = _MOST_CHARACTERS
     is_empty_range = most is not None and most < least
     texts = [NOTHING if is_empty_range else repeat(ANY, least, most)]
     if "pattern" in content:
@@ -103,7 +99,7 @@ def read_number(value: Any, pointer: str) -> Fraction:
 
 
 def read_count(content: Mapping[str, Any], keyword: str, pointer: str) -> int | None:
-    """Return a count that a keyword gives; None: it isn't there."""
+    """Return a count that a keyword gives, if it isn't beyond all answers; None: it isn't there."""
     if keyword not in content:
         return None
     value = content[keyword]
@@ -111,7 +107,9 @@ def read_count(content: Mapping[str, Any], keyword: str, pointer: str) -> int | 
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise refuse(f"{pointer}/{keyword}", f"is {shown(value)}", "a whole number from 0 on")
-    return value
+    if value > _MOST_COUNTED and keyword.startswith("min"):
+        raise refuse(f"{pointer}/{keyword}", f"is {shown(value)}", f"at most {_MOST_COUNTED}")
+    return min(value, _MOST_COUNTED)
 
 
 def read_pattern(text: Any, pointer: str) -> Regex:

@@ -580,6 +580,8 @@ _READERS: dict[str, _Reader] = {
     "$ref": Schemas._ref,
 }
 
+KEYWORDS = tuple(_READERS)
+
 
 def _has_no_number(numbers: Numbers) -> bool:
     try:

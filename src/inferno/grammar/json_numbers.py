@@ -80,8 +80,8 @@ class Numbers:
             self.kind is not (Kind.FRACTION if is_integer else Kind.INTEGER)
             and _is_above(value, self.low)
             and _is_below(value, self.high)
-            and all((value / each).denominator == 1 for each in self.divisors)
-            and all((value / each).denominator != 1 for each in self.not_divisors)
+            and all(_divides(each, value) for each in self.divisors)
+            and not any(_divides(each, value) for each in self.not_divisors)
             and value not in self.excluded
         )
 
@@ -110,12 +110,22 @@ def meet_numbers(one: Numbers, other: Numbers) -> Numbers:
         return NO_NUMBERS
     lows = [each.low for each in (one, other) if each.low is not None]
     highs = [each.high for each in (one, other) if each.high is not None]
+    divisors = one.divisors | other.divisors
+    not_divisors = one.not_divisors | other.not_divisors
+    kind = kinds.pop() if kinds else Kind.ALL
+    if any(each.denominator == 1 for each in divisors):  # then it divides no fraction
+        if kind is Kind.FRACTION:
+            return NO_NUMBERS
+        kind = Kind.INTEGER
+    dividing = divisors | {Fraction(1)} if kind is Kind.INTEGER else divisors
+    if any(_divides(each, known) for each in not_divisors for known in dividing):
+        return NO_NUMBERS
     return Numbers(
-        kinds.pop() if kinds else Kind.ALL,
+        kind,
         max(lows, key=lambda low: (low.value, low.is_open), default=None),
         min(highs, key=lambda high: (high.value, not high.is_open), default=None),
-        one.divisors | other.divisors,
-        one.not_divisors | other.not_divisors,
+        frozenset(each for each in divisors if not any(_is_less(each, more) for more in divisors)),
+        not_divisors,
         one.excluded | other.excluded,
     )
 
@@ -137,6 +147,15 @@ def other_numbers(numbers: Numbers) -> list[Numbers]:
     if numbers.excluded:
         others.append(Numbers(values=numbers.excluded))
     return others
+
+
+def _divides(one: Fraction, other: Fraction) -> bool:
+    return (other / one).denominator == 1
+
+
+def _is_less(one: Fraction, other: Fraction) -> bool:
+    """Return whether all that another number divides is divided by one, and more."""
+    return one != other and _divides(one, other)
 
 
 def _is_above(value: Fraction, low: Bound | None) -> bool:
@@ -345,7 +364,7 @@ def _multiples(divisor: Fraction, is_integer: bool) -> Regex:
     """
     places = 0 if is_integer else _num_places(divisor)
     modulus = divisor.numerator if is_integer else int(divisor * 10**places)
-    if modulus * (places + 1) > _MOST_REMAINDERS:
+    if modulus > _MOST_REMAINDERS or places > _MOST_FRACTION_DIGITS:
         raise TooCostly(f"a division by {decimal_text(divisor)} has too many remainders")
     factors = _prime_powers(modulus) or [1]
     return seq(_MINUS, both(*(_digits_divided(each, places) for each in factors)))

@@ -56,9 +56,8 @@ __all__ = ["WHITESPACE", "UnsupportedSchema", "compile_schema"]
 WHITESPACE = repeat(alt(literal(" "), seq(literal("\n"), repeat(char_set(" \t"), 0, 40))), 0, 1)
 
 _MOST_SYMBOLS = 400_000  # of all rules
-_MOST_COUNTED = 5_000  # rules for one object or array whose members are counted
+_MOST_COUNTING_RULES = 5_000  # rules for one object or array whose members are counted
 _BLOCK = 8  # symbols that a rule stands for
-_MOST_TIMES = 1_000_000  # that an item may come; an answer has no more
 
 
 def compile_schema(
@@ -69,8 +68,8 @@ def compile_schema(
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
-    whitespace  what may stand between two tokens, which may be nothing; None: only nothing.
-    disable_additional_properties  objects that list properties and say nothing of others have none.
+    whitespace                     what may stand between two tokens, or nothing; None is nothing.
+    disable_additional_properties  objects that list properties have no others, unless they say so.
 
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.
     """
@@ -133,7 +132,7 @@ class _Compiler:
         return grammar
 
     def _add(self, name: str, alternatives: Iterable[Alternative], place: str) -> Reference:
-        self._rules[name] = list(dict.fromkeys(alternatives))
+        self._rules[name] = list(alternatives)
         self._places[name] = place
         self._num_symbols += 1 + sum(1 + len(each) for each in self._rules[name])
         if self._num_symbols > _MOST_SYMBOLS:
@@ -190,7 +189,7 @@ class _Compiler:
             # The first item stands before all commas.
             standing = num_first or 1
             least = max(0, array.least - standing)
-            most = None if array.most is None else min(array.most, _MOST_TIMES) - standing
+            most = None if array.most is None else array.most - standing
             if most is None or most > 0:
                 item = self._symbol(array.others)
                 more = self._add(f"{name}_more", [(self._comma, item)], place)
@@ -213,7 +212,7 @@ class _Compiler:
         [contained] = array.contained
         last = max(len(array.first), array.least, array.most or 0, 1)
         limit = contained.least if contained.most is None else contained.most
-        if last * (limit + 1) > _MOST_COUNTED:
+        if last * (limit + 1) > _MOST_COUNTING_RULES:
             raise UnsupportedSchema(f"{place}/contains counts too far; expected smaller bounds")
         if array.least == 0 and contained.least == 0:
             yield (empty,)
@@ -262,7 +261,12 @@ class _Compiler:
         names += [each for each in shape.required if each not in listed]
         required = set(shape.required)
         other = self._other_members(name, place, shape, [*listed, *names])
-        members = [self._member(shape, each) for each in names]
+        members = [
+            self._member(
+                each, listed[each] if each in listed else self._schemas.member(shape, each)
+            )
+            for each in names
+        ]
         if not required and shape.least == 0:
             yield (empty,)
         if shape.most is not None or shape.least > len(required):
@@ -326,9 +330,8 @@ class _Compiler:
 
         return tail_from
 
-    def _member(self, shape: ObjectShape, name: str) -> Alternative:
-        value = self._symbol(self._schemas.member(shape, name))
-        return (*self._key(literal(name)), value)
+    def _member(self, name: str, claims: Claims) -> Alternative:
+        return (*self._key(literal(name)), self._symbol(claims))
 
     def _key(self, names: Regex) -> Alternative:
         name = spelled_string(names)
@@ -382,7 +385,7 @@ class _CountedMembers:
         shape = self._shape
         limit = shape.least if shape.most is None else shape.most
         limit = min(limit, len(members) + shape.least)
-        if (len(members) + 1) * (limit + 1) > _MOST_COUNTED:
+        if (len(members) + 1) * (limit + 1) > _MOST_COUNTING_RULES:
             raise UnsupportedSchema(
                 f"{self._place} counts the members of too many; expected smaller bounds"
             )
@@ -415,6 +418,8 @@ class _CountedMembers:
         more = self._add(f"{self._name}_more", [(self._comma, self._other)], self._place)
         if count:
             yield (Repeated(more, max(1, least), most),)
+        elif most == 1:
+            yield (self._other,)
         else:
             last = None if most is None else most - 1
             yield (self._other, Repeated(more, max(0, least - 1), last))

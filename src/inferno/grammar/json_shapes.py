@@ -50,7 +50,7 @@ NO_VALUE: Claims = (Claim(0, holds=False),)  # schema 0 is `true`
 
 @dataclass(frozen=True, slots=True)
 class Contained:
-    """How many items make these claims."""
+    """A number of items of which claims hold."""
 
     claims: Claims
     least: int

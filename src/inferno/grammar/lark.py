@@ -7,14 +7,15 @@ from inferno.grammar.regex import Regex, literal
 from inferno.grammar.rules import Grammar, Mark, Reference, Repeated, Symbol, Terminal
 
 
-def has_marks(grammar: Grammar) -> bool:
-    """Return whether special tokens are part of a grammar."""
-    return any(
-        isinstance(symbol.symbol if isinstance(symbol, Repeated) else symbol, Mark)
+def marks_of(grammar: Grammar) -> frozenset[int]:
+    """Return the special tokens that are part of a grammar."""
+    symbols = (
+        symbol.symbol if isinstance(symbol, Repeated) else symbol
         for alternatives in grammar.rules.values()
         for alternative in alternatives
         for symbol in alternative
     )
+    return frozenset(symbol.token_id for symbol in symbols if isinstance(symbol, Mark))
 
 
 def to_lark(grammar: Grammar, *, marks_as_text: bool = False) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from inferno.grammar.decide import is_empty
 from inferno.grammar.rules import (
@@ -35,7 +35,15 @@ def prune(rules: Mapping[str, list[Alternative]]) -> Grammar:
 
     Raises NoText where the start itself matches none.
     """
-    possible = _possible_rules(rules)
+    matches_nothing = _EmptyTerminals()
+    possible = _possible_rules(rules, matches_nothing)
+
+    def is_possible(symbol: Symbol) -> bool:
+        part = _part(symbol)
+        if isinstance(part, Terminal):
+            return not matches_nothing(part)
+        return not isinstance(part, Reference) or part.name in possible
+
     if START not in possible:
         raise NoText(_impossible_rule(rules, possible))
     kept: dict[str, tuple[Alternative, ...]] = {}
@@ -45,11 +53,9 @@ def prune(rules: Mapping[str, list[Alternative]]) -> Grammar:
         if name in kept:
             continue
         kept[name] = tuple(
-            dict.fromkeys(
-                tuple(symbol for symbol in alternative if _is_possible(symbol, possible))
-                for alternative in rules[name]
-                if all(_can_match(symbol, possible) for symbol in alternative)
-            )
+            tuple(symbol for symbol in alternative if is_possible(symbol))
+            for alternative in rules[name]
+            if all(_is_optional(symbol) or is_possible(symbol) for symbol in alternative)
         )
         waiting += reversed(_references(kept[name]))
     return Grammar(kept)
@@ -71,7 +77,9 @@ def is_too_nested(grammar: Grammar) -> bool:
     return False
 
 
-def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
+def _possible_rules(
+    rules: Mapping[str, list[Alternative]], matches_nothing: Callable[[Terminal], bool]
+) -> set[str]:
     """Return the rules that match some text, by a fixed point."""
     possible: set[str] = set()
     users = defaultdict(list)
@@ -90,7 +98,7 @@ def _possible_rules(rules: Mapping[str, list[Alternative]]) -> set[str]:
                 if isinstance(symbol, Reference):
                     needed.add(symbol.name)
                 elif isinstance(symbol, Terminal):
-                    can_match = can_match and not is_empty(symbol.regex)
+                    can_match = can_match and not matches_nothing(symbol)
             if not can_match:
                 continue
             for each in needed:
@@ -120,16 +128,21 @@ def _references(alternatives: tuple[Alternative, ...] | list[Alternative]) -> li
     return [part.name for part in parts if isinstance(part, Reference)]
 
 
-def _is_possible(symbol: Symbol, possible: set[str]) -> bool:
-    part = _part(symbol)
-    if isinstance(part, Reference):
-        return part.name in possible
-    return isinstance(part, Mark) or not is_empty(part.regex)
+def _is_optional(symbol: Symbol) -> bool:
+    return isinstance(symbol, Repeated) and symbol.least == 0
 
 
-def _can_match(symbol: Symbol, possible: set[str]) -> bool:
-    is_optional = isinstance(symbol, Repeated) and symbol.least == 0
-    return is_optional or _is_possible(symbol, possible)
+class _EmptyTerminals:
+    """The terminals that match nothing, each looked into once: large ones are slow to compare."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, terminal: Terminal) -> bool:
+        key = id(terminal.regex)  # the rules hold it
+        if key not in self._known:
+            self._known[key] = is_empty(terminal.regex)
+        return self._known[key]
 
 
 def _impossible_rule(rules: Mapping[str, list[Alternative]], possible: set[str]) -> str:

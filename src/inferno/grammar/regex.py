@@ -75,7 +75,7 @@ class Repeat(_Hashed):
 
 @dataclass(frozen=True, slots=True)
 class And(_Hashed):
-    """What all parts match."""
+    """Every text that all parts match."""
 
     parts: tuple[Regex, ...]
 

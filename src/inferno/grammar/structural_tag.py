@@ -23,12 +23,10 @@ from inferno.grammar.rules import (
     Symbol,
     Terminal,
 )
-from inferno.grammar.syntax import parse_regex
+from inferno.grammar.syntax import parse_pattern, parse_regex
 
 _MOST_TAGS = 256
 _MOST_DEPTH = 16
-# Keywords of strings that hold of their JSON.
-_OF_TEXTS = frozenset(("pattern", "format", "minLength", "maxLength", "enum", "const"))
 
 # Returns the grammar of a JSON Schema.
 CompileSchema = Callable[[Mapping[str, Any] | bool], Grammar]
@@ -223,10 +221,11 @@ class _Builder:
     def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
         """Return the symbols of arguments one by one, each between texts of its own.
 
-        A string's value is the text itself, everything else is JSON.
+        The values of those in `raw` are the texts themselves, everything else is JSON.
         """
         texts = {name: _text(node, name, where) for name in ("before_name", "after_name", "end")}
-        _check_keys(node, where, {"type", "json_schema", "is_strict", *texts})
+        _check_keys(node, where, {"type", "json_schema", "is_strict", "raw", *texts})
+        raw = node.get("raw", ())
         is_strict = _flag(node, "is_strict", where, absent=True)
         schema = node.get("json_schema")
         properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
@@ -238,7 +237,7 @@ class _Builder:
         for name, of_value in properties.items():
             begin = self.text(texts["before_name"] + name + texts["after_name"])
             place = f"{where}/json_schema/properties/{name}"
-            if isinstance(of_value, Mapping) and of_value.get("type") == "string":
+            if name in raw and isinstance(of_value, Mapping):
                 value = self._raw_text(of_value, place, texts["end"], is_strict=is_strict)
             else:
                 inner = {**of_value, **definitions} if isinstance(of_value, Mapping) else of_value
@@ -257,13 +256,13 @@ class _Builder:
         given = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
             return (Terminal(seq(alt(*map(literal, given)), literal(end))),)
-        for name in sorted(_OF_TEXTS & schema.keys()):
-            if is_strict:
-                raise UnsupportedTag(f"{where}/{name} can't be kept to where values aren't JSON")
-        up_to = both(
-            seq(ANY_TEXT, literal(end)), without(seq(ANY_TEXT, literal(end), ANY, ANY_TEXT))
-        )
-        return (Terminal(up_to),)
+        if is_strict and (unkept := sorted({"format", "enum", "const"} & schema.keys())):
+            raise UnsupportedTag(f"{where}/{unkept[0]} can't be kept to where values aren't JSON")
+        text = repeat(ANY, schema.get("minLength", 0), schema.get("maxLength"))
+        if "pattern" in schema:
+            text = both(text, parse_pattern(_text(schema, "pattern", where)))
+        first_end = without(seq(ANY_TEXT, literal(end), ANY, ANY_TEXT))
+        return (Terminal(both(seq(text, literal(end)), first_end)),)
 
     def _triggered_tags(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         _check_keys(node, where, {"type", "triggers", "tags", "at_least_one", "stop_after_first"})
@@ -272,7 +271,11 @@ class _Builder:
         symbols = self.triggered(
             _texts(node, "triggers", where), tags, where, least=least, most=most, depth=depth
         )
-        return symbols[:-1] if most == 1 else symbols
+        if most is None:
+            return symbols
+        once, some_free = symbols
+        assert isinstance(once, Repeated)
+        return (once.symbol,) if least else (self._rule([(once.symbol,), (some_free,)]),)
 
     def _tags_with_separator(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         _check_keys(node, where, {"type", "tags", "separator", "at_least_one", "stop_after_first"})

@@ -135,13 +135,14 @@ def _loaded(path: Path, tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     if path.is_file():
         yield from tensors
         return
-    files: set[object] | None = None
+    files: set[str] | None = None
     if (path / SINGLE_FILE).exists():
         files = {SINGLE_FILE}
     elif (path / INDEX_FILE).exists():
         index = read_json(path / INDEX_FILE, error=CheckpointError, max_bytes=MAX_INDEX_BYTES)
         shards = index.get("weight_map")
-        files = set(shards.values()) if isinstance(shards, dict) else None
+        if isinstance(shards, dict):  # loading refuses all else
+            files = {name for name in shards.values() if isinstance(name, str)}
     for tensor in tensors:
         if files is None or tensor.file in files:
             yield tensor

@@ -158,8 +158,8 @@ class ModelText:
         params = texts.params
         is_bound = params.structured is not None
         if params.structured is not None and params.structured.structural_tag is not None:
-            known = tuple((text, i) for i, text in self.tokenizer.special_tokens.items())
-            structured = replace(params.structured, special_tokens=known)
+            marks = tuple(self.tokenizer.marks.items())
+            structured = replace(params.structured, special_tokens=marks)
             params = replace(params, structured=structured)
         reasoning = None
         if is_bound or texts.params.thinking_token_budget is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,11 @@ from inferno.requests import MAX_TOKEN_ID
 from inferno.text.special_token_escape import PrivateTokenizer, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import add_named, read_named_tokens
 from inferno.text.tokenizer_calls import LONG, ids_of, is_panic, no_threads_needed
-from inferno.text.tokenizer_file import check_file
+from inferno.text.tokenizer_file import check_file, check_parts, no_collection
 from inferno.text.tokenizer_limits import check_limits, spec_of
+
+# Makes the library's tokenizer, and gives the ids of its model's tokens where they are known.
+_Maker = Callable[[], tuple[tokenizers.Tokenizer, dict[str, int] | None]]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -34,16 +37,53 @@ def load_tokenizer(files: ModelFiles, *, is_optional: bool = False) -> Tokenizer
         if is_optional:
             return Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()), eos_token=None)
         raise TokenizerError(_how_to_get(files))
-    content = files.read(TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
-    named = read_named_tokens(files)
-    place = files.place(TOKENIZER)
-    with _refused_as(f"{place} can't be used, download it again if it is damaged"):
-        check_file(content)
-        backend = tokenizers.Tokenizer.from_buffer(content)
-        add_named(backend, named)
-        tokenizer = Tokenizer(backend, eos_token=named.text("eos_token"))
-        tokenizer.decode(tokenizer.encode("a"))  # some damage shows only in use
+    with no_collection():
+        make = _from_parts(files) if files.are_made else _from_text(files)
+        named = read_named_tokens(files)
+        place = files.place(TOKENIZER)
+        with _refused_as(f"{place} can't be used, download it again if it is damaged"):
+            backend, vocab = make()
+            add_named(backend, named)
+            tokenizer = Tokenizer(backend, eos_token=named.text("eos_token"), vocab=vocab)
+            tokenizer.decode(tokenizer.encode("a"))  # some damage shows only in use
     return tokenizer
+
+
+def _from_text(files: ModelFiles) -> _Maker:
+    """Read tokenizer.json, and return what makes the library's tokenizer of it."""
+    content = files.read(TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES)
+
+    def make() -> tuple[tokenizers.Tokenizer, dict[str, int] | None]:
+        vocab = check_file(content)
+        return tokenizers.Tokenizer.from_buffer(content), vocab
+
+    return make
+
+
+def _from_parts(files: ModelFiles) -> _Maker:
+    """Do the same for a tokenizer.json that was never text, and whose merges are known to be good.
+
+    To write a vocabulary of 150,000 tokens out, check it and read it takes half a second longer.
+    """
+    spec = files.json(TOKENIZER, error=TokenizerError)
+
+    def make() -> tuple[tokenizers.Tokenizer, dict[str, int]]:
+        check_parts(spec)
+        model = dict(spec["model"])
+        kind, vocab, merges = model.pop("type"), model.pop("vocab"), model.pop("merges")
+        assert kind == "BPE"
+        no_tokens = {"model": {"type": kind, "vocab": {}, "merges": []}, "added_tokens": []}
+        backend = tokenizers.Tokenizer.from_str(json.dumps({**spec, **no_tokens}))
+        backend.model = tokenizers.models.BPE(vocab, merges, **model)
+        backend.add_tokens([_added(token) for token in spec["added_tokens"]])
+        return backend, vocab
+
+    return make
+
+
+def _added(token: Mapping[str, Any]) -> tokenizers.AddedToken:
+    flags = {name: value for name, value in token.items() if name not in ("id", "content")}
+    return tokenizers.AddedToken(token["content"], **flags)
 
 
 class Tokenizer:
@@ -52,18 +92,32 @@ class Tokenizer:
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
     special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>.
+    marks           text -> id of these, and of other added tokens in angle brackets, which are text
+                    and yet written as one token alone: <tool_call>.
     escaper         escapes the special tokens that a user typed.
     decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
+
+    vocab   token -> id, of its model, where its maker knows: the library takes long to tell.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, eos_token: str | None) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        eos_token: str | None,
+        vocab: dict[str, int] | None = None,
+    ) -> None:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        vocab = backend.get_vocab()
-        self.vocab_size = 1 + max(vocab.values(), default=-1)
-        self.special_tokens = _special_tokens(backend)
-        check_limits(backend, vocab, self.special_tokens)
+        added = backend.get_added_tokens_decoder()
+        all_ids = {**(vocab or {}), **{token.content: i for i, token in added.items()}}
+        if vocab is None or len(all_ids) != backend.get_vocab_size():
+            all_ids = backend.get_vocab()
+        self.vocab_size = 1 + max(all_ids.values(), default=-1)
+        self.special_tokens = {i: token.content for i, token in added.items() if token.special}
+        self.marks = _marks(added.items())
+        check_limits(backend, all_ids, self.special_tokens)
         self.escaper = SpecialTokenEscaper(self.special_tokens.values())
         self.eos_token_id = None if eos_token is None else backend.token_to_id(eos_token)
         self.decoder = spec_of(backend.decoder)
@@ -153,9 +207,12 @@ def _how_to_get(files: ModelFiles) -> str:
     )
 
 
-def _special_tokens(backend: tokenizers.Tokenizer) -> dict[int, str]:
-    added = backend.get_added_tokens_decoder()
-    return {token_id: token.content for token_id, token in added.items() if token.special}
+def _marks(added: Iterable[tuple[int, tokenizers.AddedToken]]) -> dict[str, int]:
+    return {
+        token.content: token_id
+        for token_id, token in added
+        if token.special or (token.content.startswith("<") and token.content.endswith(">"))
+    }
 
 
 @contextmanager

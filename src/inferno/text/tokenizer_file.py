@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,27 +22,37 @@ from inferno.untrusted_json import SEPARATORS
 MAX_SEPARATORS = 10_000_000
 
 
-def check_file(content: bytes) -> None:
-    """Raise ValueError where the file is no JSON, or nothing that the library reads safely."""
+def check_file(content: bytes) -> dict[str, int] | None:
+    """Raise ValueError where the file is no JSON, or nothing that the library reads safely.
+
+    Returns the ids of the model's tokens where it lists merges.
+    """
     if sum(map(content.count, SEPARATORS)) > MAX_SEPARATORS:
         raise ValueError("it has too many values")
-    with _no_collection():
+    with no_collection():
         spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
     if not isinstance(spec, dict):
         raise ValueError("it is no JSON object")
+    check_parts(spec)
+    match spec.get("model"):
+        case {"vocab": dict(vocab), "merges": list(merges), **model}:
+            _check_merges(vocab, merges, str(model.get("continuing_subword_prefix") or ""))
+            return vocab
+    return None
+
+
+def check_parts(spec: Mapping[str, Any]) -> None:
+    """Raise ValueError where a part beside the model is nothing that the library reads safely."""
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(spec.get(part)):
             read_pattern(pattern)
     for normalizer in _normalizers(spec.get("normalizer")):
         _check_normalizer(normalizer)
     _check_added(spec.get("added_tokens"))
-    match spec.get("model"):
-        case {"vocab": dict(vocab), "merges": list(merges), **model}:
-            _check_merges(vocab, merges, str(model.get("continuing_subword_prefix") or ""))
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Stop garbage collection: among a million new lists it would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()

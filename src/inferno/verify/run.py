@@ -140,12 +140,13 @@ def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]
         rounded=rounded,
         generated=generated,
         tolerances=tolerances,
-        products=_products(case, observed),
+        products=product_measures(product_check(case, observed), observed.products, case.tell),
     )
 
 
-def _products(case: Case, observed: Observed) -> Products:
-    check = ProductCheck(
+def product_check(case: Case, observed: Observed) -> ProductCheck:
+    """Return what an observed run's products are judged by."""
+    return ProductCheck(
         model=observed.model,
         weights=case.weights,
         fused=case.fused,
@@ -154,7 +155,6 @@ def _products(case: Case, observed: Observed) -> Products:
         device=torch.device(observed.device),
         relative=case.options.tolerance,
     )
-    return product_measures(check, observed.products, case.tell)
 
 
 def _check(case: Case, comparison: Comparison) -> tuple[Comparison, tuple[Row, ...]]:

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 
 from inferno.errors import CheckpointError
+from inferno.file_identity import FileIdentity
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
 from inferno.quantization import FORMATS, KEPT_BLOCKS, WeightFormat
 from inferno.untrusted_json import quoted
-from inferno.weights.known_files import FileIdentity
 from inferno.weights.staging import CHUNK_BYTES, Staging
 from inferno.weights.tensor_info import RowCoding, TensorInfo
 

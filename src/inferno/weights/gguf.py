@@ -10,8 +10,8 @@ import torch
 
 from inferno.errors import CheckpointError
 from inferno.gguf.config import architecture, has_permuted_heads, head_dim
-from inferno.gguf.file import GgufModel, read_gguf
-from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor, parse_header
+from inferno.gguf.file import GgufModel, header_of, read_gguf
+from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
 from inferno.ops.gguf_blocks import can_decode
 from inferno.untrusted_json import Malformed, quoted
@@ -30,7 +30,7 @@ def open_gguf(path: Path) -> Checkpoint:
         def read_header(path: Path) -> GgufHeader:
             files[path] = file = open_file(path, stack)
             try:
-                return parse_header(file.read, file.size)
+                return header_of(file.identity, file.read)
             except Malformed as problem:
                 raise CheckpointError(f"{path}: {problem}") from None
 

@@ -1,7 +1,6 @@
 """Keep the content that files had when last read, so that a second start need not read them.
 
-A file is known by device, inode, size, and the times of its last modification and change. Users can
-set the first time back, not the second: a file that was replaced or written in place is another.
+A file is known by its FileIdentity: one that was replaced or written in place is another.
 """
 
 from __future__ import annotations
@@ -12,46 +11,15 @@ import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from inferno.errors import CheckpointError
+from inferno.file_identity import FileIdentity
 from inferno.json_file import read_json
 
 _VERSION = 1
 _MOST_FILES = 2000
 _MOST_BYTES = 1 << 20
-_SECOND = 10**9
-# Clocks of file systems tick, every 2 s at worst. As in git's index, what was changed so shortly
-# before it was opened may have been changed once more without another time.
-_SETTLED = 2 * _SECOND
-
-
-class FileIdentity(NamedTuple):
-    """The numbers that tell a file from all others and change with it; times in nanoseconds."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> FileIdentity:
-        return cls(
-            device=status.st_dev,
-            inode=status.st_ino,
-            size=status.st_size,
-            modified=status.st_mtime_ns,
-            changed=status.st_ctime_ns,
-        )
-
-    def is_settled(self, now: int) -> bool:
-        """Return whether any change after `now` would show, as far as this file system tells.
-
-        One that counts whole seconds may not keep the time of the change at all.
-        """
-        last = max(self.modified, self.changed)
-        return last + _SETTLED <= now and self.changed % _SECOND != 0
 
 
 class KnownFiles:

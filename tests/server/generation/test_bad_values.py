@@ -66,7 +66,7 @@ BOTH: dict[str, list[Any]] = {
         *({"json": "{"}, {"json": []}, {"grammar": "start: missing"}, {"wobble": 1}),
         {"regex": "a", "disable_any_whitespace": True},
     ],
-    "thinking_token_budget": [0, 10],
+    "thinking_token_budget": [-1, 1.5, "9", True, HUGE],
     "use_beam_search": [True, 1],
     "length_penalty": [2.0],
     "best_of": [2, 10**6],

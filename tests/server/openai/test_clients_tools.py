@@ -127,10 +127,6 @@ class Weather(BaseModel):
     days: int
 
 
-NOT_YET = pytest.mark.xfail(reason="calls and their arguments can't be forced yet", strict=True)
-
-
-@NOT_YET
 def test_openai_python_parses_calls(gpt: tuple[Host, Speaker]) -> None:
     host, speaker = gpt
     speaker.say(harmony_call("Weather", json.dumps(ROME)))
@@ -149,7 +145,6 @@ def test_openai_python_parses_calls(gpt: tuple[Host, Speaker]) -> None:
     assert kinds.count("tool_calls.function.arguments.done") == 1
 
 
-@NOT_YET
 def test_langchain_gets_structured_output_by_a_call(gpt: tuple[Host, Speaker]) -> None:
     langchain: Any = pytest.importorskip("langchain_openai", reason="needs langchain-openai")
     host, speaker = gpt
@@ -161,7 +156,6 @@ def test_langchain_gets_structured_output_by_a_call(gpt: tuple[Host, Speaker]) -
     assert made == Weather(**ROME)
 
 
-@NOT_YET
 def test_instructor_gets_a_model_by_a_call(gpt: tuple[Host, Speaker]) -> None:
     instructor: Any = pytest.importorskip("instructor", reason="needs instructor")
     host, speaker = gpt

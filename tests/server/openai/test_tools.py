@@ -101,7 +101,11 @@ def test_an_answer_without_calls_is_as_ever(gpt: tuple[Host, Speaker]) -> None:
     }
 
 
-@pytest.mark.parametrize("text", [ONE, TWO, THOUGHT + SAID + harmony_call("f", "no JSON {")])
+NO_JSON = harmony_call("f", "no JSON {")
+NOTHING = harmony_call("get_time", "")
+
+
+@pytest.mark.parametrize("text", [ONE, TWO, THOUGHT + SAID + NO_JSON, NOTHING])
 @pytest.mark.parametrize("interval", [1, 4])
 def test_a_stream_is_the_whole_answer(gpt: tuple[Host, Speaker], text: str, interval: int) -> None:
     host, speaker = gpt

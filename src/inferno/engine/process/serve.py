@@ -60,6 +60,7 @@ from inferno.engine.process.own_process import (
 )
 from inferno.engine.sampling.constraints import Constraint
 from inferno.errors import InfernoError, InvalidRequest
+from inferno.gguf.file import held_headers
 from inferno.machine import own_memory, return_free_memory
 from inferno.options import EngineOptions
 from inferno.out_of_memory import is_out_of_memory, out_of_memory
@@ -101,8 +102,9 @@ def serve(start: Start, link: Link) -> int:
             give_way()
         progress = LoadProgress(link)
         server_bytes = own_memory(os.getppid()) or 0
-        engine = build_engine(start.options, progress, others=server_bytes)
-        facts = facts_of(engine, start.options, progress.beat)
+        with held_headers(start.options.model):
+            engine = build_engine(start.options, progress, others=server_bytes)
+            facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
         link.send(NotLoaded(problem_of(problem)))
         return 1

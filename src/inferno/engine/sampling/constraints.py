@@ -54,7 +54,7 @@ class Constraint(Protocol):
         ...
 
     def next_to_end(self) -> int:
-        """Return the token with which a shortest way to a whole output begins."""
+        """Return the token with which a shortest way to an end begins; at one, that which ends."""
         ...
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
 from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
 from inferno.errors import TokenizerError
+from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
 from inferno.grammar.token_paths import TokenPaths, Vocabulary
@@ -49,11 +50,14 @@ class GrammarCompiler:
         tokens = self._tokens_for(eos_token_ids)
         made = GrammarSource.from_json(source)
         matcher = compiled(tokens.tokenizer, made.text, LIMITS)
+        banned = self._bits(tokens.without_text)
         paths = None
         if made.grammar is not None:
             with suppress(TooComplex):  # then no end is known
                 paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
-        return _Compiled(matcher, paths)
+            named = marks_of(made.grammar) | eos_token_ids
+            banned |= self._bits(tokens.special - named)
+        return _Compiled(matcher, paths, banned)
 
     def is_costly(self, grammar: _Compiled, request: Request) -> bool:
         """Return whether its way to an end is to be searched before a request can begin."""
@@ -69,21 +73,23 @@ class GrammarCompiler:
 
         Raises InvalidRequest where what the request bans leaves no way to begin.
         """
-        matcher, paths = grammar.matcher, grammar.paths
-        banned = self._banned(request)
-        if banned is not None:
+        matcher, paths, banned = grammar.matcher, grammar.paths, grammar.banned
+        of_request = self._banned(request)
+        if of_request is not None:
+            banned = banned | of_request
             try:
-                first = GrammarConstraint(matcher.deep_copy(), None, banned)
+                first = GrammarConstraint(matcher.deep_copy(), None, banned, request.eos_token_ids)
                 first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
             if paths is not None:
-                paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(banned))
+                paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(of_request))
         if paths is not None and self.is_costly(grammar, request):
             with suppress(TooComplex):
                 paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
         return [
-            GrammarConstraint(matcher.deep_copy(), paths, banned) for _ in range(request.params.n)
+            GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids)
+            for _ in range(request.params.n)
         ]
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
@@ -102,7 +108,10 @@ class GrammarCompiler:
                 slices=[],
             )
             tokenizer = plain.with_slices(plain.general_slices())
-            self._tokens[eos_token_ids] = _Tokens(tokenizer, _vocabulary(tokenizer))
+            special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
+            vocabulary = _vocabulary(tokenizer, special)
+            without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
+            self._tokens[eos_token_ids] = _Tokens(tokenizer, vocabulary, special, without_text)
         return self._tokens[eos_token_ids]
 
     def _banned(self, request: Request) -> Mask | None:
@@ -118,20 +127,31 @@ class GrammarCompiler:
         is_banned[words] = 1
         return np.packbits(is_banned, bitorder="little").view(np.int32)
 
+    def _bits(self, token_ids: frozenset[int]) -> Mask:
+        """Return a mask of these tokens."""
+        is_meant = np.zeros(-(-self._vocab_size // 32) * 32, np.uint8)
+        is_meant[list(token_ids)] = 1
+        return np.packbits(is_meant, bitorder="little").view(np.int32)
+
 
 class GrammarConstraint:
     """A grammar, and how far one sequence has come in it; see `Constraint`.
 
     paths   what is known of the ways to an end; None where nothing is.
-    banned  tokens that the request never allows.
+    banned  tokens that the request or the grammar never allows.
     """
 
     def __init__(
-        self, matcher: llguidance.LLMatcher, paths: TokenPaths | None, banned: Mask | None
+        self,
+        matcher: llguidance.LLMatcher,
+        paths: TokenPaths | None,
+        banned: Mask,
+        eos_token_ids: frozenset[int],
     ) -> None:
         self._matcher = matcher
         self._paths = paths
         self._banned = banned
+        self._end = min(eos_token_ids)
         self._states: list[State | None] = [None if paths is None else paths.recognizer.start]
 
     def mask_into(self, mask: Mask) -> None:
@@ -140,12 +160,9 @@ class GrammarConstraint:
         else:
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
             self._check()
-        if self._banned is not None:
-            np.bitwise_and(mask, ~self._banned, out=mask)
-            if not mask.any():
-                raise ValueError(
-                    "its grammar, allowed_token_ids and bad_words together leave no token"
-                )
+        np.bitwise_and(mask, ~self._banned, out=mask)
+        if not mask.any():
+            raise ValueError("its grammar, allowed_token_ids and bad_words together leave no token")
 
     def forced(self, most: int) -> Sequence[int]:
         found: list[int] = []
@@ -162,7 +179,10 @@ class GrammarConstraint:
         self._matcher.consume_tokens(list(token_ids))
         self._check()
         for token_id in token_ids:
-            self._states.append(self._after(self._states[-1], token_id))
+            try:
+                self._states.append(self._after(self._states[-1], token_id))
+            except TooComplex:  # from here on no end is known
+                self._states.append(None)
         del self._states[: -MAX_ROLLBACK - 1]
 
     def rollback(self, num_tokens: int) -> None:
@@ -187,10 +207,10 @@ class GrammarConstraint:
         state = self._states[-1]
         assert state is not None, "who asks knows that it didn't fit"
         assert self._paths is not None, "a state is of somebody's paths"
-        return self._paths.next_to_end(state)
+        return self._end if state.is_end else self._paths.next_to_end(state)
 
     def _is_banned(self, token_id: int) -> bool:
-        return self._banned is not None and bool(self._banned[token_id // 32] >> token_id % 32 & 1)
+        return bool(self._banned[token_id // 32] >> token_id % 32 & 1)
 
     def _after(self, state: State | None, token_id: int) -> State | None:
         """Return where a token leads; None where the recognizer is at a loss, or at the end."""
@@ -204,11 +224,11 @@ class GrammarConstraint:
             raise ValueError(self._matcher.get_error()[:500])
 
 
-def _vocabulary(tokenizer: llguidance.LLTokenizer) -> Vocabulary:
+def _vocabulary(tokenizer: llguidance.LLTokenizer, special: frozenset[int]) -> Vocabulary:
     """Return the texts of a tokenizer's tokens, but for those that have none."""
     texts = {}
     for token_id in range(tokenizer.vocab_size):
-        if tokenizer.is_special_token(token_id):
+        if token_id in special:
             texts[token_id] = text_of_mark(token_id)
         elif not (text := tokenizer.decode_bytes([token_id])).startswith(MARK):
             texts[token_id] = text
@@ -229,11 +249,16 @@ def _ids(mask: Mask) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
+    """A model's tokens: llguidance's, by text, and which of them are special or have no text."""
+
     tokenizer: llguidance.LLTokenizer
     vocabulary: Vocabulary
+    special: frozenset[int]
+    without_text: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     matcher: llguidance.LLMatcher
     paths: TokenPaths | None
+    banned: Mask

@@ -29,7 +29,7 @@ import llguidance
 from inferno.errors import InvalidRequest
 from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
-from inferno.grammar.lark import has_marks, to_lark
+from inferno.grammar.lark import marks_of, to_lark
 from inferno.grammar.recognizer import Recognizer
 from inferno.grammar.regex import Regex, TooComplex, UnsupportedRegex, alt, literal
 from inferno.grammar.rules import START, Grammar, Terminal
@@ -118,7 +118,7 @@ def _trial(source: GrammarSource) -> str:
     """Return what is compiled here instead of a source, for no special token is known here."""
     if source.grammar is None:
         return _SPECIAL_TOKEN.sub(_as_text, source.text)
-    if not has_marks(source.grammar):
+    if not marks_of(source.grammar):
         return source.text
     return llguidance.LLMatcher.grammar_from_lark(to_lark(source.grammar, marks_as_text=True))
 

@@ -90,11 +90,11 @@ class ReasoningConstraint:
         place = self._places[-1]
         match place.phase:
             case _Phase.BEFORE:
+                if any(not rest for _, rest in place.runs):
+                    self._answer_into(mask)  # first, for it owns all bits
                 for _, rest in place.runs:
                     if rest:
                         set_bit(mask, rest[0], is_allowed=True)
-                    else:
-                        self._answer_into(mask)
             case _Phase.REASONING if self._is_spent(place):
                 set_bit(mask, self._reasoning.closes[0], is_allowed=True)
             case _Phase.REASONING:

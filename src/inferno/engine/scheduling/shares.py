@@ -24,9 +24,10 @@ AUTO_TARGET_RATIO = 4.0
 
 # Deep in a context a step takes at most so many times what one with as many tokens takes at a
 # prompt's beginning: a newcomer waits for the step under way. It may be longer if what each step
-# costs once, or its streams cost, would take more than a thirtieth, or a tenth, of it.
+# costs once, or its streams cost, would take more than such a share of it. Without streams prompts
+# are to lose a hundredth of their speed at most; steps without a bound have such costs too.
 _MOST_STRETCH = 2.0
-_LEAST_OVERHEADS = 30.0
+_LEAST_OVERHEADS, _LEAST_OVERHEADS_ALONE = 30.0, 60.0
 _LEAST_STREAMS = 10.0
 
 
@@ -49,7 +50,8 @@ class StepBound:
         if self.target_seconds == 0 or alone is None:
             return None
         full = self.costs.expect(StepWork(streams.window).with_chunk(0, self.full_step)) or 0.0
-        longest = max(_MOST_STRETCH * full, _LEAST_OVERHEADS * self.costs.overhead)
+        num_overheads = _LEAST_OVERHEADS if has_streams else _LEAST_OVERHEADS_ALONE
+        longest = max(_MOST_STRETCH * full, num_overheads * self.costs.overhead)
         if not has_streams:
             return longest
         target = self.target_seconds or max(AUTO_TARGET_SECONDS, AUTO_TARGET_RATIO * alone)

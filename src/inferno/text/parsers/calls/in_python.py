@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     |(?P<word>True|False|None|true|false|null)\b
     |(?P<number>[+-]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![\w.])
     |(?P<bracket>[()\[\]{}])
-    |(?P<sign>[,:])
+    |(?P<sign>[,:]\s*)
     |(?P<space>\s+)
     """,
     re.VERBOSE,
@@ -169,9 +169,9 @@ def _token_in_json(token: re.Match[str]) -> str:
         case "number":
             return _number(text)
         case "sign":
-            return f"{text} "
+            return f"{text[0]} "
         case "space":
-            return ""
+            return " "
     return text.translate(_BRACKETS)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferno.structured import StructuredOutput
+from inferno.text.parsers.calls.in_xml import types_of
 from inferno.text.parsers.calls.syntax import SYNTAXES, CallSyntax, Encoding, ToolDialect
 from inferno.text.parsers.harmony_header import Mark
 
@@ -102,11 +103,14 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
     content: _Node = {"type": "json_schema", "json_schema": schema, "is_strict": tool.is_strict}
     if syntax.encoding is Encoding.PARAMETERS:
         assert syntax.parameter is not None, "parameters are written somehow"
+        properties = schema.get("properties")
+        names = list(properties) if isinstance(properties, Mapping) else []
         content |= {
             "type": "parameters",
             "before_name": syntax.parameter.before_name,
             "after_name": syntax.parameter.after_name,
             "end": syntax.parameter.end,
+            "raw": [name for name in names if types_of(schema, name) == {"string"}],
         }
     return {"type": "tag", "begin": syntax.begin(tool.name), "content": content, "end": syntax.end}
 
