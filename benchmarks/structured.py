@@ -136,7 +136,7 @@ async def speed(client: ProcessClient, shape: StructuredOutput | None, count: in
     """Return the tokens a second of so many requests at once."""
 
     async def read() -> int:
-        events = client.generate(request(shape, 64))
+        events = client.generate(request(shape, 160))
         return sum([len(event.token_ids) async for event in events])
 
     began = time.perf_counter()
@@ -156,10 +156,10 @@ async def measure(arguments: argparse.Namespace) -> None:
     client = ProcessClient(options)
     await client.wait_ready()
     await speed(client, None, 4)  # first steps are slow
-    before = client.stats().rss_bytes
     streams = Streams(client, 2)
     await asyncio.sleep(arguments.seconds)
-    print(f"2 plain streams alone: gaps {streams.take()}")
+    print(f"2 plain streams alone: gaps {streams.take()}", flush=True)
+    before = client.stats().rss_bytes
     seconds = await first_token(client, StructuredOutput(choice=("yes", "no")))
     await asyncio.sleep(1)
     grown = (client.stats().rss_bytes - before) / 2**20
