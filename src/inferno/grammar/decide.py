@@ -5,19 +5,38 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inferno.grammar.automaton import Automaton
-from inferno.grammar.regex import Regex
+from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 
 
-@lru_cache(maxsize=4096)
 def is_empty(regex: Regex) -> bool:
-    """Return whether no text matches."""
-    return Automaton(regex).start == Automaton.DEAD
+    """Return whether no text matches; raises TooComplex where that takes too long to find out."""
+    return not _surely_matches(regex) and _has_no_text(regex)
 
 
 def matches(regex: Regex, text: str) -> bool:
     """Return whether the whole text matches."""
     automaton = _automaton(regex)
     return automaton.accepts(automaton.run(automaton.start, text.encode()))
+
+
+def _surely_matches(regex: Regex) -> bool:
+    """Return whether some text matches, as far as it can be seen without an automaton."""
+    match regex:
+        case Chars(ranges):
+            return bool(ranges)
+        case Seq(parts):
+            return all(map(_surely_matches, parts))
+        case Alt(options):
+            return any(map(_surely_matches, options))
+        case Repeat(part, least, _):
+            return least == 0 or _surely_matches(part)
+        case _:
+            return False
+
+
+@lru_cache(maxsize=4096)
+def _has_no_text(regex: Regex) -> bool:
+    return Automaton(regex).start == Automaton.DEAD
 
 
 @lru_cache(maxsize=64)
