@@ -9,8 +9,11 @@ from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 
 
 def is_empty(regex: Regex) -> bool:
-    """Return whether no text matches; raises TooComplex where that takes too long to find out."""
-    return not _surely_matches(regex) and _has_no_text(regex)
+    """Return whether no text matches; raises TooComplex where that takes too long to find out.
+
+    So whoever asks knows, too, that llguidance can cope with the expression.
+    """
+    return not _is_plain(regex) and _has_no_text(regex)
 
 
 def matches(regex: Regex, text: str) -> bool:
@@ -19,17 +22,15 @@ def matches(regex: Regex, text: str) -> bool:
     return automaton.accepts(automaton.run(automaton.start, text.encode()))
 
 
-def _surely_matches(regex: Regex) -> bool:
-    """Return whether some text matches, as far as it can be seen without an automaton."""
+def _is_plain(regex: Regex) -> bool:
+    """Return whether some text surely matches, because nothing in it can exclude all."""
     match regex:
         case Chars(ranges):
             return bool(ranges)
-        case Seq(parts):
-            return all(map(_surely_matches, parts))
-        case Alt(options):
-            return any(map(_surely_matches, options))
-        case Repeat(part, least, _):
-            return least == 0 or _surely_matches(part)
+        case Seq(parts) | Alt(parts):
+            return all(map(_is_plain, parts))
+        case Repeat(part):
+            return _is_plain(part)
         case _:
             return False
 
