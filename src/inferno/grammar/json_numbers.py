@@ -13,6 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 
+from inferno.grammar.json_strings import any_of
 from inferno.grammar.regex import (
     EMPTY,
     NOTHING,
@@ -35,7 +36,7 @@ _EXACT_DIGITS = 15
 # The remainders of a division that are followed from digit to digit; then the states that are left
 # when those that agree are one, for a regular expression can be exponential in them.
 _MOST_REMAINDERS = 2000
-_MOST_STATES = 8
+_MOST_STATES = 6
 _MOST_LISTED = 2000  # multiples within bounds, written out one by one
 
 
@@ -193,12 +194,12 @@ def spelled_numbers(numbers: Numbers) -> Regex:
     if numbers.is_surely_empty:
         return NOTHING
     if numbers.values is not None:
-        return alt(*(literal(decimal_text(each)) for each in sorted(numbers.values)))
+        return any_of(decimal_text(each) for each in sorted(numbers.values))
     if numbers == ALL_NUMBERS:
         return _NUMBER
     listed = _listed(numbers)
     if listed is not None:
-        return alt(*(literal(decimal_text(each)) for each in listed))
+        return any_of(decimal_text(each) for each in listed)
     rules = [_INTEGER if numbers.kind is Kind.INTEGER else _PLAIN]
     if numbers.kind is Kind.FRACTION:
         rules.append(seq(_MINUS, _DIGITS, _POINT, _SOME_NON_ZERO))
@@ -346,7 +347,23 @@ def _multiples(divisor: Fraction, is_integer: bool) -> Regex:
     modulus = divisor.numerator if is_integer else int(divisor * 10**places)
     if modulus * (places + 1) > _MOST_REMAINDERS:
         raise TooCostly(f"a division by {decimal_text(divisor)} has too many remainders")
-    return seq(_MINUS, _digits_divided(modulus, places))
+    factors = _prime_powers(modulus) or [1]
+    return seq(_MINUS, both(*(_digits_divided(each, places) for each in factors)))
+
+
+def _prime_powers(number: int) -> list[int]:
+    """Return the powers of different primes whose product a number is: they divide on their own."""
+    powers = []
+    prime = 2
+    while number > 1:
+        power = 1
+        while number % prime == 0:
+            number //= prime
+            power *= prime
+        if power > 1:
+            powers.append(power)
+        prime += 1
+    return powers
 
 
 def _digits_divided(modulus: int, places: int) -> Regex:
@@ -372,11 +389,15 @@ def _digits_divided(modulus: int, places: int) -> Regex:
                 accepting.add(state)
                 if place == 0:
                     accepting.add(remainder)
-    return _expression(moves, accepting)
+    return _expression(moves, accepting, modulus)
 
 
-def _expression(moves: Mapping[int, Mapping[str, int]], accepting: Iterable[int]) -> Regex:
+def _expression(
+    moves: Mapping[int, Mapping[str, int]], accepting: Iterable[int], num_repeating: int
+) -> Regex:
     """Return what an automaton accepts from state 0 on, as a regular expression.
+
+    Only among the first states is there a way back: their number makes the expression large.
 
     States that agree become one (Moore), then one after the other is taken out (Kleene).
     """
@@ -391,7 +412,7 @@ def _expression(moves: Mapping[int, Mapping[str, int]], accepting: Iterable[int]
         if len(seen) == len(set(block.values())):
             break
         block = finer
-    num_states = len(set(block.values()))
+    num_states = len({block[state] for state in range(num_repeating)})
     if num_states > _MOST_STATES:
         raise TooCostly(f"{num_states} remainders have to be told apart")
     edges: dict[tuple[int, int], Regex] = {}

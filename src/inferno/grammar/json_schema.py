@@ -7,12 +7,12 @@ json_strings.py and json_numbers.py.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from inferno.grammar.decide import is_empty
-from inferno.grammar.json_keywords import Schemas, UnsupportedSchema
+from inferno.grammar.json_document import UnsupportedSchema
+from inferno.grammar.json_keywords import Schemas
 from inferno.grammar.json_numbers import TooCostly, spelled_numbers
 from inferno.grammar.json_shapes import (
     NO_VALUE,
@@ -23,7 +23,8 @@ from inferno.grammar.json_shapes import (
     Values,
     conjoin,
 )
-from inferno.grammar.json_strings import spelled_string
+from inferno.grammar.json_strings import any_of, spelled_string
+from inferno.grammar.pruning import NoText, is_too_nested, prune
 from inferno.grammar.regex import (
     EMPTY,
     NOTHING,
@@ -56,6 +57,7 @@ WHITESPACE = repeat(alt(literal(" "), seq(literal("\n"), repeat(char_set(" \t"),
 
 _MOST_SYMBOLS = 400_000  # of all rules
 _MOST_COUNTED = 5_000  # rules for one object or array whose members are counted
+_BLOCK = 8  # symbols that a rule stands for
 _MOST_TIMES = 1_000_000  # that an item may come; an answer has no more
 
 
@@ -67,8 +69,8 @@ def compile_schema(
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
-    whitespace                     what may stand between two tokens, or nothing; None is nothing.
-    disable_additional_properties  objects that list properties have no others, unless they say so.
+    whitespace  what may stand between two tokens, which may be nothing; None: only nothing.
+    disable_additional_properties  objects that list properties and say nothing of others have none.
 
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.
     """
@@ -78,6 +80,8 @@ def compile_schema(
         return _Compiler(schemas, whitespace).grammar()
     except RecursionError:
         raise UnsupportedSchema("# is nested too deeply") from None
+    except TooComplex as problem:
+        raise UnsupportedSchema(f"# has strings that are too costly: {problem}") from None
 
 
 def _document(schema: str | Mapping[str, Any] | bool) -> Mapping[str, Any] | bool:
@@ -119,7 +123,14 @@ class _Compiler:
         while self._waiting:
             name, claims, values = self._waiting.pop()
             self._add(name, self._alternatives(name, claims, values), self._schemas.pointer(claims))
-        return Grammar(_productive(self._rules, self._places))
+        try:
+            grammar = prune(self._rules)
+        except NoText as nothing:
+            place = self._places[nothing.rule]
+            raise UnsupportedSchema(f"{place}: nothing can satisfy the schema") from None
+        if is_too_nested(grammar):
+            raise UnsupportedSchema("# has too many schemas, one in another")
+        return grammar
 
     def _add(self, name: str, alternatives: Iterable[Alternative], place: str) -> Reference:
         self._rules[name] = list(dict.fromkeys(alternatives))
@@ -251,10 +262,7 @@ class _Compiler:
         names += [each for each in shape.required if each not in listed]
         required = set(shape.required)
         other = self._other_members(name, place, shape, [*listed, *names])
-        members = [
-            self._add(f"{name}_member_{index}", [self._member(shape, each)], place)
-            for index, each in enumerate(names)
-        ]
+        members = [self._member(shape, each) for each in names]
         if not required and shape.least == 0:
             yield (empty,)
         if shape.most is not None or shape.least > len(required):
@@ -264,30 +272,59 @@ class _Compiler:
                     f"{place}/minProperties is {shape.least}; expected at most 1 more than the "
                     "required properties, or no additionalProperties"
                 )
-            counted = _CountedMembers(self, name, place, shape, other)
+            counted = _CountedMembers(self._add, self._comma, name, place, shape, other)
             is_required = [each in required for each in names]
             for alternative in counted.alternatives(members, is_required):
                 yield (opening, *alternative, closing)
             return
-        rest: Alternative = ()
+        # What may follow when something precedes: each member with its comma, or nothing.
+        parts: list[Alternative] = []
+        for index, each in enumerate(names):
+            part = (self._comma, *members[index])
+            if each not in required:
+                optional = self._add(f"{name}_optional_{index}", [part], place)
+                part = (Repeated(optional, 0, 1),)
+            parts.append(part)
         if other is not None:
             more = self._add(f"{name}_more", [(self._comma, other)], place)
-            rest = (Repeated(more, 0, None),)
-        first: list[Alternative] = [(other, *rest)] if other is not None else []
-        for index in range(len(names) - 1, -1, -1):
-            if names[index] in required:
-                first = []
-            first.append((members[index], *rest))
-            if index:
-                with_comma = (self._comma, members[index])
-                if names[index] in required:
-                    rest = (*with_comma, *rest)
-                else:
-                    more = self._add(f"{name}_more_{index}", [with_comma], place)
-                    rest = (Repeated(more, 0, 1), *rest)
-                rest = (self._add(f"{name}_from_{index}", [rest], place),)
-        for alternative in reversed(first):
-            yield (opening, *alternative, closing)
+            parts.append((Repeated(more, 0, None),))
+        firsts = 1 + next(
+            (index for index, each in enumerate(names) if each in required), len(names) - 1
+        )
+        tail_from = self._tails(name, place, parts, are_many=firsts > 1)
+        for index in range(firsts):
+            yield (opening, *members[index], *tail_from(index + 1), closing)
+        if other is not None and not required:
+            yield (opening, other, *parts[-1], closing)
+
+    def _tails(
+        self, name: str, place: str, parts: list[Alternative], are_many: bool
+    ) -> Callable[[int], Alternative]:
+        """Return a function from a number to the parts from there on, one after the other.
+
+        If it will be asked for many, rules stand for eight parts, and for eight of such rules: so
+        all tails together are not as long as the square of the parts, and no rule leads far.
+        """
+        levels = [parts]
+        while are_many and len(levels[-1]) > _BLOCK:
+            below = levels[-1]
+            blocks: list[Alternative] = []
+            for start in range(0, len(below), _BLOCK):
+                together = sum(below[start : start + _BLOCK], ())
+                rule = f"{name}_block_{len(levels)}_{start // _BLOCK}"
+                blocks.append((self._add(rule, [together], place),))
+            levels.append(blocks)
+
+        def tail_from(start: int) -> Alternative:
+            symbols: list[Symbol] = []
+            for level, of_level in enumerate(levels):
+                while start < len(of_level) and (start % _BLOCK or level == len(levels) - 1):
+                    symbols += of_level[start]
+                    start += 1
+                start = -(-start // _BLOCK)
+            return tuple(symbols)
+
+        return tail_from
 
     def _member(self, shape: ObjectShape, name: str) -> Alternative:
         value = self._symbol(self._schemas.member(shape, name))
@@ -304,11 +341,11 @@ class _Compiler:
     ) -> Reference | None:
         """Return the rule for a member whose name isn't listed, if there may be one."""
         alternatives = []
-        others = without(alt(*(literal(each) for each in dict.fromkeys(listed))))
+        others = without(any_of(listed))
         for pattern, claims in shape.others:
             # Without a pattern, and without listed names, any escapes may stand.
             names = both(pattern, others)
-            if claims != NO_VALUE and not _matches_nothing(names, place):
+            if claims != NO_VALUE and not is_empty(names):
                 alternatives.append((*self._key(names), self._symbol(claims)))
         if not alternatives or shape.most == 0:
             return None
@@ -316,31 +353,33 @@ class _Compiler:
 
 
 class _CountedMembers:
-    """Rules for the members of an object whose number is bounded."""
+    """Rules for the members of an object whose number is bounded.
+
+    A rule stands for the members from one on, after so many have come; more than the larger bound
+    of counts are as many as that.
+    """
 
     def __init__(
         self,
-        compiler: _Compiler,
+        add: Callable[[str, Iterable[Alternative], str], Reference],
+        comma: Terminal,
         name: str,
         place: str,
         shape: ObjectShape,
         other: Reference | None,
     ) -> None:
-        self._compiler = compiler
+        self._add = add
+        self._comma = comma
         self._name = name
         self._place = place
         self._shape = shape
         self._other = other
 
     def alternatives(
-        self, members: list[Reference], is_required: list[bool]
+        self, members: list[Alternative], is_required: list[bool]
     ) -> Iterator[Alternative]:
-        """Yield what may stand between the braces, if something does.
-
-        A rule stands for the members from one on, after so many have come; more than the larger
-        bound of counts are as many as that.
-        """
-        add, comma, shape = self._compiler._add, self._compiler._comma, self._shape
+        """Yield what may stand between the braces, if something does."""
+        shape = self._shape
         limit = shape.least if shape.most is None else shape.most
         limit = min(limit, len(members) + shape.least)
         if (len(members) + 1) * (limit + 1) > _MOST_COUNTED:
@@ -349,19 +388,20 @@ class _CountedMembers:
             )
         for index in range(len(members), -1, -1):
             for count in range(limit + 1):
-                name = f"{self._name}_from_{index}_{count}"
-                if index == len(members):
-                    add(name, self._others(count), self._place)
-                    continue
                 ways: list[Alternative] = []
-                if shape.most is None or count < shape.most:
-                    after = Reference(f"{self._name}_from_{index + 1}_{min(count + 1, limit)}")
-                    ways.append((*([comma] if count else []), members[index], after))
-                if not is_required[index]:
-                    ways.append((Reference(f"{self._name}_from_{index + 1}_{count}"),))
-                add(name, ways, self._place)
-        if not (shape.least == 0 and not members and self._other is None):
-            yield (Reference(f"{self._name}_from_0_0"),)
+                if index == len(members):
+                    ways += self._others(count)
+                elif shape.most is None or count < shape.most:
+                    comma = (self._comma,) if count else ()
+                    after = self._from(index + 1, min(count + 1, limit))
+                    ways.append((*comma, *members[index], after))
+                if index < len(members) and not is_required[index]:
+                    ways.append((self._from(index + 1, count),))
+                self._add(self._from(index, count).name, ways, self._place)
+        yield (self._from(0, 0),)
+
+    def _from(self, index: int, count: int) -> Reference:
+        return Reference(f"{self._name}_from_{index}_{count}")
 
     def _others(self, count: int) -> Iterator[Alternative]:
         """Yield the members that aren't listed, after `count` that are."""
@@ -372,130 +412,9 @@ class _CountedMembers:
             yield ()
         if self._other is None or most == 0:
             return
-        if count == 0:
-            more = self._more()
-            yield (
-                self._other,
-                Repeated(more, max(0, least - 1), None if most is None else most - 1),
-            )
+        more = self._add(f"{self._name}_more", [(self._comma, self._other)], self._place)
+        if count:
+            yield (Repeated(more, max(1, least), most),)
         else:
-            yield (Repeated(self._more(), max(1, least), most),)
-
-    def _more(self) -> Reference:
-        comma = self._compiler._comma
-        assert self._other is not None
-        return self._compiler._add(f"{self._name}_more", [(comma, self._other)], self._place)
-
-
-# Rules that can be finished.
-
-
-def _productive(
-    rules: Mapping[str, list[Alternative]], places: Mapping[str, str]
-) -> dict[str, tuple[Alternative, ...]]:
-    """Return the rules that the start needs, without alternatives that match no text.
-
-    Raises UnsupportedSchema where the start itself matches none.
-    """
-    possible = _possible_rules(rules, places)
-    if START not in possible:
-        place = _impossible_place(rules, places, possible)
-        raise UnsupportedSchema(f"{place}: nothing can satisfy the schema")
-    kept: dict[str, tuple[Alternative, ...]] = {}
-    waiting = [START]
-    while waiting:
-        name = waiting.pop()
-        if name in kept:
-            continue
-        kept[name] = tuple(
-            dict.fromkeys(
-                tuple(symbol for symbol in alternative if _is_possible(symbol, possible))
-                for alternative in rules[name]
-                if all(_can_match(symbol, possible) for symbol in alternative)
-            )
-        )
-        for alternative in kept[name]:
-            waiting += [ref.name for symbol in alternative for ref in _references(symbol)]
-    return kept
-
-
-def _possible_rules(rules: Mapping[str, list[Alternative]], places: Mapping[str, str]) -> set[str]:
-    """Return the rules that match some text, by a fixed point."""
-    possible: set[str] = set()
-    users = defaultdict(list)
-    missing: list[int] = []
-    owners: list[str] = []
-    waiting = []
-    for name, alternatives in rules.items():
-        for alternative in alternatives:
-            needed = set()
-            can_match = True
-            for symbol in alternative:
-                part = symbol.symbol if isinstance(symbol, Repeated) else symbol
-                if isinstance(symbol, Repeated) and symbol.least == 0:
-                    continue
-                if isinstance(part, Terminal):
-                    can_match = can_match and not _matches_nothing(part.regex, places[name])
-                elif isinstance(part, Reference):
-                    needed.add(part.name)
-            if not can_match:
-                continue
-            for each in needed:
-                users[each].append(len(missing))
-            missing.append(len(needed))
-            owners.append(name)
-            if not needed:
-                waiting.append(name)
-    while waiting:
-        name = waiting.pop()
-        if name in possible:
-            continue
-        possible.add(name)
-        for number in users[name]:
-            missing[number] -= 1
-            if not missing[number]:
-                waiting.append(owners[number])
-    return possible
-
-
-def _matches_nothing(regex: Regex, place: str) -> bool:
-    try:
-        return is_empty(regex)
-    except TooComplex as problem:
-        raise UnsupportedSchema(f"{place} has texts that are too costly: {problem}") from None
-
-
-def _references(symbol: Symbol) -> list[Reference]:
-    part = symbol.symbol if isinstance(symbol, Repeated) else symbol
-    return [part] if isinstance(part, Reference) else []
-
-
-def _is_possible(symbol: Symbol, possible: set[str]) -> bool:
-    part = symbol.symbol if isinstance(symbol, Repeated) else symbol
-    if isinstance(part, Reference):
-        return part.name in possible
-    return isinstance(part, Terminal) and not is_empty(part.regex)
-
-
-def _can_match(symbol: Symbol, possible: set[str]) -> bool:
-    is_optional = isinstance(symbol, Repeated) and symbol.least == 0
-    return is_optional or _is_possible(symbol, possible)
-
-
-def _impossible_place(
-    rules: Mapping[str, list[Alternative]], places: Mapping[str, str], possible: set[str]
-) -> str:
-    """Return the place of a schema without values, as deep as the first way leads."""
-    name, seen = START, {START}
-    while True:
-        inner = [
-            ref.name
-            for alternative in rules[name]
-            for symbol in alternative
-            for ref in _references(symbol)
-            if ref.name not in possible and ref.name not in seen
-        ]
-        if not inner:
-            return places[name]
-        name = inner[0]
-        seen.add(name)
+            last = None if most is None else most - 1
+            yield (self._other, Repeated(more, max(0, least - 1), last))

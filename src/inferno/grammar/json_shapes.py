@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+from inferno.grammar.decide import is_empty
 from inferno.grammar.json_numbers import (
     ALL_NUMBERS,
     Numbers,
@@ -22,6 +23,8 @@ from inferno.grammar.regex import ANY_TEXT, NOTHING, Regex, alt, both, without
 _T = TypeVar("_T")
 
 MOST_SHAPES = 400  # of arrays, and of objects, that one schema's combinations may have
+
+_MOST_NAME_PATTERNS = 32  # disjoint ones, after all are cut by each other
 
 # Positions of items that are written out one by one.
 _MOST_PLACES = 1000
@@ -272,6 +275,36 @@ def join(every: Iterable[Values]) -> Values:
         _distinct(held for each in every for held in each.arrays),
         _distinct(held for each in every for held in each.objects),
     )
+
+
+def name_patterns(
+    patterns: list[tuple[Regex, Claims]], further: Claims
+) -> tuple[tuple[Regex, Claims], ...]:
+    """Return disjoint patterns for all names, with what all that match say of a member.
+
+    further  what holds where none matches.
+    """
+    # A group of names: the patterns that all match, those that none does, and their claims.
+    groups: list[tuple[list[Regex], list[Regex], Claims | None]] = [([], [], None)]
+    for pattern, claims in patterns:
+        cut: list[tuple[list[Regex], list[Regex], Claims | None]] = []
+        for inside, outside, held in groups:
+            matching = [*inside, pattern]
+            needed = [each for each in outside if not is_empty(both(*matching, each))]
+            if is_empty(both(*matching, *map(without, needed))):
+                cut.append((inside, outside, held))
+                continue
+            cut.append((matching, needed, claims if held is None else conjoin(held, claims)))
+            if not is_empty(both(*inside, *map(without, [*outside, pattern]))):
+                cut.append((inside, [*outside, pattern], held))
+        groups = cut
+        if len(groups) > _MOST_NAME_PATTERNS:
+            raise Inexpressible(f"more than {_MOST_NAME_PATTERNS} overlaps of patterns")
+    every = (
+        (both(*inside, *map(without, outside)), further if held is None else held)
+        for inside, outside, held in groups
+    )
+    return tuple((names, held) for names, held in every if held != NO_VALUE)
 
 
 def _meet_arrays(one: ArrayShape, other: ArrayShape) -> ArrayShape:

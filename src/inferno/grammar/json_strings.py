@@ -8,12 +8,14 @@ other escapes stand, for then nothing depends on which character one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import groupby
 
 from inferno.grammar.regex import (
     ANY,
     ANY_TEXT,
+    EMPTY,
     Alt,
     And,
     Chars,
@@ -32,6 +34,8 @@ from inferno.grammar.regex import (
     without,
 )
 from inferno.grammar.syntax import parse_pattern
+
+_MOST_FORKS = 40  # of a text in a list of them: a tree is not as deep as its longest text
 
 _QUOTE = literal('"')
 _SHORT = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
@@ -104,6 +108,25 @@ def _any_escape() -> Regex:
 
 def _times(part: Regex, times: int) -> Regex:
     return repeat(part, times, times)
+
+
+def any_of(texts: Iterable[str]) -> Regex:
+    """Return one of these texts; what several begin with stands once."""
+    return _any_of(sorted(set(texts)), 0, 0)
+
+
+def _any_of(texts: Sequence[str], start: int, depth: int) -> Regex:
+    """Return the ends, from `start` on, of sorted texts that are the same before it."""
+    if len(texts) < 2 or depth == _MOST_FORKS:
+        return alt(*(literal(each[start:]) for each in texts))
+    first, last = texts[0], texts[-1]
+    same = (mine == theirs for mine, theirs in zip(first, last, strict=False))
+    end = next((place for place, is_same in enumerate(same) if not is_same), len(first))
+    forks: list[Regex] = [EMPTY] if len(texts[0]) == end else []
+    rest = texts[1:] if forks else texts
+    for _, group in groupby(rest, key=lambda each: each[end]):
+        forks.append(_any_of(list(group), end, depth + 1))
+    return seq(literal(texts[0][start:end]), alt(*forks))
 
 
 # Formats.

@@ -1,0 +1,164 @@
+"""Keywords that say something of values without parts: types, numbers and strings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from inferno.grammar.json_document import UnsupportedSchema, refuse, shown
+from inferno.grammar.json_numbers import ALL_NUMBERS, Bound, Kind, Numbers
+from inferno.grammar.json_shapes import ALL_VALUES, NO_VALUES, Values, join
+from inferno.grammar.json_strings import any_of, format_texts, known_formats
+from inferno.grammar.regex import ANY, ANY_TEXT, NOTHING, Regex, UnsupportedRegex, both, repeat
+from inferno.grammar.syntax import parse_pattern
+
+_MOST_CHARACTERS = 1_000_000  # of a string; a longer one is no answer
+_MOST_EXPONENT = 400  # of a number, of ten
+
+# The sides of a range, and whether the larger bound is the narrower one.
+_BOUNDS = (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1))
+
+_OF_TYPE = {
+    "null": Values(null=True),
+    "boolean": Values(booleans=ALL_VALUES.booleans),
+    "integer": Values(numbers=(Numbers(Kind.INTEGER),)),
+    "number": Values(numbers=(ALL_NUMBERS,)),
+    "string": Values(strings=ANY_TEXT),
+    "array": Values(arrays=ALL_VALUES.arrays),
+    "object": Values(objects=ALL_VALUES.objects),
+}
+
+
+def read_type(content: Mapping[str, Any], pointer: str) -> Values:
+    names = content["type"] if isinstance(content["type"], list) else [content["type"]]
+    for name in names:
+        if not isinstance(name, str) or name not in _OF_TYPE:
+            raise refuse(f"{pointer}/type", f"is {shown(name)}", " or ".join(_OF_TYPE))
+    return join(_OF_TYPE[name] for name in names)
+
+
+def read_numbers(content: Mapping[str, Any], pointer: str) -> Values:
+    """Return what the keywords about numbers allow; other values too."""
+    bounds = []
+    for inclusive, exclusive, sign in _BOUNDS:
+        found = []
+        is_open = content.get(exclusive) is True  # draft 4
+        if inclusive in content:
+            found.append(Bound(read_number(content[inclusive], f"{pointer}/{inclusive}"), is_open))
+        elif is_open:
+            raise refuse(f"{pointer}/{exclusive}", "is true", f"{inclusive} beside it")
+        if not isinstance(content.get(exclusive, False), bool):
+            value = read_number(content[exclusive], f"{pointer}/{exclusive}")
+            found.append(Bound(value, is_open=True))
+        narrowest = sorted(found, key=lambda bound: (sign * bound.value, bound.is_open))
+        bounds.append(narrowest[-1] if narrowest else None)
+    divisors = frozenset[Fraction]()
+    if "multipleOf" in content:
+        place = f"{pointer}/multipleOf"
+        divisor = read_number(content["multipleOf"], place)
+        if divisor <= 0:
+            raise refuse(place, f"is {shown(content['multipleOf'])}", "more than 0")
+        divisors = frozenset([divisor])
+    numbers = Numbers(low=bounds[0], high=bounds[1], divisors=divisors)
+    return replace(ALL_VALUES, numbers=() if numbers.is_surely_empty else (numbers,))
+
+
+def read_strings(content: Mapping[str, Any], pointer: str) -> Values:
+    """Return what the keywords about strings allow; other values too."""
+    least = read_count(content, "minLength", pointer) or 0
+    most = read_count(content, "maxLength", pointer)
+    if least > _MOST_CHARACTERS:
+        raise refuse(f"{pointer}/minLength", f"is {least}", f"at most {_MOST_CHARACTERS}")
+    if most is not None and most > _MOST_CHARACTERS:
+        most = _MOST_CHARACTERS
+    is_empty_range = most is not None and most < least
+    texts = [NOTHING if is_empty_range else repeat(ANY, least, most)]
+    if "pattern" in content:
+        texts.append(read_pattern(content["pattern"], f"{pointer}/pattern"))
+    if "format" in content:
+        name = content["format"]
+        known = format_texts(name) if isinstance(name, str) else None
+        if known is None:
+            expected = " or ".join(known_formats())
+            raise refuse(f"{pointer}/format", f"is {shown(name)}", expected)
+        texts.append(known)
+    return replace(ALL_VALUES, strings=both(*texts))
+
+
+def read_number(value: Any, pointer: str) -> Fraction:
+    """Return the number that a keyword gives."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        exact = Decimal(value)
+    elif isinstance(value, float):
+        exact = Decimal(repr(value))
+    else:
+        raise refuse(pointer, f"is {shown(value)}", "a number")
+    if not exact.is_finite() or (exact and abs(exact.adjusted()) > _MOST_EXPONENT):
+        expected = f"a number of at most {_MOST_EXPONENT} digits"
+        raise refuse(pointer, f"is {shown(value)}", expected)
+    return Fraction(exact)
+
+
+def read_count(content: Mapping[str, Any], keyword: str, pointer: str) -> int | None:
+    """Return a count that a keyword gives; None: it isn't there."""
+    if keyword not in content:
+        return None
+    value = content[keyword]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise refuse(f"{pointer}/{keyword}", f"is {shown(value)}", "a whole number from 0 on")
+    return value
+
+
+def read_pattern(text: Any, pointer: str) -> Regex:
+    """Return the texts that a pattern finds something in."""
+    if not isinstance(text, str):
+        raise refuse(pointer, f"is {shown(text)}", "a regular expression")
+    try:
+        return parse_pattern(text)
+    except UnsupportedRegex as problem:
+        raise UnsupportedSchema(f"{pointer}: {problem}") from None
+
+
+def schemas_by_name(content: Mapping[str, Any], keyword: str, pointer: str) -> Mapping[str, Any]:
+    """Return what a keyword says by names of properties, or by patterns; nothing, if not there."""
+    value = content.get(keyword, {})
+    if not isinstance(value, Mapping):
+        raise refuse(f"{pointer}/{keyword}", f"is {shown(value)}", "an object")
+    check_names(value, f"{pointer}/{keyword}")
+    return value
+
+
+def read_names(value: Any, pointer: str) -> tuple[str, ...]:
+    """Return the names that a keyword lists, each once."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise refuse(pointer, f"is {shown(value)}", "a list of names")
+    check_names(value, pointer)
+    return tuple(dict.fromkeys(value))
+
+
+def check_names(every: Mapping[str, Any] | list[str], pointer: str) -> None:
+    """Check that texts are ones that an answer can have, which is in UTF-8."""
+    for text in every:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise refuse(pointer, f"has {text[:40]!a}", "no surrogates")
+
+
+def strings_of(texts: list[str], pointer: str) -> Values:
+    """Return these strings alone."""
+    check_names(texts, pointer)
+    return Values(strings=any_of(texts))
+
+
+def numbers_of(values: list[Any], pointer: str) -> Values:
+    """Return these numbers alone."""
+    exact = frozenset(read_number(each, pointer) for each in values)
+    return Values(numbers=(Numbers(values=exact),)) if exact else NO_VALUES
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
