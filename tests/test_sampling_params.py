@@ -10,6 +10,7 @@ import pytest
 
 from inferno.errors import InvalidRequest
 from inferno.requests import SamplingParams
+from inferno.sampling_params import RepetitionDetection
 from inferno.structured import StructuredOutput
 
 NOT_NUMBERS: list[Any] = ["1", None, True, [1], math.nan, math.inf, -math.inf, 10**400, 1 + 0j]
@@ -27,6 +28,14 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "seed": ([None, 0, -(2**63), 2**63 - 1], [2**63, -(2**63) - 1, 1e30, *NOT_INTEGERS]),
     "n": ([1, 128], [0, -1, 129, 10**9, None, *NOT_INTEGERS]),
     "logprobs": ([None, 0, 20], [-1, 21, *NOT_INTEGERS]),
+    "logprob_token_ids": (
+        [()],  # others need logprobs
+        [[-1], [2**31], [1.0], [True], "12", None, 3, range(129), [1, 1], [1]],
+    ),
+    "repetition_detection": (
+        [None, RepetitionDetection(max_pattern_size=256, min_count=1024)],
+        [True, 3, {"max_pattern_size": 2, "min_count": 2}],
+    ),
     "prompt_logprobs": ([None, 0, 20], [-1, 21, *NOT_INTEGERS]),
     "ignore_eos": ([True, False], [0, 1, None, "yes"]),
     "skip_special_tokens": ([True, False], [0, None]),

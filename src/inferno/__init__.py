@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from inferno.errors import InfernoError
     from inferno.llm import LLM
     from inferno.requests import SamplingParams
+    from inferno.sampling_params import RepetitionDetection
     from inferno.structured import StructuredOutput
 
 __all__ = [
     "LLM",
     "AsyncLLM",
     "InfernoError",
+    "RepetitionDetection",
     "SamplingParams",
     "StructuredOutput",
     "__version__",
@@ -27,6 +29,7 @@ _HOMES = {
     "AsyncLLM": "inferno.async_llm",
     "InfernoError": "inferno.errors",
     "LLM": "inferno.llm",
+    "RepetitionDetection": "inferno.sampling_params",
     "SamplingParams": "inferno.requests",
     "StructuredOutput": "inferno.structured",
 }

@@ -22,6 +22,7 @@ from inferno.requests import SamplingParams
 from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
 
@@ -75,23 +76,30 @@ class LoadedModel:
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
         schema: AnswerSchema | None = None,
+        tool_use: ToolUse | None = None,
     ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
-            self._request(index, prompt, asked, dialect, schema)
+            self._request(index, prompt, asked, dialect, schema, tool_use)
             for index, (prompt, asked) in enumerate(
                 zip(checked, self._params(params, len(checked)), strict=True)
             )
         ]
 
     def request(
-        self, prompt: Prompt, params: SamplingParams | None, dialect: Dialect
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        dialect: Dialect,
+        tool_use: ToolUse | None = None,
     ) -> SequenceTexts:
         """Return the request of one prompt."""
         self.loop.check_open()
-        return self._request(0, _as_prompt(prompt), self._checked(params), dialect)
+        return self._request(
+            0, _as_prompt(prompt), self._checked(params), dialect, tool_use=tool_use
+        )
 
     def chat_requests(
         self,
@@ -107,9 +115,11 @@ class LoadedModel:
         """
         self.loop.check_open()
         of_answers = None if schema is None else AnswerSchema(schema)
+        tool_use = self.text.tool_use(options.get("tools"))
+        dialect = self.text.dialect
         if not _are_conversations(messages):
             prompt = self.encode_chat(messages, **options)
-            return self.requests([prompt], params, self.text.dialect, of_answers)
+            return self.requests([prompt], params, dialect, of_answers, tool_use)
         prompts = []
         for number, conversation in enumerate(messages, start=1):
             try:
@@ -117,14 +127,15 @@ class LoadedModel:
             except InvalidRequest as problem:
                 name = f"conversation {number} of {len(messages)}: "
                 raise type(problem)(name + str(problem), param=problem.param) from None
-        return self.requests(prompts, params, self.text.dialect, of_answers)
+        return self.requests(prompts, params, dialect, of_answers, tool_use)
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SequenceTexts:
         """Return the request of one conversation."""
+        tool_use = self.text.tool_use(options.get("tools"))
         ids = self.encode_chat(messages, **options)
-        return self.request(ids, params, self.text.dialect)
+        return self.request(ids, params, self.text.dialect, tool_use)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
         """Return a conversation as token ids; options are those of ModelText.encode_chat."""
@@ -188,6 +199,7 @@ class LoadedModel:
         params: SamplingParams,
         dialect: Dialect,
         schema: AnswerSchema | None = None,
+        tool_use: ToolUse | None = None,
     ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
         if schema is not None:
@@ -205,6 +217,7 @@ class LoadedModel:
             prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
             dialect=dialect,
             schema=schema,
+            tool_use=tool_use,
         )
 
     def _encode(self, prompt: str) -> list[int]:

@@ -24,6 +24,7 @@ class FinishReason(StrEnum):
 
     STOP = "stop"  # an end-of-sequence token, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the end of the context
+    REPETITION = "repetition"  # it repeats itself, as repetition_detection says
     ABORTED = "aborted"  # its owner ended it
     ERROR = "error"  # a step failed
 

@@ -20,6 +20,9 @@ from inferno.parameters import names_fields
 from inferno.structured import StructuredOutput
 
 MAX_LOGPROBS = 20
+MAX_LOGPROB_IDS = 128
+MAX_PATTERN_SIZE = 256  # tokens of a repetition: each size is tried at each token
+MAX_REPETITIONS = 1024
 MAX_SEQUENCES = 128
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 512
@@ -31,6 +34,31 @@ MAX_PENALTY = 2.0
 MAX_LOGIT_BIAS = 100.0
 
 _NO_BIASES: Mapping[int, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionDetection:
+    """The rule by which an output that repeats itself ends; a bad value raises InvalidRequest.
+
+    max_pattern_size, min_pattern_size  how many tokens are repeated, up to 256.
+    min_count       how many times in a row they must come, 2 to 1024.
+    """
+
+    max_pattern_size: int
+    min_pattern_size: int = 1
+    min_count: int
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("max_pattern_size", 1, MAX_PATTERN_SIZE),
+            ("min_pattern_size", 1, self.max_pattern_size),
+            ("min_count", 2, MAX_REPETITIONS),
+        ):
+            try:
+                _integer(low, high, is_optional=False)(name, getattr(self, name))
+            except InvalidRequest as problem:
+                field = "repetition_detection"
+                raise InvalidRequest(f"{field}: {problem}", param=field) from None
 
 
 def _parameter(default: Any, *, flags: tuple[str, ...] = (), **facts: Any) -> Any:
@@ -64,6 +92,9 @@ class SamplingParams:
     n               sequences per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
+    logprob_token_ids  tokens whose log-probabilities are told at each new token in place of the
+                    likeliest ones, where logprobs is on; up to 128.
+    repetition_detection  a RepetitionDetection: an output that repeats itself ends; None is off.
     thinking_token_budget  tokens of reasoning at most, after which the model must answer; None sets
                     no bound. Where a model sets no reasoning apart, it means nothing.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
@@ -165,6 +196,12 @@ class SamplingParams:
     prompt_logprobs: int | None = _parameter(
         None, help="Log-probabilities of the prompt's tokens.", low=0, high=MAX_LOGPROBS
     )
+    logprob_token_ids: Sequence[int] = _parameter(
+        (), help="Tokens whose log-probabilities are told in place of the likeliest."
+    )
+    repetition_detection: RepetitionDetection | None = _parameter(
+        None, help="Ends an output in which a pattern of tokens comes so often in a row."
+    )
     thinking_token_budget: int | None = _parameter(
         None, help="Tokens of reasoning at most.", low=0, high=MAX_TOKEN_ID
     )
@@ -179,6 +216,8 @@ class SamplingParams:
                 object.__setattr__(self, name, checked)  # frozen: only here
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise _refuse("min_tokens", self.min_tokens, f"at most max_tokens ({self.max_tokens})")
+        if self.logprob_token_ids and self.logprobs is None:
+            raise InvalidRequest("logprob_token_ids needs logprobs", param="logprob_token_ids")
 
     def __repr__(self) -> str:
         """Return the expression that builds it again, without fields that have their defaults."""
@@ -291,6 +330,21 @@ def _token_ids(name: str, value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
+def _logprob_token_ids(name: str, value: object) -> tuple[int, ...]:
+    ids = _token_ids(name, value)
+    if len(ids) > MAX_LOGPROB_IDS:
+        raise _refuse(name, f"{len(ids)} token ids", f"at most {MAX_LOGPROB_IDS} token ids")
+    if len(set(ids)) < len(ids):
+        raise _refuse(name, value, "token ids that differ")
+    return ids
+
+
+def _repetition_detection(name: str, value: object) -> RepetitionDetection | None:
+    if value is not None and not isinstance(value, RepetitionDetection):
+        raise _refuse(name, value, "a RepetitionDetection")
+    return value
+
+
 def _allowed_token_ids(name: str, value: object) -> tuple[int, ...] | None:
     if value is None:
         return None
@@ -325,6 +379,8 @@ _CHECKS_OF_COLLECTIONS: Mapping[str, _Check] = {
     "stop": _stops,
     "stop_token_ids": _token_ids,
     "structured": _structured,
+    "logprob_token_ids": _logprob_token_ids,
+    "repetition_detection": _repetition_detection,
 }
 # Every parameter's name, default and check; a default itself needs none.
 _CHECKS = tuple((row.name, row.default, _check_of(row)) for row in table(SamplingParams).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from inferno.errors import InvalidRequest
@@ -13,20 +14,29 @@ from inferno.untrusted_json import Malformed, parse_object
 MAX_GRAMMAR_BYTES = 256 << 10
 MAX_TEXTS = 1024  # to choose from
 
+LIBRARY = "llguidance"
+
 # What says the shape; the other fields say more of it.
-_SHAPES = ("json", "json_object", "regex", "choice", "grammar")
+_SHAPES = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+_OF_JSON = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutput:
-    """The shape that an answer must have, by exactly one of the first five fields.
+    """The shape that an answer must have, by exactly one of the first six fields.
 
     json            a JSON Schema, as a mapping or as text; it is kept as text.
     json_object     any JSON object.
     regex           a regular expression that the whole answer matches.
     choice          texts, one of which is the answer.
     grammar         a context-free grammar in Lark's notation, as llguidance reads it.
+    structural_tag  free text with parts of a shape in it, as a mapping or as text: see
+                    docs/structured.md; it is kept as text.
     disable_any_whitespace  JSON is written without any space that JSON doesn't need.
+    disable_additional_properties   objects whose schema lists properties have no others, unless
+                    the schema says so.
+    whitespace_pattern  a regular expression of what may stand between the tokens of JSON.
+    special_tokens  the model's, which a structural tag may name; the engine's front fills them in.
 
     Raises InvalidRequest where not exactly one is given, or what is given is no such thing. Whether
     a grammar can be honoured is known when a model compiles it.
@@ -37,7 +47,11 @@ class StructuredOutput:
     regex: str | None = None
     choice: Sequence[str] = ()
     grammar: str | None = None
+    structural_tag: str | Mapping[str, Any] | None = None
     disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+    special_tokens: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choice", _choices(self.choice))  # frozen: only here
@@ -47,16 +61,31 @@ class StructuredOutput:
                 f"exactly one of {', '.join(_SHAPES)}", ", ".join(given) or "none of them"
             )
         [shape] = given
-        if shape == "json":
-            object.__setattr__(self, "json", _schema_text(self.json))
+        if shape in ("json", "structural_tag"):
+            text = _object_text(shape, getattr(self, shape))
+            object.__setattr__(self, shape, text)
         elif shape == "json_object" and self.json_object is not True:
             raise _refuse("true or false as json_object", type(self.json_object).__name__)
         elif shape in ("regex", "grammar"):
             _check_text(shape, getattr(self, shape))
-        if not isinstance(self.disable_any_whitespace, bool):
-            raise _refuse("true or false as disable_any_whitespace", "something else")
-        if self.disable_any_whitespace and shape not in ("json", "json_object"):
-            raise _refuse("disable_any_whitespace beside json or json_object alone", shape)
+        self._check_details(shape)
+
+    def _check_details(self, shape: str) -> None:
+        for name in ("disable_any_whitespace", "disable_additional_properties"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refuse(f"true or false as {name}", type(getattr(self, name)).__name__)
+        if self.whitespace_pattern is not None:
+            _check_text("whitespace_pattern", self.whitespace_pattern)
+            if self.disable_any_whitespace:
+                raise _refuse("whitespace_pattern or disable_any_whitespace", "both")
+        for name in _OF_JSON:
+            if getattr(self, name) and shape not in ("json", "json_object", "structural_tag"):
+                raise _refuse(f"{name} beside a shape of JSON alone", shape)
+
+
+def has_grammars() -> bool:
+    """Return whether the library is installed by which answers get a shape."""
+    return find_spec(LIBRARY) is not None
 
 
 class AnswerSchema:
@@ -93,19 +122,22 @@ class AnswerSchema:
 _ADAPTER = (("json_schema", "validate_json"),)
 
 
-def _schema_text(schema: object) -> str:
-    """Return a JSON Schema as text, its keys in the order in which they were given."""
-    if isinstance(schema, Mapping):
+def _object_text(name: str, value: object) -> str:
+    """Return an object as JSON text, its keys in the order in which they were given."""
+    if isinstance(value, Mapping):
         try:
-            schema = json.dumps(schema, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            value = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as problem:
-            raise _refuse("a JSON Schema as json", f"what JSON can't say ({problem})") from None
-    text = _check_text("json", schema)
+            raise _refuse(f"{_NAMES[name]} as {name}", f"what JSON can't say ({problem})") from None
+    text = _check_text(name, value)
     try:
         parse_object(text.encode())
     except (Malformed, UnicodeEncodeError) as problem:
-        raise _refuse("a JSON Schema as json", f"a text that is none: {problem}") from None
+        raise _refuse(f"{_NAMES[name]} as {name}", f"a text that is none: {problem}") from None
     return text
+
+
+_NAMES = {"json": "a JSON Schema", "structural_tag": "a structural tag"}
 
 
 def _choices(choices: object) -> tuple[str, ...]:

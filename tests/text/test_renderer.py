@@ -18,8 +18,9 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from inferno.errors import InvalidRequest, Overloaded, TemplateError
+from inferno.limited.child import MAX_MEMORY
+from inferno.limited.pool import NUM_CHILDREN
 from inferno.text import renderer as renderer_module
-from inferno.text.render_child import MAX_MEMORY
 from inferno.text.renderer import TemplateRenderer
 from tests.patience import PATIENCE
 
@@ -251,7 +252,7 @@ def test_short_renderings_do_not_wait_for_long_ones(renderer: TemplateRenderer) 
     short = [renderer.submit("{{ n }}", {"n": n}) for n in range(12)]
     assert [each.result(timeout=60) for each in short] == [str(n) for n in range(12)]
     assert sum(each.done() for each in long) <= 6
-    assert len(renderer.pids) <= 2 * renderer_module.NUM_CHILDREN
+    assert len(renderer.pids) <= 2 * NUM_CHILDREN
     with pytest.raises(TemplateError, match=r"more than 0\.5 seconds"):
         long[0].result(timeout=60)
     for each in long:
@@ -333,8 +334,8 @@ def test_a_worker_has_three_pipes_and_may_open_nothing() -> None:
 
 FILTERED = """
 import os, signal, socket, sys
-from inferno.text import render_child
-render_child._filter_system_calls(render_child._load_prctl())
+from inferno.limited.child import filter_system_calls, load_prctl
+filter_system_calls(load_prctl())
 for attempt in (
     lambda: open("/etc/hostname"),
     lambda: open("/tmp/x", "w"),
@@ -467,7 +468,7 @@ def test_the_child_imports_nothing_heavy() -> None:
     child = Path(renderer_module.__file__).with_name("render_child.py")
     script = f"import runpy, sys; runpy.run_path({str(child)!r}); print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    assert not {"torch", "numpy", "tokenizers", "inferno"} & set(output.decode().split())
+    assert not {"torch", "numpy", "tokenizers", "msgspec"} & set(output.decode().split())
 
 
 def test_nothing_is_imported_from_the_current_folder(

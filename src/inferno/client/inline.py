@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inferno.client.stream import EventStream
 from inferno.engine.engine import Engine
+from inferno.engine.sampling.constraints import Constraint
 from inferno.errors import EngineDied, EngineError
 from inferno.requests import Request, TokenEvent
 
@@ -36,8 +37,9 @@ class InlineClient:
         """
         if self._death is not None:
             raise self._death
+        constraints = await self._make_constraints(request)
         try:
-            self._engine.add_request(request)
+            self._engine.add_request(request, constraints)
         finally:
             self._wake()  # even if it raised: what interrupts the engine ends others' requests
         stream = self._streams[request.request_id] = EventStream(request)
@@ -51,6 +53,16 @@ class InlineClient:
             if not stream.has_ended:
                 self._engine.abort(request.request_id)
                 self._wake()
+
+    async def _make_constraints(self, request: Request) -> Sequence[Constraint] | None:
+        """Wait for what a request's shape lets it say, while steps go on; None: it has no shape."""
+        making = self._engine.start_constraints(request)
+        if making is None:
+            return None
+        constraints = await asyncio.wrap_future(making)  # which is cancelled when we are
+        if self._death is not None:
+            raise self._death
+        return constraints
 
     def abort(self, request_id: str, sequence_index: int) -> None:
         """End one sequence of a request."""
@@ -73,6 +85,7 @@ class InlineClient:
         self._wake()
         if self._driver is not None:
             await asyncio.wait({self._driver})
+        self._engine.close()
 
     def _wake(self) -> None:
         if self._has_failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,12 +21,10 @@ from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
-from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
-from inferno.engine.sampling.reasoning import ReasoningConstraint
+from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
-from inferno.extras import install_command
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
@@ -36,11 +34,7 @@ from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
-from inferno.requests import Request
 from inferno.weights.memory import available_bytes
-
-if TYPE_CHECKING:
-    from inferno.engine.sampling.grammar import GrammarCompiler
 
 _logger = logging.getLogger("inferno")
 
@@ -112,41 +106,18 @@ def _compute_dtype(
     return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
 
 
-def _grammars(path: Path, vocab_size: int) -> ConstraintFactory:
+def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
     """Return what constrains the sequences of requests that have a grammar.
 
     Nothing is imported or read before the first of them comes.
     """
-    compilers: list[GrammarCompiler] = []
 
-    def constrain(request: Request, _sequence_index: int) -> Constraint | None:
-        if request.params.structured is None:
-            return None
-        if not compilers:
-            try:
-                grammar = import_module("inferno.engine.sampling.grammar")
-            except ModuleNotFoundError:
-                raise InvalidRequest(
-                    "structured needs llguidance, which is not installed: "
-                    f"{install_command('structured')}",
-                    param="structured",
-                ) from None
-            compilers.append(grammar.GrammarCompiler(path, vocab_size))
-        return compilers[0].constrain(request)
+    def load() -> Grammars:
+        grammar = import_module("inferno.engine.sampling.grammar")
+        library: Grammars = grammar.GrammarCompiler(path, vocab_size)
+        return library
 
-    def constrain_after_reasoning(request: Request, sequence_index: int) -> Constraint | None:
-        answer = constrain(request, sequence_index)
-        if request.reasoning is None:
-            return answer
-        return ReasoningConstraint(
-            request.reasoning,
-            answer,
-            budget=request.params.thinking_token_budget,
-            never=request.eos_token_ids,
-            vocab_size=vocab_size,
-        )
-
-    return constrain_after_reasoning
+    return ConstraintCompiler(load)
 
 
 def _step_target(options: EngineOptions) -> float | None:
@@ -195,7 +166,6 @@ def _connect(
         max_model_len=max_model_len,
         priority_aging=options.priority_aging,
         step_target=_step_target(options),
-        constrain=_grammars(options.model, config.vocab_size),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(
@@ -214,4 +184,10 @@ def _connect(
     )
     runner = Runner(model, kv, graph_capture, prefault_bytes)
     executor = LocalExecutor(batcher, runner, Sampler(config.vocab_size, sampler_device), kernels)
-    return Engine(scheduler, executor, vocab_size=config.vocab_size, max_model_len=max_model_len)
+    return Engine(
+        scheduler,
+        executor,
+        vocab_size=config.vocab_size,
+        max_model_len=max_model_len,
+        constraints=_grammars(options.model, config.vocab_size),
+    )

@@ -9,7 +9,8 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from inferno.engine.execution.executor import Executor, LaunchedStep
 from inferno.engine.execution.footprint import Footprint
+from inferno.engine.sampling.constraints import Constraint, ConstraintMaker
+from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
@@ -60,13 +63,23 @@ class _StepInFlight:
 
 
 class Engine:
-    """Runs requests together, a step at a time."""
+    """Runs requests together, a step at a time.
+
+    constraints     makes what requests with a shape may say; None where no request has one.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, executor: Executor, *, vocab_size: int, max_model_len: int
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        *,
+        vocab_size: int,
+        max_model_len: int,
+        constraints: ConstraintMaker | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
+        self._constraints = constraints
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
         self._batch_size = 0
@@ -113,20 +126,50 @@ class Engine:
             self._scheduler.resend()  # for the executor forgets all that it was told
         self._executor.release_memory()
 
-    def add_request(self, request: Request) -> None:
-        """Queue a request. InvalidRequest and NeverFits leave everything else untouched."""
+    def start_constraints(self, request: Request) -> Future[Sequence[Constraint]] | None:
+        """Begin to make what a request's shape lets it say, which `add_request` takes when done.
+
+        Returns None for a request that has no shape. Steps go on meanwhile, in any thread. To
+        cancel the future is to want it no more. InvalidRequest, raised by this or by the future,
+        refuses the request; EngineDied tells that the engine was closed.
+        """
+        if request.params.structured is None or self._constraints is None:
+            return None
+        return self._constraints.start(request)
+
+    def add_request(
+        self, request: Request, constraints: Sequence[Constraint] | None = None
+    ) -> None:
+        """Queue a request. InvalidRequest and NeverFits leave everything else untouched.
+
+        constraints     of its sequences, as `start_constraints` has made them; a request with a
+                        shape waits for them here if they weren't.
+        """
         _check_token_ids(request, self.vocab_size)
         _check_choice(request)
         if request.params.seed is None:
             drawn = secrets.randbits(63)
             request = replace(request, params=replace(request.params, seed=drawn))
+        if constraints is None and (making := self.start_constraints(request)) is not None:
+            constraints = making.result()
+
+        def constrain(_request: Request, index: int) -> Constraint | None:
+            answer = None if constraints is None else constraints[index]
+            return after_reasoning(request, answer, self.vocab_size)
+
+        is_bound = constraints is not None or request.reasoning is not None
         with self._bookkeeping(harmless=InvalidRequest):
-            self._scheduler.add(request)
+            self._scheduler.add(request, constrain if is_bound else None)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
         """End a request or one of its sequences, if it is there; the next step tells."""
         with self._bookkeeping():
             self._scheduler.abort(request_id, sequence_index)
+
+    def close(self) -> None:
+        """Let go of what works beside the steps: no request with a shape is taken any more."""
+        if self._constraints is not None:
+            self._constraints.close()
 
     def step(self) -> list[TokenEvent]:
         """Begin the next batch of tokens, and end those that are not to stay in flight.
@@ -306,6 +349,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         "stop_token_ids": params.stop_token_ids,
         "allowed_token_ids": params.allowed_token_ids or (),
         "logit_bias": params.logit_bias,
+        "logprob_token_ids": params.logprob_token_ids,
         "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
     }
     for name, token_ids in given.items():

@@ -27,6 +27,8 @@ from inferno.grammar.syntax import parse_regex
 
 _MOST_TAGS = 256
 _MOST_DEPTH = 16
+# Keywords of strings that hold of their JSON.
+_OF_TEXTS = frozenset(("pattern", "format", "minLength", "maxLength", "enum", "const"))
 
 # Returns the grammar of a JSON Schema.
 CompileSchema = Callable[[Mapping[str, Any] | bool], Grammar]
@@ -88,8 +90,11 @@ class _Builder:
                 _check_keys(node, where, {"type", "value"})
                 return self.text(_text(node, "value", where))
             case "json_schema":
-                _check_keys(node, where, {"type", "json_schema"})
-                return self.schema(node.get("json_schema"), where)
+                _check_keys(node, where, {"type", "json_schema", "is_strict"})
+                is_strict = _flag(node, "is_strict", where, absent=True)
+                return self.schema(node.get("json_schema"), where, is_strict=is_strict)
+            case "parameters":
+                return self._parameters(node, where)
             case "regex":
                 _check_keys(node, where, {"type", "pattern"})
                 return (Terminal(parse_regex(_text(node, "pattern", where))),)
@@ -193,19 +198,72 @@ class _Builder:
             symbols.append(Terminal(literal(text[begin:])))
         return tuple(symbols)
 
-    def schema(self, schema: object, where: str) -> Alternative:
-        """Return the symbols of a value by a JSON Schema."""
+    def schema(self, schema: object, where: str, *, is_strict: bool) -> Alternative:
+        """Return the symbols of a value by a JSON Schema.
+
+        is_strict   a schema that can't be honoured is refused; else it asks for any object.
+        """
         if not isinstance(schema, Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
         self._num_grammars += 1
         prefix = f"schema_{self._num_grammars}_"
-        grammar = self._compile_schema(schema)
+        try:
+            grammar = self._compile_schema(schema)
+        except ValueError:
+            if is_strict:
+                raise
+            grammar = self._compile_schema({"type": "object"})
         for name, alternatives in grammar.rules.items():
             self.rules[prefix + name] = tuple(
                 tuple(_renamed(each, prefix) for each in alternative)
                 for alternative in alternatives
             )
         return (Reference(prefix + START),)
+
+    def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
+        """Return the symbols of arguments one by one, each between texts of its own.
+
+        A string's value is the text itself, everything else is JSON.
+        """
+        texts = {name: _text(node, name, where) for name in ("before_name", "after_name", "end")}
+        _check_keys(node, where, {"type", "json_schema", "is_strict", *texts})
+        is_strict = _flag(node, "is_strict", where, absent=True)
+        schema = node.get("json_schema")
+        properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
+        if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
+            raise UnsupportedTag(f"{where} needs the JSON Schema of an object")
+        required = schema.get("required", ())
+        definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+        symbols: list[Symbol] = []
+        for name, of_value in properties.items():
+            begin = self.text(texts["before_name"] + name + texts["after_name"])
+            place = f"{where}/json_schema/properties/{name}"
+            if isinstance(of_value, Mapping) and of_value.get("type") == "string":
+                value = self._raw_text(of_value, place, texts["end"], is_strict=is_strict)
+            else:
+                inner = {**of_value, **definitions} if isinstance(of_value, Mapping) else of_value
+                value = (
+                    *self.schema(inner, place, is_strict=is_strict),
+                    *self.text(texts["end"]),
+                )
+            one = self._rule([(*begin, *value)])
+            symbols.append(one if name in required else Repeated(one, 0, 1))
+        return tuple(symbols)
+
+    def _raw_text(
+        self, schema: Mapping[str, Any], where: str, end: str, *, is_strict: bool
+    ) -> Alternative:
+        """Return the symbols of a text as it stands, up to the first `end`, and of that."""
+        given = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
+            return (Terminal(seq(alt(*map(literal, given)), literal(end))),)
+        for name in sorted(_OF_TEXTS & schema.keys()):
+            if is_strict:
+                raise UnsupportedTag(f"{where}/{name} can't be kept to where values aren't JSON")
+        up_to = both(
+            seq(ANY_TEXT, literal(end)), without(seq(ANY_TEXT, literal(end), ANY, ANY_TEXT))
+        )
+        return (Terminal(up_to),)
 
     def _triggered_tags(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         _check_keys(node, where, {"type", "triggers", "tags", "at_least_one", "stop_after_first"})
@@ -270,6 +328,13 @@ def _bounds(node: Mapping[str, Any], where: str) -> tuple[int, int | None]:
         if not isinstance(node.get(name, False), bool):
             raise UnsupportedTag(f"{where}/{name} must be true or false")
     return int(node.get("at_least_one", False)), 1 if node.get("stop_after_first") else None
+
+
+def _flag(node: Mapping[str, Any], name: str, where: str, *, absent: bool) -> bool:
+    found = node.get(name, absent)
+    if not isinstance(found, bool):
+        raise UnsupportedTag(f"{where}/{name} must be true or false")
+    return found
 
 
 def _list(node: Mapping[str, Any], name: str, where: str) -> Sequence[Any]:

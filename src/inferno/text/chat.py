@@ -11,9 +11,11 @@ from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
 from inferno.json_file import MAX_TEMPLATE_BYTES, read_file
+from inferno.limited.pool import Job
 from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
+from inferno.text.call_form import call_form
 from inferno.text.conversation import checked_kwargs, checked_messages, checked_tools
-from inferno.text.renderer import Job, TemplateRenderer
+from inferno.text.renderer import TemplateRenderer
 from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTokenEscaper
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
@@ -122,7 +124,8 @@ class ChatTemplate:
                 param="continue_final_message",
             )
         escaper = self._tokenizer.escaper
-        conversation = checked_messages(messages, escaper)
+        chosen = self._choose(has_tools=tools is not None) if template is None else template
+        conversation = checked_messages(messages, escaper, call_form(chosen))
         if continue_final_message:
             _mark_end(conversation[-1])
         variables = {
@@ -133,7 +136,6 @@ class ChatTemplate:
             "tools": checked_tools(tools, escaper),
             "add_generation_prompt": add_generation_prompt,
         }
-        chosen = self._choose(has_tools=tools is not None) if template is None else template
         job = self._renderer.prepare(chosen, variables)
         return Rendering(self._renderer, job, escaper, continue_final_message)
 
@@ -208,7 +210,7 @@ def _bad_config(files: ModelFiles) -> TemplateError:
 
 
 def _mark_end(message: dict[str, Any]) -> None:
-    if "content" not in message:
+    if "content" not in message or (message.get("tool_calls") and not message["content"]):
         raise InvalidRequest(
             "continue_final_message needs a last message that has a content", param="messages"
         )

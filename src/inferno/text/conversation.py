@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferno.errors import InvalidRequest
+from inferno.text.call_form import CallForm
 from inferno.text.special_token_escape import SpecialTokenEscaper
 from inferno.text.special_tokens import NAMES
 
@@ -48,11 +49,19 @@ _RESERVED = {
 }
 
 
-def checked_messages(messages: object, escaper: SpecialTokenEscaper) -> list[dict[str, Any]]:
-    """Return a template's own copy of the messages: plain data, special tokens marked."""
+def checked_messages(
+    messages: object, escaper: SpecialTokenEscaper, form: CallForm | None = None
+) -> list[dict[str, Any]]:
+    """Return a template's own copy of the messages: plain data, special tokens marked.
+
+    form    how the template takes calls of tools.
+    """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
         raise _refuse("messages", messages, "a list of at least one message")
-    return [_message(message, f"messages[{i}]", escaper) for i, message in enumerate(messages)]
+    form = form or CallForm()
+    return [
+        _message(message, f"messages[{i}]", escaper, form) for i, message in enumerate(messages)
+    ]
 
 
 def checked_tools(tools: object, escaper: SpecialTokenEscaper) -> list[Any] | None:
@@ -78,7 +87,9 @@ def checked_kwargs(kwargs: object, escaper: SpecialTokenEscaper) -> dict[str, An
     return {name: escaper.escape(_plain(value, "kwargs")) for name, value in kwargs.items()}
 
 
-def _message(message: object, where: str, escaper: SpecialTokenEscaper) -> dict[str, Any]:
+def _message(
+    message: object, where: str, escaper: SpecialTokenEscaper, form: CallForm
+) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise _refuse(where, message, 'an object such as {"role": "user", "content": "Hello"}')
     role = message.get("role")
@@ -89,8 +100,12 @@ def _message(message: object, where: str, escaper: SpecialTokenEscaper) -> dict[
     texts = _texts_of(message, role, where)
     # Many templates write a null as the text "None", but know what to do with a missing key.
     present = {key: value for key, value in message.items() if value is not None}
-    plain: Any = escaper.escape(_plain({**present, "content": ""}, "messages"))
-    if texts:
+    data: Any = _plain({**present, "content": ""}, "messages")
+    form.apply(data, where)
+    plain: Any = escaper.escape(data)
+    if plain.get("tool_calls") and not any(texts):
+        plain["content"] = None if form.takes_null else ""
+    elif texts:
         # Each by itself: a template that takes the lines' ends away makes no token of two parts.
         plain["content"] = _joined(str(escaper.escape(text)) for text in texts)
     else:

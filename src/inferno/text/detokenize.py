@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ class IncrementalDecoder:
 
     prompt_token_ids    what the ids continue. The text then begins in mid-sentence, and keeps the
                         leading space that SentencePiece drops at a beginning.
+    marks               id -> what is written for it instead of its token: a sign for whoever reads
+                        the text. No character goes on behind one.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class IncrementalDecoder:
         *,
         skip_special_tokens: bool = True,
         prompt_token_ids: Sequence[int] = (),
+        marks: Mapping[int, str] | None = None,
     ) -> None:
         self._tokenizer = tokenizer
+        self._marks = marks or {}
         self._skipped = frozenset(tokenizer.special_tokens.values() if skip_special_tokens else ())
         self._decoder = _choose_decoder(tokenizer)
         self.feed(prompt_token_ids[-CONTEXT_TOKENS:])
@@ -45,8 +49,14 @@ class IncrementalDecoder:
         text = ""
         for token_id in token_ids:
             token = self._tokenizer.id_to_token(token_id)
-            if token is not None and token not in self._skipped:
-                text += self._decoder.feed(token)
+            shown = None if token in self._skipped else token
+            if token_id in self._marks:
+                text += self._decoder.finish() + self._marks[token_id]
+                if shown is not None:  # it takes the place of a text, so that none begins behind it
+                    self._decoder.feed(shown)
+                    self._decoder.finish()
+            elif shown is not None:
+                text += self._decoder.feed(shown)
         return text
 
     def finish(self) -> str:

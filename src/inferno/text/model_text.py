@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ from inferno.requests import Request, TokenEvent
 from inferno.text.chat import Rendering, TemplateNames, load_chat_template, template_names
 from inferno.text.completion import Chunk
 from inferno.text.generation_config import default_params, eos_token_ids
-from inferno.text.parsers.choose import choose_dialect, ending_ids
+from inferno.text.parsers.calls.syntax import (
+    SYNTAXES,
+    ToolDialect,
+    ToolUse,
+    choose_tool_dialect,
+    make_tool_use,
+)
+from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
 from inferno.text.parsers.reasoning_marks import reasoning_marks
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
@@ -57,6 +65,40 @@ class ModelText:
     def reads_message_key(self, key: str, template: str | None = None) -> bool:
         """Return whether the chat template, or another in its place, reads such a message key."""
         return key in self._names(template).keys
+
+    def tool_dialect(self, template: str | None = None) -> ToolDialect:
+        """Return how the chat template, or another in its place, has the model write calls."""
+        source = self._template_source if template is None else template
+        dialect = choose_tool_dialect(source)
+        if dialect is ToolDialect.HARMONY and self.dialect is not Dialect.HARMONY:
+            return ToolDialect.UNKNOWN  # the tokenizer lacks the marks
+        return dialect
+
+    def tool_use(
+        self, tools: Sequence[Mapping[str, Any]] | None, template: str | None = None
+    ) -> ToolUse | None:
+        """Return how the model calls these tools, or None where there are none.
+
+        InvalidRequest where the chat template, or another in its place, takes none, and where it
+        is not known how the model writes calls.
+        """
+        if not tools:
+            return None
+        if not self.takes_template_arg("tools", template):
+            raise InvalidRequest(
+                "this model's chat template takes no tools: leave tools out and describe them in a "
+                "message, or give a template that takes them with --chat-template FILE",
+                param="tools",
+            )
+        dialect = self.tool_dialect(template)
+        if not dialect.is_readable:
+            raise InvalidRequest(
+                "this model's chat template takes tools, but in what form the model then writes "
+                f"its calls is none of those known ({', '.join(SYNTAXES)}): leave tools out, or "
+                "give a template that asks for one of these with --chat-template FILE",
+                param="tools",
+            )
+        return make_tool_use(dialect, tools)
 
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
         """Return the ids of the tokens that end an output, those below `vocab_size`.
@@ -113,15 +155,25 @@ class ModelText:
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
                 param="priority",
             )
-        is_bound = texts.params.structured is not None
+        params = texts.params
+        is_bound = params.structured is not None
+        if params.structured is not None and params.structured.structural_tag is not None:
+            known = tuple((text, i) for i, text in self.tokenizer.special_tokens.items())
+            structured = replace(params.structured, special_tokens=known)
+            params = replace(params, structured=structured)
         reasoning = None
         if is_bound or texts.params.thinking_token_budget is not None:
-            reasoning = reasoning_marks(texts.dialect, self.tokenizer, texts.prompt_token_ids)
+            reasoning = reasoning_marks(
+                texts.dialect,
+                self.tokenizer,
+                texts.prompt_token_ids,
+                has_calls=is_bound and texts.tool_use is not None,
+            )
         return Request(
             request_id=request_id,
             prompt_token_ids=texts.prompt_token_ids,
-            params=texts.params,
-            eos_token_ids=self.eos_token_ids(vocab_size),
+            params=params,
+            eos_token_ids=self._eos_of(texts, vocab_size),
             bad_words_ids=self._bad_words(texts.params.bad_words),
             reasoning=reasoning,
             priority=priority,
@@ -132,6 +184,13 @@ class ModelText:
         """End the processes that render the chat template; the next rendering starts others."""
         if self._chat_template is not None:
             self._chat_template.close()
+
+    def _eos_of(self, texts: SequenceTexts, vocab_size: int) -> frozenset[int]:
+        ending = self.eos_token_ids(vocab_size)
+        if texts.tool_use is None:
+            return ending
+        ids = map(self.tokenizer.token_to_id, SYNTAXES[texts.tool_use.dialect].ending)
+        return ending | {i for i in ids if i is not None and i < vocab_size}
 
     def _names(self, template: str | None) -> TemplateNames:
         return template_names(self._template_source if template is None else template)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from inferno.requests import SamplingParams, TokenEvent
 from inferno.text.detokenize import IncrementalDecoder
+from inferno.text.parsers.calls.parser import CallMarks, CallParser
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect, make_parser
 from inferno.text.parsers.parser import Part, Piece
 from inferno.text.stops import StopStrings
@@ -14,10 +16,20 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Delta(NamedTuple):
-    """The new text, and the stop string that ends it, if one does: abort the request then."""
+    """The new text, and whether it ends here although the model goes on: abort the request then.
+
+    stop            the stop string that ends it, if one does.
+    is_cut          a call would come that is one too many.
+    """
 
     pieces: tuple[Piece, ...]
     stop: str | None = None
+    is_cut: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Return whether the text ends here, whatever the model says after it."""
+        return self.stop is not None or self.is_cut
 
     @property
     def text(self) -> str:
@@ -32,8 +44,11 @@ class OutputText:
                     where it ended for another reason.
     dialect         how the model sets its reasoning apart; plain: all is content.
     prompt_token_ids    what the text continues: reasoning may have begun there.
+    tool_use        the tools that the model may call: calls are taken out of the content. None:
+                    calls are content, but for Harmony's.
     is_continuation     the text goes on in the prompt's last sentence, so that it keeps the leading
                         space that SentencePiece drops where a text begins.
+    max_tool_calls  the text ends where more calls would begin; None takes all.
 
     Stop strings are sought in the content alone: a model that thinks about one has not said it.
     """
@@ -45,16 +60,28 @@ class OutputText:
         *,
         dialect: Dialect = Dialect.PLAIN,
         prompt_token_ids: Sequence[int] = (),
+        tool_use: ToolUse | None = None,
         is_continuation: bool = False,
+        max_tool_calls: int | None = None,
     ) -> None:
+        marks = None
+        if tool_use is not None and dialect is not Dialect.HARMONY:  # its parser finds calls
+            is_shown = not params.skip_special_tokens
+            marks = CallMarks(tool_use.dialect, tokenizer, is_shown=is_shown)
         decoder = IncrementalDecoder(
             tokenizer,
             skip_special_tokens=params.skip_special_tokens,
             prompt_token_ids=prompt_token_ids if is_continuation else (),
+            marks=None if marks is None else marks.by_id,
         )
-        self._parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
+        parser = make_parser(dialect, tokenizer, decoder, prompt_token_ids)
+        if tool_use is not None and marks is not None:
+            parser = CallParser(parser, tool_use, marks)
+        self._parser = parser
         self._stops = StopStrings(params.stops, include=params.include_stop_in_output)
         self._include_stop = params.include_stop_in_output
+        self._max_tool_calls = max_tool_calls
+        self._is_over = False
         self.stop_reason: str | int | None = None
 
     @property
@@ -66,19 +93,35 @@ class OutputText:
         """Return the text that this event makes certain; with the last event, all that is left.
 
         A stop token contributes text only if `include_stop_in_output` is set, and special tokens
-        only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped.
+        only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped, and so
+        is what begins with a call too many.
         """
-        if isinstance(self.stop_reason, str):
+        if self._is_over:
             return Delta(())
         pieces = self._parser.feed(self._shown(event))
         if event.finish_reason is not None:
             pieces += self._parser.finish()
+        pieces, is_cut = self._up_to_last_call(pieces)
         shown, stop = self._up_to_stop(pieces)
-        if stop is None and event.finish_reason is not None:
+        is_cut = is_cut and stop is None
+        if stop is None and (is_cut or event.finish_reason is not None):
             shown += _content(self._stops.finish())
-        if stop is not None or event.finish_reason is not None:
-            self.stop_reason = event.stop_token_id if stop is None else stop
-        return Delta(tuple(shown), stop)
+        delta = Delta(tuple(shown), stop, is_cut)
+        self._is_over = delta.is_last
+        if stop is not None:
+            self.stop_reason = stop
+        elif event.finish_reason is not None and not is_cut:
+            self.stop_reason = event.stop_token_id
+        return delta
+
+    def _up_to_last_call(self, pieces: list[Piece]) -> tuple[list[Piece], bool]:
+        """Return the pieces before a call too many, and whether there is one."""
+        most = self._max_tool_calls
+        if most is not None:
+            for i, piece in enumerate(pieces):
+                if piece.call is not None and piece.call.index >= most:
+                    return pieces[:i], True
+        return pieces, False
 
     def _up_to_stop(self, pieces: Sequence[Piece]) -> tuple[list[Piece], str | None]:
         if self._stops.is_empty:

@@ -7,23 +7,17 @@ begun again among the long ones.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
-import os
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from inferno.errors import InfernoError, InvalidRequest, Overloaded, TemplateError
-from inferno.text.render_process import RenderProcess, TookTooMuch, Vanished
+from inferno.errors import InvalidRequest, Overloaded, TemplateError
+from inferno.limited.pool import FIRST, LATER, Bounds, ChildProcesses, Job
+from inferno.limited.process import Program
 
-NUM_CHILDREN = 2  # for short renderings, and as many for long ones
 CPU_SECONDS = 1.5
 SHORT_CPU_SECONDS = 0.05
 SHORT_UNKNOWN_CPU_SECONDS = 0.15  # with a template that comes with its messages and is compiled
@@ -34,9 +28,14 @@ LONG_WALL_SECONDS = 60.0
 LONG_NICENESS = 2  # they compete with the engine for the processor
 MAX_WAITING = 256
 MAX_CHARS = 4 * 2**20
-_KNOWN, _UNKNOWN = 0, 1
 _BYTES_PER_CHAR = 12  # a character outside the basic plane is two \uXXXX in JSON
 _FRAME_BYTES = 8192
+_PROGRAM = Program(
+    script=Path(__file__).resolve().with_name("render_child.py"),
+    modules=("jinja2", "markupsafe", "inferno"),
+    purpose="renders chat templates",
+    error=TemplateError,
+)
 
 
 class TemplateRenderer:
@@ -56,22 +55,23 @@ class TemplateRenderer:
         max_chars: int = MAX_CHARS,
     ) -> None:
         self._known = frozenset(known)
-        self._cpu_seconds = cpu_seconds
         self._max_chars = max_chars
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
-        self._pool: _Pool | None = None
-        self._finalizer: weakref.finalize[..., TemplateRenderer] | None = None
+        self._children = ChildProcesses(
+            _PROGRAM,
+            _Outcomes(cpu_seconds),
+            lambda: _bounds(cpu_seconds, max_chars),
+            sorted(self._known),
+        )
 
     @property
     def pids(self) -> list[int]:
         """Return the process ids of the children that render."""
-        return [] if self._pool is None else self._pool.pids
+        return self._children.pids
 
     @property
     def num_waiting(self) -> int:
         """Return how many renderings no child has begun."""
-        return 0 if self._pool is None else self._pool.num_waiting
+        return self._children.num_waiting
 
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
         """Return the template's text; TemplateError if it fails or takes too much.
@@ -86,7 +86,10 @@ class TemplateRenderer:
         return self.start(self.prepare(template, variables))
 
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
-        """Prepare a rendering to be started, which takes as long as the variables are large."""
+        """Prepare a rendering to be started, which takes as long as the variables are large.
+
+        The model's own templates, which nobody who asks has written, go first.
+        """
         is_known = template in self._known
         body = {
             "template": template,
@@ -94,11 +97,10 @@ class TemplateRenderer:
             "now": datetime.now().isoformat(),
             "max_chars": self._max_chars,
         }
-        return Job(
-            rank=_KNOWN if is_known else _UNKNOWN,
-            number=next(self._numbers),
-            body=json.dumps(body).encode(),
-            cpu_seconds=SHORT_CPU_SECONDS if is_known else SHORT_UNKNOWN_CPU_SECONDS,
+        return self._children.job(
+            json.dumps(body).encode(),
+            SHORT_CPU_SECONDS if is_known else SHORT_UNKNOWN_CPU_SECONDS,
+            FIRST if is_known else LATER,
         )
 
     def start(self, job: Job) -> Future[str]:
@@ -106,252 +108,55 @@ class TemplateRenderer:
 
         Cancelling it takes it off the queue; one that is under way goes on to its end.
         """
-        self._running_pool().submit(job)
-        return job.future
+        return self._children.start(job)
 
     def close(self) -> None:
         """End the children, and what is under way with them. The next rendering starts others."""
-        if self._finalizer is not None:
-            self._finalizer()
-        self._pool = None
-
-    def _running_pool(self) -> _Pool:
-        if self._pool is not None and self._pool.is_of_another_process:
-            self._lock, self._pool = threading.Lock(), None  # whoever held it stayed behind
-        with self._lock:
-            if self._pool is None:
-                self._pool = _Pool(sorted(self._known), self._cpu_seconds, self._max_chars)
-                self._finalizer = weakref.finalize(self, self._pool.close)
-            return self._pool
+        self._children.close()
 
 
-@dataclass(order=True, slots=True)
-class Job:
-    """One rendering that was asked for; those with the model's own templates go first."""
+class _Outcomes:
+    """What is said of renderings that have no text; see `Outcomes`."""
 
-    rank: int
-    number: int
-    body: bytes = field(compare=False)
-    cpu_seconds: float = field(compare=False)
-    future: Future[str] = field(compare=False, default_factory=Future)
-
-    @property
-    def line(self) -> bytes:
-        """Return the request, as a child reads it."""
-        return b'{"cpu_seconds": %a, ' % self.cpu_seconds + self.body[1:] + b"\n"
-
-    def resolve(self, outcome: str | InfernoError) -> None:
-        """Tell who asked, if that is wanted still."""
-        with suppress(InvalidStateError):  # it was cancelled
-            if isinstance(outcome, str):
-                self.future.set_result(outcome)
-            else:
-                self.future.set_exception(outcome)
-
-
-class _Pool:
-    """The children for short renderings and those for long ones."""
-
-    def __init__(self, templates: list[str], cpu_seconds: float, max_chars: int) -> None:
-        self._process = os.getpid()
+    def __init__(self, cpu_seconds: float) -> None:
         self._cpu_seconds = cpu_seconds
-        max_bytes = max_chars * _BYTES_PER_CHAR + _FRAME_BYTES
 
-        def child(niceness: int) -> RenderProcess:
-            return RenderProcess(niceness, templates, cpu_seconds)
-
-        self._short = _Children(
-            lambda: child(0), lambda: WALL_SECONDS, max_bytes, self._begin_again
-        )
-        self._long = _Children(
-            lambda: child(LONG_NICENESS), lambda: LONG_WALL_SECONDS, max_bytes, self._give_up
-        )
-
-    @property
-    def is_of_another_process(self) -> bool:
-        """Return whether this is a copy that a fork has made: the children are its parent's."""
-        return self._process != os.getpid()
-
-    @property
-    def pids(self) -> list[int]:
-        """Return the process ids of all children."""
-        return self._short.pids + self._long.pids
-
-    @property
-    def num_waiting(self) -> int:
-        """Return how many jobs no child has begun and somebody still wants."""
-        return self._short.num_waiting + self._long.num_waiting
-
-    def submit(self, job: Job) -> None:
-        """Queue a job; raises Overloaded."""
-        if len(job.body) <= SHORT_REQUEST_BYTES and job.cpu_seconds < self._cpu_seconds:
-            self._short.add(job)
-        else:
-            self._add_to_long(job)
-
-    def close(self) -> None:
-        """End all children."""
-        if not self.is_of_another_process:
-            self._short.close()
-            self._long.close()
-
-    def _add_to_long(self, job: Job) -> None:
-        job.rank, job.cpu_seconds = _KNOWN, self._cpu_seconds
-        self._long.add(job)
-
-    def _begin_again(self, job: Job) -> None:
-        try:
-            self._add_to_long(job)
-        except InfernoError as problem:
-            job.resolve(problem)
-
-    def _give_up(self, job: Job) -> None:
-        job.resolve(
-            TemplateError(
-                f"the model's chat template takes more than {self._cpu_seconds:g} seconds or too "
-                "much memory and was stopped; give the model another chat_template.jinja"
-            )
-        )
-
-
-class _Children:
-    """A queue of jobs, and up to NUM_CHILDREN children that take from it, each by its own thread.
-
-    One child is always left to the model's own templates, which nobody who asks has written.
-
-    on_limit        gets the jobs that took too much, or lost their child.
-    """
-
-    def __init__(
-        self,
-        make_child: Callable[[], RenderProcess],
-        wall_seconds: Callable[[], float],
-        max_bytes: int,
-        on_limit: Callable[[Job], None],
-    ) -> None:
-        self._make_child = make_child
-        self._wall_seconds = wall_seconds
-        self._max_bytes = max_bytes
-        self._on_limit = on_limit
-        self._changed = threading.Condition()
-        self._jobs: list[Job] = []
-        self._children: list[RenderProcess] = []
-        self._num_idle = 0
-        self._num_unknown = 0  # under way
-        self._is_closed = False
-
-    @property
-    def pids(self) -> list[int]:
-        """Return the process ids of the children that run."""
-        return [child.pid for child in self._children if child.pid is not None]
-
-    @property
-    def num_waiting(self) -> int:
-        """Return how many jobs in the queue somebody wants."""
-        with self._changed:
-            return sum(not job.future.cancelled() for job in self._jobs)
-
-    def add(self, job: Job) -> None:
-        """Have a child render; Overloaded where too many wait."""
-        with self._changed:
-            if self._is_closed:
-                raise _closed()
-            if len(self._jobs) >= MAX_WAITING:
-                raise Overloaded(
-                    f"{MAX_WAITING} conversations wait for the chat template already; try again"
+    def text_of(self, answer: dict[str, Any]) -> str:
+        match answer:
+            case {"text": str(text)}:
+                return text
+            case {"refused": str(words)}:
+                raise InvalidRequest(
+                    f"the model's chat template refuses these messages: {words}", param="messages"
                 )
-            heapq.heappush(self._jobs, job)
-            if self._num_idle < len(self._jobs) and len(self._children) < NUM_CHILDREN:
-                self._start_thread()
-            self._changed.notify()
+            case {"error": str(words)}:
+                raise TemplateError(f"the model's chat template failed on these messages: {words}")
+        raise TemplateError("the chat template's process gave no sensible answer")
 
-    def close(self) -> None:
-        """End the children, and refuse what waits."""
-        with self._changed:
-            self._is_closed = True
-            jobs, self._jobs = self._jobs, []
-            self._changed.notify_all()
-        for job in jobs:
-            job.resolve(_closed())
-        for child in self._children:
-            child.kill()
-
-    def _start_thread(self) -> None:
-        child = self._make_child()
-        self._children.append(child)
-        # A daemon: the interpreter's end doesn't wait for a rendering.
-        thread = threading.Thread(
-            target=self._work, args=(child,), name="inferno-templates", daemon=True
+    def took_too_much(self) -> TemplateError:
+        return TemplateError(
+            f"the model's chat template takes more than {self._cpu_seconds:g} seconds or too "
+            "much memory and was stopped; give the model another chat_template.jinja"
         )
-        thread.start()
 
-    def _work(self, child: RenderProcess) -> None:
-        while (job := self._take()) is not None:
-            is_unknown = job.rank == _UNKNOWN
-            if not job.future.cancelled():
-                self._do(job, child)
-            if is_unknown:
-                with self._changed:
-                    self._num_unknown -= 1
-                    self._changed.notify()
-        child.close()
+    def busy(self, num_waiting: int) -> Overloaded:
+        return Overloaded(
+            f"{num_waiting} conversations wait for the chat template already; try again"
+        )
 
-    def _take(self) -> Job | None:
-        """Return the next job, once there is one; None at the end."""
-        with self._changed:
-            self._num_idle += 1
-            self._changed.wait_for(lambda: self._is_closed or self._has_next())
-            self._num_idle -= 1
-            if self._is_closed:
-                return None
-            job = heapq.heappop(self._jobs)
-            self._num_unknown += job.rank == _UNKNOWN
-            return job
+    def closed(self) -> TemplateError:
+        return TemplateError("the model was closed while its chat template was being rendered")
 
-    def _has_next(self) -> bool:
-        if not self._jobs:
-            return False
-        return self._jobs[0].rank == _KNOWN or self._num_unknown < NUM_CHILDREN - 1
-
-    def _do(self, job: Job, child: RenderProcess) -> None:
-        try:
-            job.resolve(self._ask(job, child))
-        except (TookTooMuch, Vanished):
-            if self._is_closed:
-                job.resolve(_closed())
-            else:
-                self._on_limit(job)
-        except InfernoError as problem:
-            job.resolve(problem)
-        except Exception as problem:  # ours: nobody may wait for ever
-            job.resolve(TemplateError(f"the chat template's process could not be asked: {problem}"))
-
-    def _ask(self, job: Job, child: RenderProcess) -> str:
-        """Return the text; a second time where the child ended for no fault of the job's."""
-        try:
-            answer = self._ask_once(job, child)
-        except Vanished:
-            if self._is_closed:
-                raise
-            answer = self._ask_once(job, child)
-        return _text_of(answer)
-
-    def _ask_once(self, job: Job, child: RenderProcess) -> dict[str, Any]:
-        return child.ask(job.line, seconds=self._wall_seconds(), max_bytes=self._max_bytes)
+    def failed(self, problem: Exception) -> TemplateError:
+        return TemplateError(f"the chat template's process could not be asked: {problem}")
 
 
-def _text_of(answer: dict[str, Any]) -> str:
-    match answer:
-        case {"text": str(text)}:
-            return text
-        case {"refused": str(words)}:
-            raise InvalidRequest(
-                f"the model's chat template refuses these messages: {words}", param="messages"
-            )
-        case {"error": str(words)}:
-            raise TemplateError(f"the model's chat template failed on these messages: {words}")
-    raise TemplateError("the chat template's process gave no sensible answer")
-
-
-def _closed() -> TemplateError:
-    return TemplateError("the model was closed while its chat template was being rendered")
+def _bounds(cpu_seconds: float, max_chars: int) -> Bounds:
+    return Bounds(
+        cpu_seconds=cpu_seconds,
+        wall_seconds=(WALL_SECONDS, LONG_WALL_SECONDS),
+        short_bytes=SHORT_REQUEST_BYTES,
+        max_bytes=max_chars * _BYTES_PER_CHAR + _FRAME_BYTES,
+        max_waiting=MAX_WAITING,
+        long_niceness=LONG_NICENESS,
+    )

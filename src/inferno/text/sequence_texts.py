@@ -11,6 +11,7 @@ from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
 from inferno.text.parsers.answer import join_pieces
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.parser import Piece
 from inferno.text.tokenizer import Tokenizer
@@ -19,7 +20,7 @@ from inferno.text.tokenizer import Tokenizer
 class SequenceTexts:
     """The texts of a request's n sequences, as they grow. The clock starts when it is built.
 
-    is_continuation     see OutputText.
+    is_continuation, tool_use, max_tool_calls   see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
     schema              the type of the answers, where one was given.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
@@ -34,14 +35,18 @@ class SequenceTexts:
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
         dialect: Dialect = Dialect.PLAIN,
+        tool_use: ToolUse | None = None,
         is_continuation: bool = False,
         is_by_token: bool = False,
         schema: AnswerSchema | None = None,
+        max_tool_calls: int | None = None,
     ) -> None:
         self.params = params
         self.dialect = dialect
+        self.tool_use = tool_use
         self._is_by_token = is_by_token
         self._schema = schema
+        self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.prompt_index = prompt_index
@@ -54,7 +59,9 @@ class SequenceTexts:
                     params,
                     dialect=dialect,
                     prompt_token_ids=prompt_token_ids,
+                    tool_use=tool_use,
                     is_continuation=is_continuation,
+                    max_tool_calls=max_tool_calls,
                 )
             )
             for _ in range(params.n)
@@ -75,14 +82,14 @@ class SequenceTexts:
     def _feed(self, event: TokenEvent) -> Iterator[Chunk]:
         sequence = self._sequences[event.sequence_index]
         if sequence.is_done:
-            return  # tokens that were under way when a stop string ended it
+            return  # tokens that were under way when its text ended
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self._add(event, sequence)
-        reason = FinishReason.STOP if delta.stop is not None else event.finish_reason
+        reason = FinishReason.STOP if delta.is_last else event.finish_reason
         completion = None
         if reason is not None:
-            completion = self._complete(event, sequence, reason, delta.stop)
+            completion = self._complete(event, sequence, reason)
         if delta.pieces or completion is not None:
             token_ids, logprobs = sequence.take_unsent()
             yield Chunk(
@@ -95,24 +102,22 @@ class SequenceTexts:
             )
 
     def _add(self, event: TokenEvent, sequence: _Sequence) -> Delta:
-        """Return the text that the event's tokens add; tokens after a stop string are dropped.
+        """Return the text that the event's tokens add; tokens after its end are dropped.
 
         How many tokens an event holds depends on timing, and nothing that is told may.
         """
         now = time.perf_counter()
-        if not self.params.stops or len(event.token_ids) < 2:
+        if not self._may_end_within or len(event.token_ids) < 2:
             return sequence.feed(event, now)
         pieces: tuple[Piece, ...] = ()
         for each in _one_by_one(event):
             delta = sequence.feed(each, now)
             pieces += delta.pieces
-            if delta.stop is not None:
-                return Delta(pieces, delta.stop)
+            if delta.is_last:
+                return delta._replace(pieces=pieces)
         return Delta(pieces)
 
-    def _complete(
-        self, event: TokenEvent, sequence: _Sequence, reason: FinishReason, stop: str | None
-    ) -> Completion:
+    def _complete(self, event: TokenEvent, sequence: _Sequence, reason: FinishReason) -> Completion:
         sequence.is_done = True
         answer = join_pieces(sequence.pieces)
         wants_logprobs = self.params.logprobs is not None
@@ -124,10 +129,10 @@ class SequenceTexts:
             text=answer.content,
             reasoning=answer.reasoning,
             tool_calls=answer.tool_calls,
-            parsed=self._parse(answer.content, reason, stop),
+            parsed=self._parse(answer.content, reason, sequence.output.stop_reason),
             token_ids=tuple(sequence.token_ids),
             finish_reason=reason,
-            stop_reason=stop if stop is not None else event.stop_token_id,
+            stop_reason=sequence.output.stop_reason,
             logprobs=tuple(sequence.logprobs) if wants_logprobs else None,
             prompt_logprobs=sequence.prompt_logprobs,
             usage=Usage(
@@ -140,8 +145,8 @@ class SequenceTexts:
             error=event.error,
         )
 
-    def _parse(self, text: str, reason: FinishReason, stop: str | None) -> Any:
-        is_whole = reason is FinishReason.STOP and stop is None
+    def _parse(self, text: str, reason: FinishReason, stop: str | int | None) -> Any:
+        is_whole = reason is FinishReason.STOP and not isinstance(stop, str)
         return self._schema.read(text) if self._schema is not None and is_whole else None
 
     def _timings(self, sequence: _Sequence) -> Timings:

@@ -91,6 +91,15 @@ class Tokenizer:
         with _refused_as("the tokenizer can't encode this conversation"):
             return self._private_tokenizer.encode(chat)
 
+    def with_special_tokens(self, token_ids: list[int]) -> list[int]:
+        """Return the ids between those that begin and end a raw prompt, such as <s>, if any do."""
+        plain = self.encode("a", add_special_tokens=False)
+        whole = self.encode("a")
+        for start in range(len(whole) - len(plain) + 1):
+            if whole[start : start + len(plain)] == plain:
+                return [*whole[:start], *token_ids, *whole[start + len(plain) :]]
+        return token_ids
+
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Return the text of token ids; ids that the tokenizer doesn't know have none."""
         if not all(0 <= token_id <= MAX_TOKEN_ID for token_id in token_ids):

@@ -61,7 +61,9 @@ CHANNELS = Reasoning(
 OPENED = Reasoning((OPEN,), (), (CLOSE,), frozenset((OPEN, CLOSE)), is_open=True)
 
 
-def constraint(reasoning: Reasoning, budget: int | None = None, *, is_bound: bool = True):
+def constraint(
+    reasoning: Reasoning, budget: int | None = None, *, is_bound: bool = True
+) -> ReasoningConstraint:
     return ReasoningConstraint(
         reasoning,
         Fixed() if is_bound else None,

@@ -383,3 +383,21 @@ def test_half_precision_logits_are_sampled_in_float32() -> None:
 
 def test_no_rows_give_no_tokens() -> None:
     assert Sampler(10, CPU).sample(torch.empty(0, 10), []) == []
+
+
+def test_log_probabilities_of_named_tokens_are_told_in_place_of_the_likeliest() -> None:
+    logits = random_logits(4, 40, seed=5)
+    expected = torch.log_softmax(logits.double(), dim=1)
+    named: list[tuple[int, ...]] = [(39, 0, 7), (), (3,), ()]
+    rows = [row(logprobs=2, logprob_token_ids=ids, temperature=0.0) for ids in named[:3]]
+    rows.append(row(temperature=0.5))
+    told = [each.logprobs for each in sample(logits.clone(), rows)]
+    assert told[3] is None
+    for i, ids in enumerate(named[:3]):
+        entry = told[i]
+        assert entry is not None
+        chosen = int(logits[i].argmax())
+        ids = ids or tuple(logits[i].topk(2).indices.tolist())
+        assert (entry.token_id, tuple(token_id for token_id, _ in entry.top)) == (chosen, ids)
+        values = [entry.logprob, *(logprob for _, logprob in entry.top)]
+        assert values == pytest.approx(expected[i, [chosen, *ids]].tolist(), abs=1e-5)

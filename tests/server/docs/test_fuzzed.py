@@ -27,7 +27,8 @@ CHECKS = [
 VOCAB_SIZE = 2048  # of the engine that echoes
 UNSUITABLE = {
     *("model", "chat_template", "add_special_tokens"),
-    *("allowed_token_ids", "stop_token_ids", "logit_bias"),
+    *("allowed_token_ids", "stop_token_ids", "logit_bias", "logprob_token_ids"),
+    *("tools", "tool_choice", "repetition_detection"),
 }
 OPERATIONS = [(route.template, route.methods[0]) for route in ROUTES if route.tag is not None]
 

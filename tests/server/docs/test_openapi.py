@@ -54,7 +54,8 @@ def test_every_field_has_a_row_in_the_table() -> None:
         ]
         assert not silent
     chat = {row.name: row for row in field_rows(ChatRequest)}
-    assert chat["tools"].support is Support.UNSUPPORTED
+    assert chat["functions"].support is Support.UNSUPPORTED
+    assert chat["tools"].support is Support.SUPPORTED
     assert chat["user"].support is Support.HINT
     assert chat["priority"].support is Support.DIFFERS
     assert (chat["n"].support, chat["n"].default) == (Support.SUPPORTED, "1")

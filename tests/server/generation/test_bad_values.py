@@ -11,6 +11,12 @@ import pytest
 from tests.server.hosting import Host
 
 HUGE = 2**70
+
+
+def tool(name: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
 BOTH: dict[str, list[Any]] = {
     "n": [0, -1, 129, 10**9, HUGE, True, 1.0, "5", [1], {}],
     "seed": [2**63, -(2**63) - 1, 2**64, 1.5, "1", True, [1]],
@@ -64,8 +70,14 @@ BOTH: dict[str, list[Any]] = {
     "use_beam_search": [True, 1],
     "length_penalty": [2.0],
     "best_of": [2, 10**6],
-    "logprob_token_ids": [[1]],
-    "spaces_between_special_tokens": [False],
+    "logprob_token_ids": [[1], [2048], [-1], [1, 1], list(range(129)), "1", [True], 5],
+    "repetition_detection": [
+        *({"max_pattern_size": 3}, {"max_pattern_size": 3, "min_count": 1}, [], 5, {"size": 3}),
+        {"max_pattern_size": 3, "min_pattern_size": 4, "min_count": 2},
+        *({"max_pattern_size": 257, "min_count": 2}, {"max_pattern_size": 3, "min_count": 1025}),
+        *({"max_pattern_size": -1}, {"max_pattern_size": 1.5}, {"min_count": "2"}),
+    ],
+    "spaces_between_special_tokens": [1, "no"],
     "kv_transfer_params": [{}],
 }
 CHAT: dict[str, list[Any]] = {
@@ -88,8 +100,29 @@ CHAT: dict[str, list[Any]] = {
     "continue_final_message": [True],
     "chat_template_kwargs": [{"messages": []}, {"__class__": 1}, [1], {"a": HUGE * 2**1024}],
     "chat_template": ["{{ 1 }}"],
-    "tools": [[], [{"type": "function"}]],
-    "tool_choice": ["auto", "required"],
+    "tools": [
+        *([], {}, "f", [5], [{}], [{"type": "function"}], [{"type": "custom"}]),
+        *([{"type": "custom", "function": {"name": "f"}}], [{"function": {"name": "f"}}]),
+        *([tool("")], [tool("a b")], [tool("f\n")], [tool("x" * 65)], [tool("f.g")], [tool(5)]),
+        [tool("f", parameters=[])],
+        [tool("f", parameters={"type": "string"})],
+        [tool("f", parameters={"description": "x" * 300_000})],
+        [tool("f", description="x" * 40_000)],
+        [tool("f", strict="yes")],
+        [tool("f", wobble=1)],
+        [tool("f"), tool("f")],
+        [tool(f"f{i}") for i in range(129)],
+        [tool("f")],  # to a model whose template takes none
+    ],
+    "tool_choice": [
+        *("auto", "required", "any", 5, [], {}, {"type": "function"}),
+        *({"type": "function", "function": {"name": "f"}}, {"type": "custom"}),
+        {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+    ],
+    "parallel_tool_calls": ["no", 1],
+    "add_special_tokens": ["no", 1],
+    "return_prompt_text": ["yes"],
+    "return_token_offsets": [True],
     "functions": [[{"name": "f"}]],
     "modalities": [["text", "audio"]],
     "audio": [{}],

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from inferno import SamplingParams
+from inferno import RepetitionDetection, SamplingParams
+from inferno.errors import InvalidRequest
 from inferno.server.generation.engine_requests import chat_params, completion_params
 from inferno.server.openai.request_types import ChatRequest, CompletionRequest
 
@@ -29,7 +30,11 @@ ALIKE: dict[str, Any] = {
     "allowed_token_ids": [4, 5],
     "bad_words": ["bad"],
     "prompt_logprobs": 1,
+    "logprob_token_ids": [7, 5],
 }
+# The same to HTTP, and to the library.
+PATTERN = {"max_pattern_size": 4, "min_count": 3}
+REPEATED = RepetitionDetection(max_pattern_size=4, min_pattern_size=1, min_count=3)
 
 
 def test_every_field_of_a_chat_is_honoured() -> None:
@@ -41,17 +46,27 @@ def test_every_field_of_a_chat_is_honoured() -> None:
         "max_tokens": 11,
         "logprobs": True,
         "top_logprobs": 2,
+        "repetition_detection": PATTERN,
     }
     expected = SamplingParams(
-        **ALIKE, logit_bias={5: 1.5}, include_stop_in_output=True, max_tokens=11, logprobs=2
+        **ALIKE,
+        logit_bias={5: 1.5},
+        include_stop_in_output=True,
+        max_tokens=11,
+        logprobs=2,
+        repetition_detection=REPEATED,
     )
     assert chat_params(msgspec.convert(fields, ChatRequest), {}) == expected
 
 
 def test_every_field_of_a_completion_is_honoured() -> None:
-    fields = {**ALIKE, "prompt": "a", "max_tokens": 0, "logprobs": 4, "echo": True, "min_tokens": 0}
+    fields = {**ALIKE, "prompt": "a", "max_tokens": 2, "logprobs": 4, "echo": True}
+    fields["repetition_detection"] = PATTERN
     expected = SamplingParams(
-        **{**ALIKE, "min_tokens": 0, "prompt_logprobs": 4}, max_tokens=0, logprobs=4
+        **{**ALIKE, "prompt_logprobs": 4},
+        max_tokens=2,
+        logprobs=4,
+        repetition_detection=REPEATED,
     )
     assert completion_params(msgspec.convert(fields, CompletionRequest), {}) == expected
 
@@ -79,3 +94,15 @@ def test_the_models_defaults_fill_the_gaps() -> None:
     assert (params.temperature, params.top_p, params.top_k) == (0.5, 0.1, 0)
     completion = msgspec.convert({"prompt": "a"}, CompletionRequest)
     assert completion_params(completion, defaults).max_tokens == 16
+
+
+@pytest.mark.parametrize("detection", [{}, {"min_count": 2}, {"max_pattern_size": 0}])
+def test_a_pattern_of_no_size_is_not_sought(detection: dict[str, int]) -> None:
+    chat = msgspec.convert({"messages": [{}], "repetition_detection": detection}, ChatRequest)
+    assert chat_params(chat, {}).repetition_detection is None
+
+
+def test_a_prompt_that_is_only_scored_has_no_new_tokens_to_tell_of() -> None:
+    fields = {"prompt": "a", "max_tokens": 0, "logprobs": 1, "logprob_token_ids": [5]}
+    with pytest.raises(InvalidRequest, match="new tokens"):
+        completion_params(msgspec.convert(fields, CompletionRequest), {})

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inferno import LLM
+from inferno.client.process import ProcessClient
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
+from inferno.options import EngineOptions
 from inferno.text.model_text import ModelText
-from tests.server.events import choices_of, events_of
+from tests.data import data_path
+from tests.server.events import choices_of, events_of, joined
 from tests.server.hosting import Host, hosting
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -177,3 +181,55 @@ def test_a_model_without_a_template_says_so(tmp_path: Path) -> None:
         assert answer.status_code == 400
         assert "no chat template" in answer.json()["error"]["message"]
         assert host.complete(prompt="a").status_code == 200
+
+
+def test_log_probabilities_of_named_tokens_take_the_place_of_the_likeliest(demo: Host) -> None:
+    fields = {"max_tokens": 3, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    likeliest = demo.chat(**fields, return_tokens_as_token_ids=True).json()["choices"][0]
+    entries = likeliest["logprobs"]["content"]
+    second = [int(entry["top_logprobs"][1]["token"].removeprefix("token_id:")) for entry in entries]
+    named = {**fields, "logprob_token_ids": [7, second[0]], "return_tokens_as_token_ids": True}
+    [choice] = demo.chat(**named).json()["choices"]
+    first, *others = choice["logprobs"]["content"]
+    assert [top["token"] for top in first["top_logprobs"]] == [
+        "token_id:7",
+        f"token_id:{second[0]}",
+    ]
+    assert first["top_logprobs"][1]["logprob"] == entries[0]["top_logprobs"][1]["logprob"]
+    assert all(len(entry["top_logprobs"]) == 2 for entry in others)
+    streamed = choices_of(events_of(demo.chat(**named, stream=True))[:-1])
+    told = joined(each["logprobs"]["content"] for each in streamed if each["logprobs"])
+    assert told == choice["logprobs"]["content"]
+
+
+def test_what_the_template_wrote_is_told(echo: Host, llm: LLM) -> None:
+    fields = {"max_tokens": 1, "return_prompt_text": True}
+    told = echo.chat(**fields).json()["prompt_text"]
+    assert llm.tokenizer.encode(told, add_special_tokens=False) == llm.encode_chat(HELLO)
+    events = events_of(echo.chat(**fields, stream=True, n=2))[:-1]
+    assert [event["prompt_text"] for event in events if "prompt_text" in event] == [told, told]
+    assert "prompt_text" not in echo.chat(max_tokens=1).json()
+
+
+def test_special_tokens_are_put_before_the_template_if_asked_for() -> None:
+    text = ModelText(data_path("hf", "TinyLlama-1.1B-Chat-v1.0"))
+    with hosting(lambda: ScriptedClient(Script()), text) as host:
+        plain = prompt_of(host, HELLO)
+        begun = prompt_of(host, HELLO, add_special_tokens=True)
+        assert begun == [1, *plain]  # <s>
+        body = {"messages": HELLO, "add_special_tokens": True}
+        assert host.http.post("/tokenize", json=body).json()["tokens"] == begun
+        assert prompt_of(host, HELLO, add_special_tokens=False) == plain
+
+
+def test_metrics_tell_how_long_a_request_waited() -> None:
+    options = EngineOptions(model=MODEL_FOLDERS["demo"], threads=1, max_num_seqs=1)
+    with hosting(lambda: ProcessClient(options), per_request_metrics=True) as host:
+        alone = host.chat(max_tokens=2).json()["metrics"]
+        assert 0 <= alone["queue_time_ms"] <= alone["time_to_first_token_ms"]
+        with ThreadPoolExecutor(4) as threads:
+            waits = [
+                answer.json()["metrics"]["queue_time_ms"]
+                for answer in threads.map(lambda _: host.chat(max_tokens=200), range(4))
+            ]
+        assert max(waits) > alone["queue_time_ms"]  # the last of them waited for three others

@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 
 from inferno import LLM, SamplingParams
+from inferno.server.openai.logprobs import TokenNames
 from tests.server.events import choices_of, events_of, joined
 from tests.server.hosting import Host
 
@@ -155,3 +157,45 @@ def test_steering_fields_reach_the_engine(demo: Host, llm: LLM) -> None:
     assert tokens(repetition_penalty=90, temperature=0) != free
     few: dict[str, Any] = {"allowed_token_ids": ids, "temperature": 0, "ignore_eos": True}
     assert tokens(**few) != tokens(**few, frequency_penalty=2.0)
+
+
+def test_log_probabilities_of_named_tokens_take_the_place_of_the_likeliest(
+    demo: Host, llm: LLM
+) -> None:
+    named = [300, 5, 1999]
+    fields = {"prompt": "The sun", "max_tokens": 4, "temperature": 0, "logprobs": 1}
+    likeliest = demo.complete(**fields, echo=True).json()["choices"][0]
+    answer = demo.complete(**fields, echo=True, logprob_token_ids=named, return_token_ids=True)
+    choice = answer.json()["choices"][0]
+    assert choice["text"] == likeliest["text"]
+    ids = choice["prompt_token_ids"] + choice["token_ids"]
+    logits = llm.logits(ids)
+    truth = torch.log_softmax(logits.double(), dim=-1)
+    tokenizer = llm.tokenizer
+    top = choice["logprobs"]["top_logprobs"]
+    num_prompt = len(choice["prompt_token_ids"])
+    assert top[:num_prompt] == likeliest["logprobs"]["top_logprobs"][:num_prompt]
+    for place in range(num_prompt, len(ids)):
+        expected = {
+            TokenNames(tokenizer).key(i): float(truth[place - 1, i]) for i in [*named, ids[place]]
+        }
+        assert top[place] == pytest.approx(expected, abs=1e-3)
+    streamed = choices_of(events_of(demo.complete(**fields, logprob_token_ids=named, stream=True)))
+    tops = joined(each["logprobs"]["top_logprobs"] for each in streamed)
+    for told, expected in zip(tops, top[num_prompt:], strict=True):
+        assert told == pytest.approx(expected)
+
+
+def test_an_output_that_repeats_itself_ends(demo: Host) -> None:
+    fields = {"prompt": "a", "allowed_token_ids": [300], "ignore_eos": True, "max_tokens": 50}
+    detection = {"max_pattern_size": 2, "min_pattern_size": 2, "min_count": 3}
+    told = demo.complete(**fields, repetition_detection=detection).json()
+    [choice] = told["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("repetition", "repetition_detected")
+    assert told["usage"]["completion_tokens"] == 6
+    *_, last = choices_of(
+        events_of(demo.complete(**fields, repetition_detection=detection, stream=True))
+    )
+    assert (last["finish_reason"], last["stop_reason"]) == ("repetition", "repetition_detected")
+    metrics = demo.http.get("/metrics").text
+    assert 'inferno_requests_finished_total{reason="repetition"}' in metrics

@@ -18,8 +18,9 @@ from pydantic import BaseModel
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.text.model_text import ModelText
 from tests.data import data_path
-from tests.server.events import events_of
+from tests.server.events import choices_of, events_of
 from tests.server.hosting import Host, hosting
+from tests.server.openai.calling import TIME, harmony_call, speaking
 
 CHATS: list[dict[str, Any]] = [
     {},
@@ -142,3 +143,17 @@ def test_the_check_finds_what_is_missing_wrong_or_foreign(demo: Host) -> None:
             check(ChatCompletion, bad)
     with pytest.raises(AssertionError):
         check(ChatCompletion, {**good, "choices": [{**choice, "mood": "good"}]})
+
+
+def test_calls_are_as_openai_has_them() -> None:
+    text = ModelText(data_path("hf", "gpt-oss-20b"))
+    with speaking(text) as (host, speaker):
+        speaker.say(harmony_call("get_time", '{"zone": "CET"}'))
+        for fields in ({}, {"n": 2}, {"logprobs": True, "max_tokens": 30}):
+            told = host.chat(tools=[TIME], **fields).json()
+            assert told["choices"][0]["message"]["tool_calls"]
+            check(ChatCompletion, told)
+            events = events_of(host.chat(tools=[TIME], **fields, stream=True))[:-1]
+            assert any("tool_calls" in choice["delta"] for choice in choices_of(events))
+            for event in events:
+                check(ChatCompletionChunk, event)

@@ -127,7 +127,7 @@ def test_logprobs_come_with_their_alternatives(demo: Host, llm: LLM) -> None:
             {"tools": [{"type": "function", "function": {"name": "f"}}]},
             openai.BadRequestError,
             400,
-            "unsupported_parameter",
+            "invalid_value",
         ),
         ({"extra_body": {"wobble": 1}}, openai.BadRequestError, 400, "unknown_parameter"),
     ],

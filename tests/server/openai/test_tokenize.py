@@ -8,6 +8,7 @@ import pytest
 
 from inferno import LLM
 from tests.server.hosting import Host
+from tests.server.openai.calling import TIME
 
 
 def test_tokens_of_a_prompt_and_back(demo: Host, llm: LLM) -> None:
@@ -29,11 +30,9 @@ def test_tokens_of_a_prompt_and_back(demo: Host, llm: LLM) -> None:
         ("/tokenize", {"prompt": 5}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": [{"role": "user"}]}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
-        (
-            "/tokenize",
-            {"messages": [{"role": "user", "content": "a"}], "add_special_tokens": True},
-            "add_special_tokens",
-        ),
+        ("/tokenize", {"prompt": "a", "tools": [{"type": "function"}]}, "tools"),
+        ("/tokenize", {"prompt": "a", "tools": [TIME]}, "tools"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "a"}], "tools": [TIME]}, "tools"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [2048]}, "tokens"),
         ("/detokenize", {"tokens": [2**40]}, "tokens"),

@@ -68,6 +68,7 @@ def working(
     /,
     *,
     uri: str | None = None,
+    text: ModelText | None = None,
     **settings: Any,
 ) -> Iterator[Host]:
     """A worker, ready; it is stopped in the end, at once."""
@@ -76,7 +77,7 @@ def working(
     about = WorkerSettings(
         worker_id="w-1", device=DeviceKind.CPU, device_index=None, callback=callback, uri=uri
     )
-    text = ModelText(MODEL_FOLDERS["demo"])
+    text = text or ModelText(MODEL_FOLDERS["demo"])
     shutdown = ShutdownRequests()
     engines: list[ServedEngine] = []
 

@@ -16,6 +16,9 @@ from inferno.demo import MODEL_FOLDERS
 from inferno.options import EngineOptions
 from inferno.requests import Request, TokenEvent
 from inferno.server.api_keys import read_keys
+from inferno.text.model_text import ModelText
+from tests.data import data_path
+from tests.server.openai.calling import TIME, Speaker, harmony_call
 from tests.server.worker.hosting import Host, working
 
 
@@ -225,3 +228,16 @@ def test_the_demo_model_answers_as_the_library_does() -> None:
         metrics = dict(events)["metrics"]
         assert metrics["device_bytes"]["weights"] > 0
         assert json.loads(host.http.get("/health").text) == {"status": "ok"}
+
+
+def test_calls_of_tools_come_with_the_tokens_that_say_them() -> None:
+    text = ModelText(data_path("hf", "gpt-oss-20b"))
+    speaker = Speaker(text)
+    speaker.say(harmony_call("get_time", '{"zone": "CET"}'))
+    with working(lambda: speaker, text=text) as host:
+        messages = [{"role": "user", "content": "What time is it?"}]
+        events = host.execute(job_id="a", messages=messages, tools=[TIME])
+    told = [call for token in tokens(events) for call in token.get("tool_calls", [])]
+    assert told[0]["function"]["name"] == "get_time"
+    assert "".join(call["function"]["arguments"] for call in told) == '{"zone": "CET"}'
+    assert events[-1][1]["stop_reason"] == "tool_calls"

@@ -13,7 +13,7 @@ from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.footprint import Footprint
 from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
 from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.constraints import Mask, MaskKey
+from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import Sampled, Sampler, prompt_logprobs
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
@@ -137,23 +137,23 @@ class LocalExecutor:
     ) -> list[StepResult]:
         """Choose the tokens of the chunks again that these masks are of; return all results."""
         redrawn = {sequence_id for sequence_id, _ in masks}
+        places = [i for i, chunk in enumerate(step.chunks) if chunk.sequence_id in redrawn]
+        for i in places:
+            token_ids = step.sequences[i].token_ids
+            del token_ids[len(token_ids) - len(results[i].token_ids) :]
+        part = replace(
+            step,
+            chunks=[step.chunks[i] for i in places],
+            sequences=[step.sequences[i] for i in places],
+            starts=[step.starts[i] for i in places],
+            results=None,
+        )
         found = list(results)
         with self._kernels:
-            for i, chunk in enumerate(step.chunks):
-                if chunk.sequence_id not in redrawn:
-                    continue
-                sequence = step.sequences[i]
-                del sequence.token_ids[len(sequence.token_ids) - len(results[i].token_ids) :]
-                part = replace(
-                    step,
-                    chunks=[chunk],
-                    sequences=[sequence],
-                    starts=[step.starts[i]],
-                    results=None,
-                )
-                [chosen] = self._choose(part, masks)
-                sequence.token_ids += [token.token_id for token in chosen]
-                found[i] = _result(chosen, results[i].prompt_logprobs)
+            tokens = self._choose(part, masks)
+        for i, chosen in zip(places, tokens, strict=True):
+            step.sequences[i].token_ids += [token.token_id for token in chosen]
+            found[i] = _result(chosen, results[i].prompt_logprobs)
         return found
 
     def capture_logits(self, request_id: str, positions: Iterable[int]) -> None:
@@ -195,7 +195,7 @@ class LocalExecutor:
                 uses.append(_logits_row(sequence, chunk.start + chunk.num_tokens))
         if not rows:
             return [()] * len(step.chunks)
-        sampled = self._sampler.sample(self._logits(step.hidden, rows), uses, masks)
+        sampled = self._sample_rows(step.hidden, rows, uses, masks)
         if not has_proposals:
             each = iter(sampled)
             return [(next(each),) if chunk.wants_token else () for chunk in step.chunks]
@@ -206,6 +206,25 @@ class LocalExecutor:
             tokens.append(_that_stand(sampled[row:end], chunk.proposed_token_ids))
             row = end
         return tokens
+
+    def _sample_rows(
+        self,
+        hidden: _Hidden,
+        rows: Sequence[int],
+        uses: Sequence[LogitsRow],
+        masks: Mapping[MaskKey, Mask],
+    ) -> Sequence[Sampled]:
+        """Return what is chosen for each row; one whose mask has one token needs no logits."""
+        if not masks:
+            return self._sampler.sample(self._logits(hidden, rows), uses, masks)
+        sampled = [_only_choice(use, masks) for use in uses]
+        open_rows = [i for i, known in enumerate(sampled) if known is None]
+        if open_rows:
+            logits_RV = self._logits(hidden, [rows[i] for i in open_rows])
+            drawn = self._sampler.sample(logits_RV, [uses[i] for i in open_rows], masks)
+            for i, each in zip(open_rows, drawn, strict=True):
+                sampled[i] = each
+        return [each for each in sampled if each is not None]
 
     def _prompt_logprobs(
         self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden
@@ -232,6 +251,15 @@ class LocalExecutor:
             logits_NV = self._logits(hidden, [start + i for i in wanted]).cpu()
             for i, logits_V in zip(wanted, logits_NV, strict=True):
                 kept[chunk.start + i] = logits_V
+
+
+def _only_choice(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> Sampled | None:
+    """Return the one token that a row's mask allows, if nobody asks how likely it is."""
+    mask = masks.get((row.sequence_id, row.position))
+    if mask is None or row.params.logprobs is not None:
+        return None
+    token_id = only_token(mask)
+    return None if token_id is None else Sampled(token_id, None, None)
 
 
 def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:

@@ -14,7 +14,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 import torch
@@ -56,6 +58,7 @@ from inferno.engine.process.own_process import (
     rss_bytes,
     share_one_heap,
 )
+from inferno.engine.sampling.constraints import Constraint
 from inferno.errors import InfernoError, InvalidRequest
 from inferno.machine import own_memory, return_free_memory
 from inferno.options import EngineOptions
@@ -113,6 +116,7 @@ def serve(start: Start, link: Link) -> int:
     link.send(Loaded(facts))
     link.expected_seconds = lambda: engine.expected_step_seconds
     Service(engine, link, faults, facts).run()
+    engine.close()
     return 0
 
 
@@ -121,7 +125,7 @@ class Link:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.set_inheritable(False)
-        self.messages: SimpleQueue[ToEngine] = SimpleQueue()
+        self.messages: SimpleQueue[ToEngine | Constrained] = SimpleQueue()
         self.num_turns = 0
         self.is_idle = False
         self.expected_seconds: Callable[[], float | None] = lambda: None  # of the step under way
@@ -184,8 +188,23 @@ class LoadProgress:
         self._link.num_turns += 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Constrained:
+    """A message of ours: what a request may say is made, or can't be.
+
+    aborted     sequences of it that were to end meanwhile.
+    """
+
+    request: Request
+    making: Future[Sequence[Constraint]]
+    aborted: list[int] = field(default_factory=list)
+
+
 class Service:
-    """The engine's loop: take what the parent says, step, tell."""
+    """The engine's loop: take what the parent says, step, tell.
+
+    A request with a shape that is new waits for its constraints first, and no other waits for it.
+    """
 
     def __init__(self, engine: Engine, link: Link, faults: Faults, facts: EngineFacts) -> None:
         self._engine = engine
@@ -193,6 +212,7 @@ class Service:
         self._faults = faults
         self._device_bytes = {"weights": facts.weight_bytes, "kv_cache": facts.cache_bytes}
         self._device = torch.device(facts.device)
+        self._constraining: dict[str, Constrained] = {}
         self._is_open = True
         self._next_stats = 0.0
         self._num_steps = self._num_steps_tidied = 0
@@ -232,23 +252,69 @@ class Service:
             self._engine.release_memory()
             return_free_memory()
 
-    def _handle(self, message: ToEngine) -> None:
+    def _handle(self, message: ToEngine | Constrained) -> None:
         match message:
             case Add(request):
-                self._add(request)
+                self._take(request)
+            case Constrained() as waited:
+                self._go_on(waited)
             case Abort(request_id, sequence_index):
-                self._engine.abort(request_id, sequence_index)
+                self._abort(request_id, sequence_index)
             case Shutdown():
                 self._is_open = False
 
-    def _add(self, request: Request) -> None:
+    def _take(self, request: Request) -> None:
         try:
             _check_size(request)
-            self._engine.add_request(request)
+            making = self._engine.start_constraints(request)
+        except InfernoError as problem:
+            self._refuse(request, problem)
+            return
+        if making is None:
+            self._add(request, None)
+            return
+        waiting = Constrained(request, making)
+        self._constraining[request.request_id] = waiting
+        if making.done():
+            self._go_on(waiting)
+        else:
+            making.add_done_callback(lambda _: self._link.messages.put(waiting))
+
+    def _go_on(self, waited: Constrained) -> None:
+        """Add a request whose constraints are made, unless it was aborted meanwhile."""
+        request_id = waited.request.request_id
+        if self._constraining.get(request_id) is not waited:
+            return
+        del self._constraining[request_id]
+        try:
+            constraints = waited.making.result()
+        except InfernoError as problem:
+            self._refuse(waited.request, problem)
+            return
+        self._add(waited.request, constraints)
+        for index in waited.aborted:
+            self._engine.abort(request_id, index)
+
+    def _add(self, request: Request, constraints: Sequence[Constraint] | None) -> None:
+        try:
+            self._engine.add_request(request, constraints)
         except InvalidRequest as problem:
-            self._link.send(Refused(request.request_id, problem_of(problem)))
+            self._refuse(request, problem)
         else:
             self._num_prompt_tokens += len(request.prompt_token_ids)
+
+    def _refuse(self, request: Request, problem: InfernoError) -> None:
+        self._link.send(Refused(request.request_id, problem_of(problem)))
+
+    def _abort(self, request_id: str, sequence_index: int | None) -> None:
+        waiting = self._constraining.get(request_id)
+        if waiting is None:
+            self._engine.abort(request_id, sequence_index)
+        elif sequence_index is None:
+            del self._constraining[request_id]
+            waiting.making.cancel()
+        else:
+            waiting.aborted.append(sequence_index)
 
     def _step(self) -> None:
         self._faults.visit("step")
@@ -288,7 +354,8 @@ class Service:
             cached_tokens=self._num_cached_tokens,
             generated_tokens=self._num_generated_tokens,
             running=now.num_running,
-            waiting=now.num_waiting,
+            waiting=now.num_waiting
+            + sum(each.request.params.n for each in self._constraining.values()),
             blocks_free=now.blocks_free,
             blocks_used=now.blocks_used,
             blocks_cached=now.blocks_cached,

@@ -8,6 +8,7 @@ tokens that are confirmed; masks go to the executor when it samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +65,20 @@ MAX_ROLLBACK = 256
 ConstraintFactory = Callable[[Request, int], Constraint | None]
 
 
+class ConstraintMaker(Protocol):
+    """A maker of the constraints of requests that have a shape, apart from the steps' thread."""
+
+    def start(self, request: Request) -> Future[Sequence[Constraint]]:
+        """Begin to make the constraint of each sequence of a request, and return their future.
+
+        InvalidRequest, raised at once or by the future, refuses the request. To cancel the future
+        is to want them no more.
+        """
+
+    def close(self) -> None:
+        """End what is under way, and let go of what was made."""
+
+
 def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:
     """Return the mask of each row that a chunk samples: of the next token, and after proposals.
 
@@ -103,6 +118,15 @@ def set_bit(mask: Mask, token_id: int, is_allowed: bool) -> None:
         words[token_id // 32] |= bit
     else:
         words[token_id // 32] &= ~bit
+
+
+def only_token(mask: Mask) -> int | None:
+    """Return the token that a mask allows, if it is the only one."""
+    if np.count_nonzero(mask) != 1:
+        return None
+    index = int(mask.argmax()) or int(mask.argmin())  # the sign bit makes a word negative
+    word = int(mask[index]) & 0xFFFFFFFF
+    return index * 32 + word.bit_length() - 1 if word.bit_count() == 1 else None
 
 
 def first_position(chunk: ScheduledChunk) -> int:

@@ -6,8 +6,8 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,96 +15,81 @@ import llguidance
 import numpy as np
 
 from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
-from inferno.errors import InvalidRequest, TokenizerError
-from inferno.grammar.json_schema import WHITESPACE, compile_schema
-from inferno.grammar.lark import to_lark
+from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
+from inferno.errors import TokenizerError
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
-from inferno.grammar.regex import UnsupportedRegex, alt, literal
-from inferno.grammar.rules import START, Grammar, Terminal
-from inferno.grammar.syntax import parse_regex
+from inferno.grammar.regex import TooComplex
 from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
-from inferno.structured import StructuredOutput
-
-_MOST_KEPT = 64  # compiled grammars, some kilobytes to megabytes each
-
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
-_LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
-)
 
 
 class GrammarCompiler:
-    """A model's tokens, and the grammars that were compiled for them.
+    """A model's tokens, for which grammars are compiled; `compiling.py` keeps these.
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
     """
 
     def __init__(self, path: Path, vocab_size: int) -> None:
-        content = model_files(path).read(
-            TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
-        )
-        self._tokenizer_json = content.decode()
+        self._path = path
         self._vocab_size = vocab_size
         self._tokens: dict[frozenset[int], _Tokens] = {}
-        self._compiled: OrderedDict[tuple[StructuredOutput, frozenset[int]], _Compiled] = (
-            OrderedDict()
-        )
 
-    def constrain(self, request: Request) -> GrammarConstraint:
-        """Return the constraint of one sequence of a request that has a grammar.
+    def prepare(self, eos_token_ids: frozenset[int]) -> None:
+        """Read the model's tokens, which takes most of a second where they are many."""
+        self._tokens_for(eos_token_ids)
 
-        Raises InvalidRequest where the grammar can't be honoured, and says why.
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> _Compiled:
+        """Return a compiled grammar; InvalidRequest where it can't be honoured.
+
+        source          a GrammarSource as text, as `grammar_child.py` makes it.
         """
-        structured = request.params.structured
-        assert structured is not None
-        if not request.eos_token_ids:
-            raise InvalidRequest(
-                "structured needs a model that has an end-of-sequence token", param="structured"
-            )
-        compiled = self._compile(structured, request.eos_token_ids)
+        tokens = self._tokens_for(eos_token_ids)
+        made = GrammarSource.from_json(source)
+        matcher = compiled(tokens.tokenizer, made.text, LIMITS)
+        paths = None
+        if made.grammar is not None:
+            with suppress(TooComplex):  # then no end is known
+                paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
+        return _Compiled(matcher, paths)
+
+    def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
+        """Return the constraint of each sequence of a request that has this grammar.
+
+        Raises InvalidRequest where what the request bans leaves no way to begin.
+        """
+        matcher, paths = grammar.matcher, grammar.paths
         banned = self._banned(request)
-        paths = compiled.paths
         if banned is not None:
             try:
-                GrammarConstraint(compiled.matcher.deep_copy(), None, banned).mask_into(
-                    np.zeros_like(banned)
-                )
+                first = GrammarConstraint(matcher.deep_copy(), None, banned)
+                first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
-                raise _refusal(str(problem)) from None
+                raise refusal(str(problem)) from None
             if paths is not None:
                 paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(banned))
-        return GrammarConstraint(compiled.matcher.deep_copy(), paths, banned)
-
-    def _compile(self, structured: StructuredOutput, eos_token_ids: frozenset[int]) -> _Compiled:
-        key = structured, eos_token_ids
-        if key in self._compiled:
-            self._compiled.move_to_end(key)
-            return self._compiled[key]
-        tokens = self._tokens_for(eos_token_ids)
-        source = grammar_source(structured)
-        matcher = llguidance.LLMatcher(tokens.tokenizer, source.text, log_level=0, limits=_LIMITS)
-        problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
-        if problems:
-            raise _refusal("; ".join(problems))
-        paths = None
-        if source.grammar is not None:
-            paths = TokenPaths(Recognizer(source.grammar), tokens.vocabulary)
-        compiled = self._compiled[key] = _Compiled(matcher, paths)
-        if len(self._compiled) > _MOST_KEPT:
-            self._compiled.popitem(last=False)
-        return compiled
+        return [
+            GrammarConstraint(matcher.deep_copy(), paths, banned) for _ in range(request.params.n)
+        ]
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
         """Return the model's tokens with those that end an output, which requests agree on."""
         if eos_token_ids not in self._tokens:
             self._tokens.clear()
-            tokenizer = llguidance.LLTokenizer(
-                self._tokenizer_json, n_vocab=self._vocab_size, eos_token=sorted(eos_token_ids)
+            content = model_files(self._path).read(
+                TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
             )
+            # Slices make masks fast. Python's lock is held while either is made, so make them
+            # apart: others are held up half as long at a time.
+            plain = llguidance.LLTokenizer(
+                content.decode(),
+                n_vocab=self._vocab_size,
+                eos_token=sorted(eos_token_ids),
+                slices=[],
+            )
+            tokenizer = plain.with_slices(plain.general_slices())
             self._tokens[eos_token_ids] = _Tokens(tokenizer, _vocabulary(tokenizer))
         return self._tokens[eos_token_ids]
 
@@ -207,39 +192,6 @@ class GrammarConstraint:
             raise ValueError(self._matcher.get_error()[:500])
 
 
-@dataclass(frozen=True, slots=True)
-class GrammarSource:
-    """A grammar in llguidance's own notation, and as rules; None for one that stays a secret."""
-
-    text: str
-    grammar: Grammar | None
-
-
-def grammar_source(structured: StructuredOutput) -> GrammarSource:
-    """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
-    if structured.grammar is not None:
-        return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
-    try:
-        grammar = _rules(structured)
-    except UnsupportedRegex:  # llguidance may know more; then no end is known
-        assert structured.regex is not None
-        return GrammarSource(llguidance.LLMatcher.grammar_from_regex(structured.regex), None)
-    except ValueError as problem:
-        raise _refusal(str(problem)) from None
-    return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
-
-
-def _rules(structured: StructuredOutput) -> Grammar:
-    if structured.regex is not None:
-        return Grammar({START: ((Terminal(parse_regex(structured.regex)),),)})
-    if structured.choice:
-        return Grammar({START: ((Terminal(alt(*map(literal, structured.choice))),),)})
-    schema = '{"type":"object"}' if structured.json is None else str(structured.json)
-    return compile_schema(
-        schema, whitespace=None if structured.disable_any_whitespace else WHITESPACE
-    )
-
-
 def _vocabulary(tokenizer: llguidance.LLTokenizer) -> Vocabulary:
     """Return the texts of a tokenizer's tokens, but for those that have none."""
     texts = {}
@@ -273,9 +225,3 @@ class _Tokens:
 class _Compiled:
     matcher: llguidance.LLMatcher
     paths: TokenPaths | None
-
-
-def _refusal(problem: str) -> InvalidRequest:
-    """Return the error for a grammar that can't be honoured; the problem may have many lines."""
-    said = " ".join(problem.split())[:500]
-    return InvalidRequest(f"structured can't be honoured: {said}", param="structured")

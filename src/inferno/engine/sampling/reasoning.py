@@ -15,9 +15,24 @@ from inferno.engine.sampling.constraints import (
     empty_mask,
     set_bit,
 )
-from inferno.requests import Reasoning
+from inferno.requests import Reasoning, Request
 
 _ALL = np.int32(-1)
+
+
+def after_reasoning(
+    request: Request, answer: Constraint | None, vocab_size: int
+) -> Constraint | None:
+    """Return what binds an output whose answer is bound, and which may begin with reasoning."""
+    if request.reasoning is None:
+        return answer
+    return ReasoningConstraint(
+        request.reasoning,
+        answer,
+        budget=request.params.thinking_token_budget,
+        never=request.eos_token_ids,
+        vocab_size=vocab_size,
+    )
 
 
 class _Phase(Enum):
@@ -153,10 +168,9 @@ class ReasoningConstraint:
                     (opens, rest[1:]) for opens, rest in place.runs if rest[:1] == (token_id,)
                 )
                 if not runs:
-                    return _Place(_Phase.ANSWER, 1)  # the run before an answer may be empty
-                for opens, rest in runs:
-                    if not rest:
-                        return _Place(_Phase.REASONING if opens else _Phase.ANSWER)
+                    return _Place(_Phase.ANSWER, 1)  # a run before the answer had ended
+                if len(runs) == 1 and not runs[0][1]:
+                    return _Place(_Phase.REASONING if runs[0][0] else _Phase.ANSWER)
                 return _Place(_Phase.BEFORE, runs=runs)
             case _Phase.REASONING if token_id == self._reasoning.closes[0]:
                 return self._closing(1)

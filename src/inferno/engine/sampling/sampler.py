@@ -186,12 +186,31 @@ def _explain(
     rows: Sequence[LogitsRow],
 ) -> None:
     """Add log-probabilities to the results of some rows."""
-    nums_top = [rows[i].params.logprobs or 0 for i in indices]
+    asked = [rows[i].params.logprob_token_ids for i in indices]
+    nums_top = [
+        0 if ids else rows[i].params.logprobs or 0 for i, ids in zip(indices, asked, strict=True)
+    ]
     token_ids = [sampled[i].token_id for i in indices]
     if len(indices) < len(rows):
         raw_logits_RV = raw_logits_RV[torch.tensor(indices, device=raw_logits_RV.device)]
     found = token_logprobs(raw_logits_RV, token_ids, max(nums_top))
-    for i, num_top, logprobs in zip(indices, nums_top, found, strict=True):
+    told = _of_asked(raw_logits_RV, asked) if any(asked) else [()] * len(asked)
+    for i, num_top, logprobs, others in zip(indices, nums_top, found, told, strict=True):
         if sampled[i].error is None:
-            top = logprobs.top[:num_top]
+            top = (*logprobs.top[:num_top], *others)
             sampled[i] = sampled[i]._replace(logprobs=replace(logprobs, top=top))
+
+
+def _of_asked(
+    logits_RV: Tensor, token_ids: Sequence[Sequence[int]]
+) -> list[tuple[tuple[int, float], ...]]:
+    """Return the log-probabilities in row i of token_ids[i], which may be none."""
+    most = max(map(len, token_ids))
+    ids_RC = torch.tensor(
+        [[*ids, *[0] * (most - len(ids))] for ids in token_ids], device=logits_RV.device
+    )
+    logprobs_RC = ops.log_probabilities(logits_RV, ids_RC).tolist()
+    return [
+        tuple(zip(ids, row[: len(ids)], strict=True))
+        for ids, row in zip(token_ids, logprobs_RC, strict=True)
+    ]

@@ -106,7 +106,6 @@ class Scheduler:
         self._aging = priority_aging
         self._proposer = proposer
         self._constrain = constrain
-        self._may_propose = proposer is not None or constrain is not None
         self._clock = clock
         self._requests: dict[str, list[SequenceState]] = {}
         self._running: list[SequenceState] = []  # by rank
@@ -137,8 +136,8 @@ class Scheduler:
 
     # Requests come and go
 
-    def add(self, request: Request) -> None:
-        """Queue a request; its token ids are 32-bit, unsigned.
+    def add(self, request: Request, constrain: ConstraintFactory | None = None) -> None:
+        """Queue a request; its token ids are 32-bit, unsigned. `constrain` is its own, if any.
 
         Raises InvalidRequest for an empty prompt or an id in use, NeverFits for a request that the
         context or the block pool could not hold even alone.
@@ -156,7 +155,7 @@ class Scheduler:
             arrived=now,
             max_length=self._limits.max_length(request, self._blocks),
             blocks=self._blocks,
-            constrain=self._constrain,
+            constrain=constrain or self._constrain,
         )
         self._num_added += 1
         self._requests[request.request_id] = sequences
@@ -405,7 +404,7 @@ class Scheduler:
 
         If need be, and if it suffices, at the cost of lower priorities.
         """
-        if self._may_propose and not self._fits(sequence, prefix):
+        if not self._fits(sequence, prefix):
             self._give_back_spare()
         victims = self._lower_priorities(sequence)
         num_held = sum(victim.tables.num_held for victim in victims)
@@ -485,10 +484,10 @@ class Scheduler:
     def _give_back_spare(self) -> bool:
         """Give back blocks that proposals left behind; return whether there were any."""
         num_available = self.pool.num_available
-        for sequence in self._running if self._may_propose else ():
-            if not self._has_guesses(sequence) or sequence.num_in_flight:
-                continue
-            if self._blocks.trim(sequence.tables, len(sequence.token_ids)):
+        for sequence in filter(self._has_guesses, self._running):
+            if not sequence.num_in_flight and self._blocks.trim(
+                sequence.tables, len(sequence.token_ids)
+            ):
                 self._let_executor_forget(sequence)  # its table has changed
         return self.pool.num_available > num_available
 

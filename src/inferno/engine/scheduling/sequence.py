@@ -11,6 +11,7 @@ from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.errors import InvalidRequest
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
+from inferno.sampling_params import RepetitionDetection
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, index: smallest first
 
@@ -143,6 +144,7 @@ class SequenceState:
 
     def extend(self, token_ids: Sequence[int]) -> tuple[int, FinishReason | None]:
         """Take new tokens up to the first that ends it: how many it took, and why it ended."""
+        detection = self.request.params.repetition_detection
         for num_taken, token_id in enumerate(token_ids, start=1):
             self.token_ids.append(token_id)
             length = len(self.token_ids)
@@ -150,6 +152,10 @@ class SequenceState:
                 return num_taken, FinishReason.STOP
             if length >= self.max_length:
                 return num_taken, FinishReason.LENGTH
+            if detection is None or length < self.min_length:
+                continue
+            if repeats_itself(self.token_ids, self.num_prompt_tokens, detection):
+                return num_taken, FinishReason.REPETITION
         return len(token_ids), None
 
     def event(
@@ -298,6 +304,18 @@ def new_sequences(
         )
         for index in range(params.n)
     ]
+
+
+def repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDetection) -> bool:
+    """Return whether the tokens from `start` on end with a pattern that repeats often enough."""
+    length = len(token_ids) - start
+    longest = min(detection.max_pattern_size, length // detection.min_count)
+    for size in range(detection.min_pattern_size, longest + 1):
+        # The pattern recurs if each token but those of its first time is the one a size before.
+        num_equal = size * (detection.min_count - 1)
+        if all(token_ids[-i] == token_ids[-i - size] for i in range(1, num_equal + 1)):
+            return True
+    return False
 
 
 def _constraint(

@@ -23,7 +23,7 @@ from inferno.engine.scheduling.sequence import SequenceState, Status
 from inferno.engine.step_plan import ScheduledChunk, StepResult
 from inferno.requests import FinishReason
 
-MOST_BANNED = 4
+MOST_BANNED = 2
 
 # Ends one sequence whose constraint raised.
 _Fail = Callable[[SequenceState, Exception], None]

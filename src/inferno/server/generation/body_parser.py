@@ -166,13 +166,23 @@ def _convert(fields: Mapping[str, Any], kind: type[Fields]) -> Fields:
 
 
 def _choices(kind: type[Fields], path: str) -> str:
-    """Return the values that a field takes, which may be one of a field: a.b."""
+    """Return the values that a field takes, which may be part of another: a.b, a[...].b."""
     _, components = msgspec.json.schema_components([kind])
+
+    def parts(schema: Mapping[str, Any], name: str) -> Any:
+        """Return the properties or the items of the one choice that has them."""
+        for choice in schema.get("anyOf", [schema]):
+            found = components[choice["$ref"].rpartition("/")[2]] if "$ref" in choice else choice
+            if name in found:
+                return found[name]
+        raise KeyError(name)
+
     schema: Mapping[str, Any] = components[kind.__name__]
-    for name in path.split("."):
-        schema = without_null(schema["properties"][name])
-        for reference in [each["$ref"] for each in schema.get("anyOf", [schema]) if "$ref" in each]:
-            schema = components[reference.rpartition("/")[2]]
+    for step in path.split("."):
+        name, *places = step.split("[")
+        schema = without_null(parts(schema, "properties")[name])
+        for _ in places:
+            schema = without_null(parts(schema, "items"))
     return in_words(schema)
 
 

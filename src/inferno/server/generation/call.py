@@ -44,6 +44,7 @@ Fields = TypeVar("Fields", bound=GenerateFields)
 AnyFields = TypeVar("AnyFields", bound=RequestFields)
 T = TypeVar("T")
 
+_REPETITION = "repetition_detected"  # vLLM's word
 _LARGE_BODY = 1 << 18
 _LOGGED_TOKENS = 64
 
@@ -113,13 +114,16 @@ class Call(Generic[Fields]):
         if not self.service.settings.per_request_metrics:
             return UNSET
         first, rate = self.context.first_token_seconds, self.context.rate.per_second
+        queued = self.context.queue_seconds
+        queue_time_ms = None if queued is None else queued * 1000
         if first is None:
-            return Metrics(None, None, None, None)
+            return Metrics(None, None, None, None, queue_time_ms)
         return Metrics(
             time_to_first_token_ms=first * 1000,
             generation_time_ms=(self.context.seconds - first) * 1000,
             mean_itl_ms=1000 / rate if rate else None,
             tokens_per_second=rate,
+            queue_time_ms=queue_time_ms,
         )
 
 
@@ -192,14 +196,21 @@ def usage(*, prompt: int, completion: int, cached: int, reasoning: int) -> Usage
 
 
 def stop_reason(completion: Completion, fields: GenerateFields) -> str | int | None:
-    """Return the request's stop string or token that ended it; the model's own end is none."""
+    """Return what of the request's own ended it, such as a stop string; else None."""
+    if completion.finish_reason is FinishReason.REPETITION:
+        return _REPETITION
     stop = completion.stop_reason
     return stop if isinstance(stop, str) or stop in (fields.stop_token_ids or ()) else None
 
 
 def finish_reason(completion: Completion) -> FinishReasonName:
-    """Return OpenAI's name for an ending that is no error."""
-    return "length" if completion.finish_reason == "length" else "stop"
+    """Return OpenAI's name for an ending that is no error; `repetition` is vLLM's."""
+    match completion.finish_reason:
+        case FinishReason.LENGTH:
+            return "length"
+        case FinishReason.REPETITION:
+            return "repetition"
+    return "tool_calls" if completion.tool_calls else "stop"
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from msgspec.structs import asdict
@@ -12,6 +12,8 @@ from msgspec.structs import asdict
 from inferno.errors import InvalidRequest
 from inferno.option_table import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
+from inferno.sampling_params import RepetitionDetection
+from inferno.server.generation.tools import template_tools, with_calls
 from inferno.server.model_service import ModelService
 from inferno.server.openai.request_types import (
     ChatRequest,
@@ -21,6 +23,7 @@ from inferno.server.openai.request_types import (
 )
 from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
 
@@ -40,12 +43,14 @@ class EngineRequest:
     """One prompt of a call: what the engine is asked, and the texts that come of it.
 
     prompt          as it was given, if that was a text of which nothing was cut off.
+    prompt_text     what a chat template has written, before anything was cut off.
     shape_name      the field that gives the answer's shape.
     """
 
     request: Request
     texts: SequenceTexts
     prompt: str | None = None
+    prompt_text: str = ""
     shape_name: str = "response_format"
 
     @property
@@ -74,24 +79,27 @@ async def chat_requests(
     """Return the one engine request of a chat; its HTTP request's body has `num_bytes`."""
     params = chat_params(fields, service.text.defaults)
     _check_count(service, 1, fields.n)
-    ids = await encode_chat(service, fields, template_args, num_bytes)
+    chat = await encode_chat(service, fields, template_args, num_bytes)
+    params = with_calls(params, fields, chat.tool_use)
 
     def make() -> list[EngineRequest]:
-        return [
-            _engine_request(
-                service,
-                fields,
-                params,
-                origin,
-                0,
-                ids,
-                dialect=service.text.dialect,
-                is_continuation=fields.continue_final_message,
-                is_by_token=is_by_token,
-            )
-        ]
+        made = _engine_request(
+            service,
+            fields,
+            params,
+            origin,
+            0,
+            chat.token_ids,
+            dialect=service.text.dialect,
+            is_continuation=fields.continue_final_message,
+            is_by_token=is_by_token,
+            tool_use=chat.tool_use,
+            max_tool_calls=None if fields.parallel_tool_calls else 1,
+        )
+        shape_name = made.shape_name if chat.tool_use is None else "tools"
+        return [replace(made, prompt_text=chat.text, shape_name=shape_name)]
 
-    return await _make(service, len(ids), make)
+    return await _make(service, len(chat.token_ids), make)
 
 
 async def completion_requests(
@@ -131,6 +139,8 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
     """Return a chat's sampling parameters; without a limit, an answer may fill the context."""
     if fields.top_logprobs and not fields.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    if fields.logprob_token_ids and not fields.logprobs:
+        raise InvalidRequest("logprob_token_ids needs logprobs: true", param="logprob_token_ids")
     most = fields.max_completion_tokens or fields.max_tokens or defaults.get("max_tokens")
     return _params(
         fields,
@@ -143,6 +153,11 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
 
 def completion_params(fields: CompletionRequest, defaults: Mapping[str, Any]) -> SamplingParams:
     """Return a completion's sampling parameters; an echo has the prompt's logprobs too."""
+    if fields.logprob_token_ids and fields.max_tokens == 0:
+        raise InvalidRequest(
+            "logprob_token_ids is for new tokens: it needs max_tokens of at least 1",
+            param="logprob_token_ids",
+        )
     wanted = [fields.prompt_logprobs, fields.logprobs if fields.echo else None]
     return _params(
         fields,
@@ -174,18 +189,32 @@ async def encode_all(
     return await service.on_text(sum(map(len, texts)), encode) if texts else encode()
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedChat:
+    """A conversation as its chat template has written it, and the token ids of that.
+
+    tool_use    how the model calls the tools that it is shown; None where it is shown none.
+    """
+
+    text: str
+    token_ids: list[int]
+    tool_use: ToolUse | None
+
+
 async def encode_chat(
     service: ModelService,
     fields: ChatRequest | TokenizeRequest,
     template_args: dict[str, Any],
     num_bytes: int,
-) -> list[int]:
-    """Return the token ids of a conversation, as the chat template renders it."""
+) -> EncodedChat:
+    """Return a conversation, and perhaps tools, as the chat template renders them."""
     if fields.chat_template is not None and not service.settings.trust_request_chat_template:
         raise InvalidRequest(
             "chat_template is taken by servers that run with --trust-request-chat-template",
             param="chat_template",
         )
+    tools = template_tools(fields)
+    tool_use = service.text.tool_use(tools, fields.chat_template)
     kwargs = {**template_args, **(fields.chat_template_kwargs or {})}
     if fields.documents is not None:
         kwargs["documents"] = fields.documents
@@ -193,21 +222,26 @@ async def encode_chat(
     def begin() -> Rendering:
         return service.text.begin_chat(
             fields.messages or [],
+            tools=tools,
             add_generation_prompt=fields.add_generation_prompt,
             continue_final_message=fields.continue_final_message,
             kwargs=kwargs,
             template=fields.chat_template,
         )
 
+    wants_text = isinstance(fields, ChatRequest) and fields.return_prompt_text
     small = num_bytes <= _FEW_BYTES
     rendering = begin() if small else await service.on_text(num_bytes, begin)
     # Started here, not in the thread: who is cancelled there has nothing rendered afterwards.
     written = await asyncio.wrap_future(rendering.start())
 
-    def finish() -> list[int]:
-        return service.text.finish_chat(
+    def finish() -> EncodedChat:
+        ids = service.text.finish_chat(
             rendering, written, max_model_len=service.facts.max_model_len
         )
+        if fields.add_special_tokens:
+            ids = service.text.tokenizer.with_special_tokens(ids)
+        return EncodedChat(rendering.finish(written).text if wants_text else "", ids, tool_use)
 
     return await service.on_text(len(written), finish)
 
@@ -247,6 +281,8 @@ def _engine_request(
     prompt: str | list[int] | None = None,
     is_continuation: bool,
     is_by_token: bool,
+    tool_use: ToolUse | None = None,
+    max_tool_calls: int | None = None,
 ) -> EngineRequest:
     facts = service.facts
     most_output = max(1, facts.max_model_len // 2)  # that a prompt is cut down for
@@ -261,6 +297,8 @@ def _engine_request(
         dialect=dialect,
         is_continuation=is_continuation,
         is_by_token=is_by_token,
+        tool_use=tool_use,
+        max_tool_calls=max_tool_calls,
     )
     request = service.text.request(
         texts,
@@ -271,7 +309,8 @@ def _engine_request(
     )
     is_whole = isinstance(prompt, str) and len(kept) == len(token_ids)
     shape_name = "response_format" if fields.structured_outputs is None else "structured_outputs"
-    return EngineRequest(request, texts, str(prompt) if is_whole else None, shape_name)
+    given = str(prompt) if is_whole else None
+    return EngineRequest(request, texts, given, shape_name=shape_name)
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
@@ -324,6 +363,7 @@ def _params(
     if fields.prompt_logprobs is not None and fields.stream:
         raise InvalidRequest("prompt_logprobs can't be streamed", param="prompt_logprobs")
     given = {name: value for name in _SAME_NAMES if (value := getattr(fields, name)) is not None}
+    given["repetition_detection"] = _repetition_detection(fields)
     if given.get("top_k") == -1:
         given["top_k"] = 0
     if fields.logit_bias is not None:
@@ -331,6 +371,17 @@ def _params(
     given["include_stop_in_output"] = fields.include_stop_str_in_output
     given["structured"] = _structured(fields)
     return SamplingParams(**{**defaults, **given, **own})
+
+
+def _repetition_detection(fields: GenerateFields) -> RepetitionDetection | None:
+    asked = fields.repetition_detection
+    if asked is None or asked.max_pattern_size == 0:
+        return None
+    return RepetitionDetection(
+        max_pattern_size=asked.max_pattern_size,
+        min_pattern_size=asked.min_pattern_size or 1,
+        min_count=asked.min_count,
+    )
 
 
 def _structured(fields: GenerateFields) -> StructuredOutput | None:
@@ -350,6 +401,9 @@ def _structured(fields: GenerateFields) -> StructuredOutput | None:
         return None
     if format.type == "json_object":
         return StructuredOutput(json_object=True)
+    if format.type == "structural_tag":
+        tag = {name: value for name, value in asdict(format).items() if value is not None}
+        return _checked_shape("response_format", {"structural_tag": tag})
     if format.json_schema is None:
         raise InvalidRequest(
             'response_format of type "json_schema" needs json_schema', param="response_format"

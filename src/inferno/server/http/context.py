@@ -33,6 +33,7 @@ class RequestContext:
     received        when its body was whole: its deadline counts from then.
     status          of the answer; None before it begins.
     prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Lease.generate.
+    queue_seconds   how long its first sequence waited for a place; None before it had one.
     rate            of its tokens.
     rejected        the code of the error that rejected it, if one did.
     prompt          for the log: an endpoint sets it where the settings' log_prompts is on.
@@ -47,6 +48,7 @@ class RequestContext:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    queue_seconds: float | None = None
     first_token_seconds: float | None = None
     rate: TokenRate = field(default_factory=TokenRate)
     finish_reasons: list[str] = field(default_factory=list)

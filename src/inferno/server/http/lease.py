@@ -174,6 +174,8 @@ class Meter:
         self._context.cached_tokens += event.num_cached_tokens
         self._metrics.prompt_tokens += self._num_prompt_tokens
         self._metrics.cached_tokens += event.num_cached_tokens
+        if self._context.queue_seconds is None:
+            self._context.queue_seconds = event.queue_seconds
         self._metrics.queue_time.observe(event.queue_seconds)
 
     def _note_tokens(self, sequence_index: int, num_tokens: int) -> None:

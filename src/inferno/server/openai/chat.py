@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from inferno.requests import TokenLogprobs
 from inferno.server.generation.body_parser import ignored_chat_fields, ignored_header
 from inferno.server.generation.call import (
     Call,
@@ -43,11 +44,14 @@ from inferno.server.openai.response_types import (
     Delta,
     Message,
     Metrics,
+    ToolCallDelta,
     Usage,
 )
+from inferno.server.openai.tool_calls import ToolCallDeltas, whole_calls
 from inferno.text.completion import Chunk, Completion
 from inferno.text.conversation import flat_content
 from inferno.text.model_text import ModelText
+from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.parser import Part
 
 _PREFIX = "chatcmpl-"
@@ -87,11 +91,12 @@ async def _whole(
         created=head.created,
         model=head.model,
         system_fingerprint=head.system_fingerprint,
-        choices=[_choice(done, fields, names) for done in completions],
+        choices=[_choice(done, call, engine_requests[0]) for done in completions],
         usage=usage_of(engine_requests, completions),
         prompt_token_ids=list(engine_requests[0].texts.prompt_token_ids)
         if fields.return_token_ids
         else UNSET,
+        prompt_text=engine_requests[0].prompt_text if fields.return_prompt_text else UNSET,
         prompt_logprobs=UNSET
         if prompt is None
         else prompt_logprobs(prompt, names, fields.prompt_logprobs or 0),
@@ -99,26 +104,34 @@ async def _whole(
     )
 
 
-def _choice(done: Completion, fields: ChatRequest, names: TokenNames) -> ChatChoice:
+def _choice(done: Completion, call: Call[ChatRequest], engine_request: EngineRequest) -> ChatChoice:
+    fields = call.fields
     return ChatChoice(
         index=done.sequence_index,
-        message=_message(done, fields),
-        logprobs=None
-        if done.logprobs is None
-        else chat_logprobs(done.logprobs, names, fields.top_logprobs),
+        message=_message(done, fields, engine_request.texts.tool_use),
+        logprobs=None if done.logprobs is None else _logprobs(done.logprobs, fields, call.names),
         finish_reason=finish_reason(done),
         stop_reason=stop_reason(done, fields),
         token_ids=list(done.token_ids) if fields.return_token_ids else UNSET,
     )
 
 
-def _message(done: Completion, fields: ChatRequest) -> Message:
+def _logprobs(
+    entries: Sequence[TokenLogprobs], fields: ChatRequest, names: TokenNames
+) -> ChatLogprobs:
+    return chat_logprobs(entries, names, None if fields.has_logprob_ids else fields.top_logprobs)
+
+
+def _message(done: Completion, fields: ChatRequest, tool_use: ToolUse | None) -> Message:
     echo = last_answer(fields.messages) if fields.echo else ""
     shown = done.reasoning if fields.include_reasoning else ""
+    content = echo + done.text
+    calls = whole_calls(done, tool_use)
     return Message(
-        content=echo + done.text,
+        content=content if content or not calls else None,
         reasoning=shown or UNSET,
         reasoning_content=shown or UNSET,
+        tool_calls=calls or UNSET,
     )
 
 
@@ -152,7 +165,7 @@ class ChatStream:
         self._engine_request = engine_request
         self._names = call.names
         self._usage = StreamUsage(call.fields, engine_request.num_tokens)
-        self._begun: set[int] = set()
+        self._calls: dict[int, ToolCallDeltas] = {}  # of choices that have begun
         self._includes_tokens = call.fields.logprobs or call.fields.return_token_ids
         self._is_plain = not (
             self._includes_tokens or call.fields.repeats_usage or call.fields.stream_interval > 1
@@ -187,18 +200,21 @@ class ChatStream:
 
     def _events_of(self, chunk: Chunk) -> bytes:
         first = b""
-        if chunk.sequence_index not in self._begun:
-            self._begun.add(chunk.sequence_index)
+        if chunk.sequence_index not in self._calls:
+            tool_use = self._engine_request.texts.tool_use
+            self._calls[chunk.sequence_index] = ToolCallDeltas(tool_use)
             first = self._first(chunk.sequence_index)
             if self._is_plain:
                 self._prepare(chunk.sequence_index)
         reasoning = chunk.reasoning if self._fields.include_reasoning else ""
         content, done = chunk.text, chunk.completion
-        if not content and not reasoning and done is None and not self._includes_tokens:
+        calls = self._calls[chunk.sequence_index].of(chunk.pieces)
+        is_silent = not (content or reasoning or calls or self._includes_tokens)
+        if is_silent and done is None:
             return first
         choice = ChunkChoice(
             index=chunk.sequence_index,
-            delta=_delta(content, reasoning),
+            delta=_delta(content, reasoning, calls),
             logprobs=self._logprobs(chunk),
             finish_reason=None if done is None else finish_reason(done),
             stop_reason=UNSET if done is None else stop_reason(done, self._fields),
@@ -212,19 +228,25 @@ class ChatStream:
         def event_of(delta: Delta) -> bytes:
             return self._event([ChunkChoice(index=index, delta=delta)], self._usage.of_event)
 
-        self._templates[index, Part.CONTENT] = TextTemplate(lambda text: event_of(_delta(text, "")))
+        self._templates[index, Part.CONTENT] = TextTemplate(
+            lambda text: event_of(_delta(text, "", []))
+        )
         if self._fields.include_reasoning:
             self._templates[index, Part.REASONING] = TextTemplate(
-                lambda text: event_of(_delta("", text))
+                lambda text: event_of(_delta("", text, []))
             )
 
     def _first(self, index: int) -> bytes:
-        echo = last_answer(self._fields.messages) if self._fields.echo else ""
-        prompt = self._engine_request.texts.prompt_token_ids
+        fields, engine_request = self._fields, self._engine_request
+        echo = last_answer(fields.messages) if fields.echo else ""
+        content = echo or (None if fields.tools else "")  # there may be calls alone
         return self._event(
-            [ChunkChoice(index=index, delta=Delta(role="assistant", content=echo))],
+            [ChunkChoice(index=index, delta=Delta(role="assistant", content=content))],
             self._usage.of_event,
-            prompt_token_ids=list(prompt) if self._fields.return_token_ids else UNSET,
+            prompt_token_ids=list(engine_request.texts.prompt_token_ids)
+            if fields.return_token_ids
+            else UNSET,
+            prompt_text=engine_request.prompt_text if fields.return_prompt_text else UNSET,
         )
 
     def _event(
@@ -232,6 +254,7 @@ class ChatStream:
         choices: list[ChunkChoice],
         usage: Usage | UnsetType | None,
         prompt_token_ids: list[int] | UnsetType = UNSET,
+        prompt_text: str | UnsetType = UNSET,
         metrics: Metrics | UnsetType = UNSET,
     ) -> bytes:
         chunk = ChatChunk(
@@ -242,6 +265,7 @@ class ChatStream:
             choices=choices,
             usage=usage,
             prompt_token_ids=prompt_token_ids,
+            prompt_text=prompt_text,
             metrics=metrics,
         )
         return event(_encode(chunk))
@@ -249,14 +273,15 @@ class ChatStream:
     def _logprobs(self, chunk: Chunk) -> ChatLogprobs | None:
         if not self._fields.logprobs:
             return None
-        return chat_logprobs(chunk.logprobs, self._names, self._fields.top_logprobs)
+        return _logprobs(chunk.logprobs, self._fields, self._names)
 
 
-def _delta(content: str, reasoning: str) -> Delta:
+def _delta(content: str, reasoning: str, calls: list[ToolCallDelta]) -> Delta:
     return Delta(
         content=content or UNSET,
         reasoning=reasoning or UNSET,
         reasoning_content=reasoning or UNSET,
+        tool_calls=calls or UNSET,
     )
 
 

@@ -256,13 +256,14 @@ class ChoiceWriter:
     def _logprobs_of(self, chunk: Chunk, *, is_first: bool) -> CompletionLogprobs | None:
         if self._fields.logprobs is None:
             return None
+        write, is_all = self._logprobs.write, self._fields.has_logprob_ids
         if not (is_first and self._fields.echo):
-            return self._logprobs.write(chunk.token_ids, chunk.logprobs)
+            return write(chunk.token_ids, chunk.logprobs, is_all_told=is_all)
         texts = self._engine_request.texts
-        echoed = self._logprobs.write(
+        echoed = write(
             texts.prompt_token_ids, texts.prompt_logprobs or (), spelled=self._engine_request.prompt
         )
-        return concatenated(echoed, self._logprobs.write(chunk.token_ids, chunk.logprobs))
+        return concatenated(echoed, write(chunk.token_ids, chunk.logprobs, is_all_told=is_all))
 
     def _prompt_logprobs(self) -> PromptLogprobs | None:
         entries = self._engine_request.texts.prompt_logprobs

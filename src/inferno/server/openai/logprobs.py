@@ -71,9 +71,12 @@ class TokenNames:
 
 
 def chat_logprobs(
-    entries: Sequence[TokenLogprobs], names: TokenNames, num_top: int
+    entries: Sequence[TokenLogprobs], names: TokenNames, num_top: int | None
 ) -> ChatLogprobs:
-    """Return the log-probabilities of a chat's tokens, each with the `num_top` likeliest."""
+    """Return the log-probabilities of a chat's tokens, each with others at its place.
+
+    num_top     how many others: the likeliest; None tells all that there are.
+    """
     return ChatLogprobs([_chat_logprob(entry, names, num_top) for entry in entries])
 
 
@@ -109,13 +112,21 @@ class CompletionLogprobsWriter:
         entries: Sequence[TokenLogprobs | None],
         *,
         spelled: str | None = None,
+        is_all_told: bool = False,
     ) -> CompletionLogprobs:
-        """Return the next tokens' entries; `spelled` is the text that they were made of, if any."""
+        """Return the next tokens' entries.
+
+        spelled         the text that they were made of, if any.
+        is_all_told     of the tokens beside a chosen one all are told, not the likeliest alone.
+        """
+        num_top = None if is_all_told else self._num_top
         return CompletionLogprobs(
             text_offset=self._places(token_ids, spelled),
             token_logprobs=[None if entry is None else _floor(entry.logprob) for entry in entries],
             tokens=[self._names.key(token_id) for token_id in token_ids],
-            top_logprobs=[None if entry is None else self._top(entry) for entry in entries],
+            top_logprobs=[
+                None if entry is None else self._top(entry, num_top) for entry in entries
+            ],
         )
 
     def _places(self, token_ids: Sequence[int], spelled: str | None) -> list[int]:
@@ -169,8 +180,8 @@ class CompletionLogprobsWriter:
             self._offset += len(self._utf8.decode(b"", final=True))
             self._utf8.reset()
 
-    def _top(self, entry: TokenLogprobs) -> dict[str, float]:
-        top = {self._names.key(i): _floor(logprob) for i, logprob in entry.top[: self._num_top]}
+    def _top(self, entry: TokenLogprobs, num_top: int | None) -> dict[str, float]:
+        top = {self._names.key(i): _floor(logprob) for i, logprob in entry.top[:num_top]}
         return {**top, self._names.key(entry.token_id): _floor(entry.logprob)}
 
 
@@ -192,7 +203,7 @@ def concatenated(first: CompletionLogprobs, more: CompletionLogprobs) -> Complet
     )
 
 
-def _chat_logprob(entry: TokenLogprobs, names: TokenNames, num_top: int) -> ChatLogprob:
+def _chat_logprob(entry: TokenLogprobs, names: TokenNames, num_top: int | None) -> ChatLogprob:
     return ChatLogprob(
         token=names.name(entry.token_id),
         logprob=_floor(entry.logprob),

@@ -16,6 +16,9 @@ from inferno.sampling_params import (
     MAX_BAD_WORDS,
     MAX_LISTED_IDS,
     MAX_LOGIT_BIAS,
+    MAX_LOGPROB_IDS,
+    MAX_PATTERN_SIZE,
+    MAX_REPETITIONS,
     MAX_STOP_LENGTH,
     MAX_STOPS,
     MAX_TOKEN_ID,
@@ -24,6 +27,8 @@ from inferno.sampling_params import (
 
 MAX_TOKEN_IDS = 4096  # of stops and biases
 MAX_PRIORITY = 2**31
+MAX_TOOLS = 128
+MAX_TOOL_DESCRIPTION = 1 << 15  # characters
 _MAX_NAME = 512
 _TIMEOUT = 7 * 24 * 3600.0
 
@@ -54,6 +59,7 @@ Bias = Annotated[float, Meta(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS)]
 StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Template = Annotated[str, Meta(max_length=MAX_TEMPLATE_BYTES)]
 Salt = Annotated[str, Meta(max_length=128, pattern=r"^[^@/\\\x00]*$")]
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$(?!\n)")]
 RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$(?!\n)")]
 
 _PART_SCHEMA = {
@@ -88,14 +94,10 @@ Message = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE_SCHEMA)]
 # Fields that clients know and inferno doesn't support, with the values beside null that are taken.
 Unsupported = Mapping[str, tuple[Any, ...]]
 _EVERYWHERE: Unsupported = {
-    "thinking_token_budget": (),
-    "logprob_token_ids": (),
-    "spaces_between_special_tokens": (True,),
     "use_beam_search": (False,),
     "length_penalty": (1.0,),
     "best_of": (1,),
     "watermarking": (False,),
-    "repetition_detection": (),
     "return_token_offsets": (False,),
     "routed_experts_prompt_start": (0,),
     "mm_payload": (),
@@ -109,13 +111,8 @@ _EVERYWHERE: Unsupported = {
 
 UNSUPPORTED_IN_CHATS: Unsupported = {
     **_EVERYWHERE,
-    "tools": (),
-    "tool_choice": ("none",),
-    "parallel_tool_calls": (True,),
     "functions": (),
     "function_call": ("none",),
-    "add_special_tokens": (False,),
-    "return_prompt_text": (False,),
     "audio": (),
     "modalities": (["text"],),
     "moderation": (),
@@ -128,7 +125,6 @@ UNSUPPORTED_IN_CHATS: Unsupported = {
 UNSUPPORTED_IN_COMPLETIONS: Unsupported = {**_EVERYWHERE, "suffix": (), "prompt_embeds": ()}
 
 UNSUPPORTED_IN_TOKENIZE: Unsupported = {
-    "tools": (),
     "media_io_kwargs": (),
     "mm_processor_kwargs": (),
 }
@@ -154,21 +150,74 @@ class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The format of an answer: text, any JSON object, or JSON by a schema."""
+    """The format of an answer: text, JSON of any kind or by a schema, or text with such parts."""
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchemaFormat | None = None
+    format: dict[str, Any] | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
 
 
 class StructuredOutputs(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The shape of an answer, by exactly one of the first five fields."""
+    """The shape of an answer, by exactly one of the first six fields."""
 
     json: dict[str, Any] | str | None = None
     json_object: bool | None = None
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
+    structural_tag: dict[str, Any] | str | None = None
     disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
+    whitespace_pattern: str | None = None
+
+
+class RepetitionDetection(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The rule by which an output ends that has a pattern of such a size so often in a row.
+
+    A min_pattern_size of 0 is 1, and a max_pattern_size of 0 detects nothing, as in vLLM.
+    """
+
+    max_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
+    min_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
+    min_count: Annotated[int, Meta(ge=0, le=MAX_REPETITIONS)] = 0
+
+
+class ToolFunction(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A function that the model may call.
+
+    parameters      a JSON Schema of the object that its arguments are; absent, it takes none.
+    strict          the arguments of a call keep to the schema.
+    """
+
+    name: ToolName
+    description: Annotated[str, Meta(max_length=MAX_TOOL_DESCRIPTION)] | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A tool that the model may use; all tools are functions."""
+
+    type: Literal["function"]
+    function: ToolFunction
+
+
+class NamedFunction(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The name of one of the functions."""
+
+    name: ToolName
+
+
+class NamedTool(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The one tool that the model is to call."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+Tools = Annotated[list[Tool], Meta(min_length=1, max_length=MAX_TOOLS)]
 
 
 class RequestFields(Struct, kw_only=True):
@@ -224,6 +273,9 @@ class GenerateFields(RequestFields, kw_only=True):
     ignore_eos: Annotated[bool, described("ignore_eos")] = False
     min_tokens: Annotated[int, bounds("min_tokens"), described("min_tokens")] = 0
     skip_special_tokens: Annotated[bool, described("skip_special_tokens")] = True
+    spaces_between_special_tokens: Annotated[
+        bool, Meta(description="Hint. The text is as the tokenizer writes it, which puts none.")
+    ] = True
     allowed_token_ids: Annotated[
         Annotated[list[TokenId], Meta(min_length=1, max_length=MAX_LISTED_IDS)] | None,
         described("allowed_token_ids"),
@@ -231,17 +283,22 @@ class GenerateFields(RequestFields, kw_only=True):
     bad_words: Annotated[
         Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)] | None, described("bad_words")
     ] = None
+    thinking_token_budget: Annotated[
+        Annotated[int, bounds("thinking_token_budget")] | None, described("thinking_token_budget")
+    ] = None
     response_format: Annotated[
         ResponseFormat | None,
         Meta(
-            description="text, json_object, or json_schema with a schema that the answer keeps to."
+            description="text, json_object, json_schema with a schema that the answer keeps to, or "
+            "structural_tag."
         ),
     ] = None
     structured_outputs: Annotated[
         StructuredOutputs | None,
         Meta(
-            description="The shape of the answer: json (a schema), json_object, regex, choice or "
-            "grammar (Lark); and disable_any_whitespace."
+            description="The shape of the answer: json (a schema), json_object, regex, choice, "
+            "grammar (Lark) or structural_tag; disable_any_whitespace, "
+            "disable_additional_properties, whitespace_pattern."
         ),
     ] = None
     truncate_prompt_tokens: Annotated[
@@ -251,6 +308,13 @@ class GenerateFields(RequestFields, kw_only=True):
     truncation_side: Annotated[
         Literal["left", "right"], Meta(description="Which end of the prompt is cut off.")
     ] = "left"
+    repetition_detection: Annotated[
+        RepetitionDetection | None, described("repetition_detection")
+    ] = None
+    logprob_token_ids: Annotated[
+        Annotated[list[TokenId], Meta(max_length=MAX_LOGPROB_IDS)] | None,
+        described("logprob_token_ids", "Needs logprobs."),
+    ] = None
     prompt_logprobs: Annotated[
         Logprobs | None, described("prompt_logprobs", "Not with stream.")
     ] = None
@@ -291,6 +355,11 @@ class GenerateFields(RequestFields, kw_only=True):
     ] = None
 
     @property
+    def has_logprob_ids(self) -> bool:
+        """Return whether tokens are named whose log-probabilities are told for the likeliest."""
+        return bool(self.logprob_token_ids)
+
+    @property
     def includes_usage(self) -> bool:
         """Return whether a stream ends with its usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
@@ -319,10 +388,27 @@ class ChatRequest(GenerateFields, kw_only=True):
     top_logprobs: Annotated[
         Logprobs, Meta(description="And those of so many of the likeliest; needs logprobs.")
     ] = 0
+    tools: Annotated[Tools | None, Meta(description="Functions that the model may call.")] = None
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | NamedTool | None,
+        Meta(
+            description="Whether the model calls tools: none (they are not shown to it), auto (as "
+            "it likes: the default), required (at least one), or the one that is named."
+        ),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool, Meta(description="With false, an answer ends where a second call would begin.")
+    ] = True
     reasoning_effort: Annotated[
         Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
         Meta(description="For the chat template; ignored by name where it doesn't take it."),
     ] = None
+    add_special_tokens: Annotated[
+        bool, Meta(description="Put what a raw prompt begins with before what the template writes.")
+    ] = False
+    return_prompt_text: Annotated[
+        bool, Meta(description="Tell prompt_text, which is what the chat template has written.")
+    ] = False
     include_reasoning: Annotated[bool, Meta(description="Tell the reasoning.")] = True
     echo: Annotated[
         bool, Meta(description="Put the last message before the answer, if it is the assistant's.")
@@ -386,8 +472,12 @@ class TokenizeRequest(RequestFields, kw_only=True):
         Annotated[list[Message], Meta(min_length=1)] | None,
         Meta(description="A conversation; or give a prompt."),
     ] = None
+    tools: Annotated[
+        Tools | None, Meta(description="Functions for the chat template; with messages.")
+    ] = None
     add_special_tokens: Annotated[
-        bool | None, Meta(description="true for a prompt; messages take false alone.")
+        bool | None,
+        Meta(description="Begin as a raw prompt does; true for a prompt, false for messages."),
     ] = None
     return_token_strs: Annotated[
         bool, Meta(description="Tell the tokens in the vocabulary's own spelling too.")

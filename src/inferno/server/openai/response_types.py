@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-FinishReasonName = Literal["stop", "length"]
+FinishReasonName = Literal["stop", "length", "tool_calls", "repetition"]
 
 
 class Metrics(Struct, frozen=True):
@@ -16,6 +16,7 @@ class Metrics(Struct, frozen=True):
     generation_time_ms: float | None
     mean_itl_ms: float | None
     tokens_per_second: float | None
+    queue_time_ms: float | None
 
 
 class PromptDetails(Struct, frozen=True):
@@ -84,14 +85,46 @@ class CompletionLogprobs(Struct, frozen=True):
     top_logprobs: list[dict[str, float] | None]
 
 
+class FunctionCall(Struct, frozen=True):
+    """The function that the model calls, and its arguments as the model wrote them: JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True):
+    """A call that the model wants made."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class FunctionDelta(Struct, frozen=True):
+    """The new part of a call's arguments; its first part has the function's name."""
+
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCallDelta(Struct, frozen=True):
+    """The new part of one call in one event of a stream; its first has the id and the name."""
+
+    index: int
+    function: FunctionDelta
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
 class Message(Struct, frozen=True):
-    """The assistant's message, which answers a conversation."""
+    """The assistant's message, which answers a conversation; calls may take the content's place."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
     reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True):
@@ -116,6 +149,7 @@ class ChatCompletion(Struct, frozen=True):
     usage: Usage
     object: Literal["chat.completion"] = "chat.completion"
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     metrics: Metrics | UnsetType = UNSET
 
@@ -124,9 +158,10 @@ class Delta(Struct, frozen=True):
     """The new part of the assistant's message in one event of a stream."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True):
@@ -151,6 +186,7 @@ class ChatChunk(Struct, frozen=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
     metrics: Metrics | UnsetType = UNSET
 
 

@@ -50,16 +50,13 @@ async def _encoded(service: ModelService, fields: TokenizeRequest, num_bytes: in
     if (fields.prompt is None) == (fields.messages is None):
         raise InvalidRequest("give either a prompt or messages", param="prompt")
     if fields.prompt is not None:
+        if fields.tools is not None:
+            raise InvalidRequest("tools go with messages", param="tools")
         adds = fields.add_special_tokens is not False
         [ids] = await encode_all(service, [fields.prompt], add_special_tokens=adds)
         return ids
-    if fields.add_special_tokens:
-        raise InvalidRequest(
-            "add_special_tokens goes with a prompt: a chat template writes its own",
-            param="add_special_tokens",
-        )
     with renamed_params(CHAT_PARAM_NAMES):
-        return await encode_chat(service, fields, {}, num_bytes)
+        return (await encode_chat(service, fields, {}, num_bytes)).token_ids
 
 
 def _detokenized(service: ModelService, fields: DetokenizeRequest) -> Detokenized:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -33,6 +33,8 @@ from inferno.server.generation.streams import SseResponse, event
 from inferno.server.http import CHAT_PARAM_NAMES, ApiError, Lease, RequestContext, renamed_params
 from inferno.server.openai.chat import ignored_by_template, template_args
 from inferno.server.openai.request_types import GenerateFields
+from inferno.server.openai.response_types import ToolCallDelta
+from inferno.server.openai.tool_calls import ToolCallDeltas
 from inferno.server.worker.messages import (
     Cancelled,
     CancelRequest,
@@ -113,7 +115,15 @@ async def _stream(
             [engine_request] = await while_connected(call.http.receive, call.prepared(making))
     lease = call.admit([engine_request])
     running.run_in(lease, lambda: service.engine.abort(engine_request.request.request_id, 0))
-    stream = JobStream(job_id, call.fields, engine_request, running, service.engine, call.context)
+    stream = JobStream(
+        job_id,
+        call.fields,
+        engine_request,
+        running,
+        service.engine,
+        call.context,
+        ToolCallDeltas(engine_request.texts.tool_use),
+    )
     return SseResponse(
         stream.events(lease, run([engine_request], lease, names)),
         headers=ignored_header(ignored),
@@ -139,6 +149,7 @@ class JobStream:
         running: RunningJob,
         engine: ServedEngine,
         context: RequestContext,
+        calls: ToolCallDeltas,
     ) -> None:
         self._job_id = job_id
         self._fields = fields
@@ -146,6 +157,7 @@ class JobStream:
         self._running = running
         self._engine = engine
         self._context = context
+        self._calls = calls
         self._num_sent = 0
         self._completion: Completion | None = None
         self._metrics_due = time.monotonic() + _METRICS_SECONDS
@@ -174,16 +186,27 @@ class JobStream:
         for token_id in held:
             yield self._token("", token_id)
         if last is not None or chunk.pieces:
-            yield self._token(chunk.text, last, chunk.reasoning)
+            calls = self._calls.of(chunk.pieces)
+            yield self._token(chunk.text, last, chunk.reasoning, calls)
         if (now := time.monotonic()) >= self._metrics_due:
             self._metrics_due = now + _METRICS_SECONDS
             yield _event(b"metrics", self._metrics())
 
-    def _token(self, text: str, token_id: int | None, reasoning: str = "") -> bytes:
+    def _token(
+        self,
+        text: str,
+        token_id: int | None,
+        reasoning: str = "",
+        calls: Sequence[ToolCallDelta] = (),
+    ) -> bytes:
         if token_id is not None:
             self._num_sent += 1
         token = Token(
-            text=text, id=token_id, index=self._num_sent - 1, reasoning=reasoning or UNSET
+            text=text,
+            id=token_id,
+            index=self._num_sent - 1,
+            reasoning=reasoning or UNSET,
+            tool_calls=list(calls) or UNSET,
         )
         return _event(b"token", token)
 

@@ -21,7 +21,7 @@ from inferno.server.openai.request_types import (
     TokenId,
     Unsupported,
 )
-from inferno.server.openai.response_types import Error
+from inferno.server.openai.response_types import Error, FinishReasonName, ToolCallDelta
 
 Milliseconds = Annotated[float, Meta(ge=0)]
 Bytes = Annotated[int, Meta(ge=0)]
@@ -121,12 +121,14 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text            what it makes certain: nothing while a character or a stop string may go on.
     id              null where text comes after the last token, which `index` then names again.
     reasoning       what it adds to the model's reasoning, which `text` doesn't have.
+    tool_calls      what it adds to calls of tools, as in the stream of a chat completion.
     """
 
     text: str
     id: Count | None
     index: Annotated[int, Meta(ge=-1)]
     reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
@@ -172,7 +174,7 @@ class End(Struct, frozen=True, kw_only=True):
     """
 
     job_id: str
-    stop_reason: Literal["stop", "length", "cancelled"]
+    stop_reason: FinishReasonName | Literal["cancelled"]
     stop: str | int | None
     counts: Counts
     timings: Timings
@@ -188,7 +190,12 @@ class Cancelled(Struct, frozen=True, kw_only=True):
 class ChatJob(ChatRequest, kw_only=True):
     """A job with messages; all other fields as in a chat completion."""
 
-    unsupported: ClassVar[Unsupported] = {**UNSUPPORTED_IN_CHATS, **_ANSWERS, "prompt": ()}
+    unsupported: ClassVar[Unsupported] = {
+        **UNSUPPORTED_IN_CHATS,
+        **_ANSWERS,
+        "prompt": (),
+        "return_prompt_text": (False,),
+    }
     job_id: JobId
 
 

@@ -8,16 +8,20 @@ from typing import Any
 
 from inferno.text.parsers.choose import Dialect
 from inferno.text.parsers.harmony import SEPARATOR
-from inferno.text.parsers.parser import Part, Piece
+from inferno.text.parsers.parser import Call, Part, Piece
 from inferno.untrusted_json import Malformed, parse_object
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well."""
+    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well.
+
+    id      as the model wrote it; None in dialects without ids.
+    """
 
     name: str
     arguments: str
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +36,20 @@ class Answer:
 def join_pieces(pieces: Iterable[Piece]) -> Answer:
     """Join all pieces of an output to the answer that they make."""
     texts: dict[Part, list[str]] = {part: [] for part in Part}
-    names: dict[int, str] = {}
+    calls: dict[int, Call] = {}
     arguments: dict[int, list[str]] = {}
     for piece in pieces:
         if piece.call is None:
             texts[piece.part].append(piece.text)
         else:
-            names[piece.call.index] = piece.call.name
+            calls[piece.call.index] = piece.call
             arguments.setdefault(piece.call.index, []).append(piece.text)
     return Answer(
         reasoning="".join(texts[Part.REASONING]),
         content="".join(texts[Part.CONTENT]),
         tool_calls=tuple(
-            ToolCall(names[index], "".join(arguments[index])) for index in sorted(names)
+            ToolCall(call.name, "".join(arguments[index]), call.id)
+            for index, call in sorted(calls.items())
         ),
     )
 
@@ -56,7 +61,9 @@ def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
     """
     message: dict[str, Any] = {"role": "assistant", "content": answer.content}
     if answer.tool_calls:
-        message["tool_calls"] = [_message_call(call) for call in answer.tool_calls]
+        message["tool_calls"] = [
+            _message_call(index, call) for index, call in enumerate(answer.tool_calls)
+        ]
     match dialect:
         case Dialect.THINK:  # a missing field would make the template look for marks in the content
             message["reasoning_content"] = answer.reasoning
@@ -68,8 +75,10 @@ def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
     return message
 
 
-def _message_call(call: ToolCall) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": call.name, "arguments": _arguments(call)}}
+def _message_call(index: int, call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _arguments(call)}
+    # Mistral's templates want ids, of just so many letters and digits.
+    return {"type": "function", "id": call.id or f"call{index:05}", "function": function}
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | str:

@@ -18,10 +18,14 @@ class Part(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The number of a call within an answer, counted from 0, and the function's name."""
+    """The number of a call within an answer, counted from 0, and the function's name.
+
+    id      as the model wrote it before the arguments; None in dialects without ids.
+    """
 
     index: int
     name: str
+    id: str | None = None
 
 
 class Piece(NamedTuple):
@@ -37,11 +41,12 @@ class Parser(Protocol):
 
     The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
     character is cut in half, and no sequence of ids is an error.
-
-    num_reasoning_tokens    tokens of reasoning so far, the marks around it not counted.
     """
 
-    num_reasoning_tokens: int
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Return the tokens of reasoning so far, the marks around it not counted."""
+        ...
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
         """Take more token ids, and return the pieces of text that they make certain."""

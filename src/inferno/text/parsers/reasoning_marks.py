@@ -15,9 +15,16 @@ _AFTER_THINKING = "\n\n"
 
 
 def reasoning_marks(
-    dialect: Dialect, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]
+    dialect: Dialect,
+    tokenizer: Tokenizer,
+    prompt_token_ids: Sequence[int],
+    *,
+    has_calls: bool = False,
 ) -> Reasoning | None:
     """Return how an output that continues a prompt may begin before its answer.
+
+    has_calls   the answer may be calls of tools: then it begins with the name of a channel, for
+                calls have one of their own.
 
     None where it is an answer from its first token on: the model sets no reasoning apart, or the
     prompt has ended it.
@@ -26,7 +33,7 @@ def reasoning_marks(
         case Dialect.THINK:
             return _of_thinking(tokenizer, prompt_token_ids)
         case Dialect.HARMONY:
-            return _of_channels(tokenizer, prompt_token_ids)
+            return _of_channels(tokenizer, prompt_token_ids, has_calls)
     return None
 
 
@@ -47,7 +54,9 @@ def _of_thinking(tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> Reaso
     )
 
 
-def _of_channels(tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> Reasoning | None:
+def _of_channels(
+    tokenizer: Tokenizer, prompt_token_ids: Sequence[int], has_calls: bool
+) -> Reasoning | None:
     def ids(*parts: str) -> tuple[int, ...]:
         found: list[int] = []
         for part in parts:
@@ -57,7 +66,7 @@ def _of_channels(tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> Reaso
             )
         return tuple(found)
 
-    final = (Mark.CHANNEL, "final", Mark.MESSAGE)
+    answer = (Mark.CHANNEL,) if has_calls else (Mark.CHANNEL, "final", Mark.MESSAGE)
     opens = ids(Mark.CHANNEL, "analysis", Mark.MESSAGE)
     is_open = False
     [start] = ids(Mark.START)
@@ -71,8 +80,8 @@ def _of_channels(tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> Reaso
             break
     return Reasoning(
         opens=opens,
-        skips=ids(*final),
-        closes=ids(Mark.END, Mark.START, "assistant", *final),
+        skips=ids(*answer),
+        closes=ids(Mark.END, Mark.START, "assistant", *answer),
         marks=frozenset(ids(*Mark)),
         is_open=is_open,
     )

@@ -1,4 +1,4 @@
-"""One child process that renders chat templates, as its parent sees it: asked, awaited, ended."""
+"""One child process that works under limits, as its parent sees it: asked, awaited, ended."""
 
 from __future__ import annotations
 
@@ -11,38 +11,58 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from inferno.errors import Overloaded, TemplateError
+from inferno.errors import InfernoError, Overloaded
 
 START_SECONDS = 60.0
-_CHILD = Path(__file__).resolve().with_name("render_child.py")
 _PIECE_BYTES = 1 << 16
-# How a worker ends where it took too much: by its timer, and by MemoryError.
-_LIMIT_STATUSES = (-signal.SIGPROF, 1)
+# How a worker ends that took too much: by its timer, by MemoryError, or as libraries in C and Rust
+# do without memory or stack.
+_LIMIT_STATUSES = (
+    *(-signal.SIGPROF, 1),
+    *(-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP),
+)
 
 
 class TookTooMuch(Exception):
-    """Raised when a rendering was ended at its limit of time or memory."""
+    """Raised when a request was ended at its limit of time or memory."""
 
 
 class Vanished(Exception):
-    """Raised when the child ended, not because of what it rendered, or was ended by `kill`."""
+    """Raised when the child ended, not because of what it did, or was ended by `kill`."""
 
 
-class RenderProcess:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A script that works under limits; `child.py` says how it is run.
+
+    modules     that it imports: the child looks for them where this process found them.
+    purpose     why there is such a process, as in "renders chat templates".
+    error       what is raised where it can't be run.
+    """
+
+    script: Path
+    modules: tuple[str, ...]
+    purpose: str
+    error: type[InfernoError]
+
+
+class LimitedProcess:
     """A child process, started when first asked and again once it has ended; for one thread.
 
     niceness        how much the child leaves the processor to others.
-    templates       what it compiles when it starts, for which it has compile_seconds.
+    first           what it prepares when it starts, for which it has so many seconds.
     """
 
-    def __init__(self, niceness: int, templates: list[str], compile_seconds: float) -> None:
+    def __init__(self, program: Program, niceness: int, first: Any, seconds: float) -> None:
+        self._program = program
         self._niceness = niceness
-        self._first_line = json.dumps(templates).encode() + b"\n"
-        self._compile_seconds = compile_seconds
+        self._first_line = json.dumps(first).encode() + b"\n"
+        self._prepare_seconds = seconds
         self._lock = threading.Lock()
         self._is_killed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -56,7 +76,7 @@ class RenderProcess:
     def ask(self, request: bytes, *, seconds: float, max_bytes: int) -> dict[str, Any]:
         """Return the answer to a line; TookTooMuch, also after these seconds, or Vanished.
 
-        TemplateError where no child can be started, Overloaded where the system has no room.
+        The program's error where no child can be started, Overloaded where the system has no room.
         """
         process = self._running()
         try:
@@ -99,11 +119,13 @@ class RenderProcess:
         return self._process
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        numbers = (self._niceness, os.getpid(), self._compile_seconds)
+        program = self._program
+        numbers = (self._niceness, os.getpid(), self._prepare_seconds)
+        folders = _folders_of(program.modules)
         try:
             process = subprocess.Popen(
                 # -I: no module is looked for beside the script or where the user is.
-                [sys.executable, "-I", str(_CHILD), *map(str, numbers), *_module_folders()],
+                [sys.executable, "-I", str(program.script), *map(str, numbers), *folders],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -113,7 +135,7 @@ class RenderProcess:
             )
         except OSError as problem:
             raise Overloaded(
-                f"the process that renders chat templates can't be started ({problem}); "
+                f"the process that {program.purpose} can't be started ({problem}); "
                 "try again, and give the server more processes, files or memory"
             ) from None
         for pipe in (process.stdin, process.stdout):
@@ -135,10 +157,11 @@ class RenderProcess:
                 raise TookTooMuch from None
             if process.returncode < 0:  # killed, by others or by `kill`
                 raise
-            raise TemplateError(
-                "the process that renders chat templates ended at its start with status "
+            program = self._program
+            raise program.error(
+                f"the process that {program.purpose} ended at its start with status "
                 f"{process.returncode}; see that {sys.executable} runs with an empty environment "
-                "and finds jinja2"
+                f"and finds {program.modules[0]}"
             ) from None
         assert answer == {"ready": True}
 
@@ -209,7 +232,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _module_folders() -> list[str]:
-    """Return where Jinja is, for the child to look when it finds none by itself."""
-    specs = [find_spec(name) for name in ("jinja2", "markupsafe")]
-    return [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
+def _folders_of(modules: tuple[str, ...]) -> list[str]:
+    """Return where modules are, for the child to look when it finds them not by itself."""
+    specs = [find_spec(name) for name in modules]
+    folders = [str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin]
+    return list(dict.fromkeys(folders))

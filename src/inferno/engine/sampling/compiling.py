@@ -1,0 +1,310 @@
+"""Compile grammars apart from the thread that runs steps, and keep them by their content.
+
+A new grammar is compiled in a child process under limits of time and memory first, which makes its
+source. That is compiled again here, with the model's tokens, in a thread: a matcher can't be handed
+from process to process. Requests of the same shape wait for one compilation, and nobody else does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from inferno.engine.sampling.constraints import Constraint
+from inferno.errors import EngineDied, EngineError, InfernoError, InvalidRequest, Overloaded
+from inferno.extras import install_command
+from inferno.limited.pool import Bounds, ChildProcesses
+from inferno.limited.process import Program
+from inferno.requests import Request
+from inferno.structured import LIBRARY, StructuredOutput, has_grammars
+
+_PROGRAM = Program(
+    script=Path(__file__).resolve().with_name("grammar_child.py"),
+    modules=(LIBRARY, "inferno"),
+    purpose="compiles grammars",
+    error=EngineError,
+)
+# What most grammars take is a fiftieth of the first. Those that take more are begun again where
+# they leave streams the processor; together that is less than two seconds.
+_SHORT_CPU_SECONDS = 0.1
+_CPU_SECONDS = 0.8
+_BOUNDS = Bounds(
+    cpu_seconds=_CPU_SECONDS,
+    wall_seconds=(0.4, 1.2),
+    short_bytes=64 << 10,
+    max_bytes=4 << 20,
+    max_waiting=64,
+    long_niceness=3,
+)
+# Of compiled grammars: how many are kept, and how many bytes of sources. Each takes some hundred
+# kilobytes, and a few times its source.
+_MOST_KEPT = 64
+_MOST_KEPT_BYTES = 4 << 20
+
+Made = Future[Sequence[Constraint]]
+
+
+class Grammars(Protocol):
+    """A library of grammars, with a model's tokens; `grammar.py` has it."""
+
+    def prepare(self, eos_token_ids: frozenset[int]) -> None:
+        """Read the tokens, which takes most of a second where they are many."""
+
+    def compile(self, source: str, eos_token_ids: frozenset[int]) -> Any:
+        """Return a compiled grammar; InvalidRequest where it can't be honoured."""
+
+    def constrain(self, matcher: Any, request: Request) -> Sequence[Constraint]:
+        """Return the constraint of each sequence of a request with that grammar."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """The content of a grammar, as far as it matters to what is compiled."""
+
+    structured: StructuredOutput
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(slots=True, eq=False)
+class _Compilation:
+    """A grammar that is being compiled, and who waits for it."""
+
+    key: _Key
+    waiting: list[tuple[Request, Made]] = field(default_factory=list)
+    source: Future[str] | None = None
+
+
+class ConstraintCompiler:
+    """A `ConstraintMaker` for grammars.
+
+    load    makes the library; it is called in a thread of the compiler's, for the first request.
+    """
+
+    def __init__(self, load: Callable[[], Grammars]) -> None:
+        self._load = load
+        self._grammars: Grammars | None = None
+        self._children = ChildProcesses(_PROGRAM, _Outcomes(), lambda: _BOUNDS)
+        self._lock = threading.Lock()
+        self._kept = KeptGrammars(_MOST_KEPT, _MOST_KEPT_BYTES)
+        self._under_way: dict[_Key, _Compilation] = {}
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._thread: threading.Thread | None = None  # while there are any
+        self._is_closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the process ids of the children that compile."""
+        return self._children.pids
+
+    def start(self, request: Request) -> Made:
+        """Begin to make the constraint of each sequence of a request, and return their future.
+
+        Raises InvalidRequest, or the future does, where the request can't be honoured.
+        """
+        structured = request.params.structured
+        assert structured is not None
+        if not request.eos_token_ids:
+            raise InvalidRequest(
+                "structured needs a model that has an end-of-sequence token", param="structured"
+            )
+        if self._grammars is None and not has_grammars():
+            raise InvalidRequest(
+                "structured needs llguidance, which is not installed: "
+                f"{install_command('structured')}",
+                param="structured",
+            )
+        key = _Key(structured, request.eos_token_ids)
+        made = Made()
+        with self._lock:
+            if self._is_closed:
+                raise _closed()
+            matcher = self._kept.find(key)
+            is_new = matcher is None and key not in self._under_way
+            if matcher is None:
+                compilation = self._under_way.setdefault(key, _Compilation(key))
+                compilation.waiting.append((request, made))
+        if matcher is not None:
+            self._make(matcher, request, made)
+            return made
+        made.add_done_callback(lambda _: self._leave(compilation, made))
+        if is_new:
+            self._begin(compilation)
+        return made
+
+    def close(self) -> None:
+        """End the children, and refuse whoever waits."""
+        with self._lock:
+            self._is_closed = True
+            compilations = list(self._under_way.values())
+            self._under_way.clear()
+            self._kept.clear()
+        self._children.close()
+        for compilation in compilations:
+            _tell(compilation.waiting, _closed())
+
+    def _begin(self, compilation: _Compilation) -> None:
+        """Have a child compile it; meanwhile the library is loaded, if it isn't yet."""
+        if self._grammars is None:
+            self._hand_over(partial(self._prepare, compilation.key.eos_token_ids))
+        body = json.dumps({"structured": asdict(compilation.key.structured)}).encode()
+        job = self._children.job(body, _SHORT_CPU_SECONDS)
+        compilation.source = job.future
+        job.future.add_done_callback(lambda _: self._hand_over(partial(self._finish, compilation)))
+        try:
+            self._children.start(job)
+        except InfernoError as problem:
+            job.resolve(problem)
+
+    def _leave(self, compilation: _Compilation, made: Made) -> None:
+        """Let a request that was cancelled go, and what is compiled for nobody any more."""
+        if not made.cancelled():
+            return
+        with self._lock:
+            compilation.waiting = [each for each in compilation.waiting if each[1] is not made]
+            is_wanted = bool(compilation.waiting)
+            if not is_wanted and self._under_way.get(compilation.key) is compilation:
+                del self._under_way[compilation.key]
+        if not is_wanted and compilation.source is not None:
+            compilation.source.cancel()
+
+    def _hand_over(self, task: Callable[[], None]) -> None:
+        """Have the thread do it, which is there while there is anything to do."""
+        with self._lock:
+            self._tasks.append(task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="inferno-grammars")
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._tasks:
+                    self._thread = None
+                    return
+                task = self._tasks.popleft()
+            task()
+
+    def _prepare(self, eos_token_ids: frozenset[int]) -> None:
+        if not self._is_closed:
+            with suppress(Exception):  # it is tried again for those who wait, and told to them
+                self._library().prepare(eos_token_ids)
+
+    def _library(self) -> Grammars:
+        if self._grammars is None:
+            self._grammars = self._load()
+        return self._grammars
+
+    def _finish(self, compilation: _Compilation) -> None:
+        """Compile what a child has made, and give it to all who wait."""
+        key = compilation.key
+        assert compilation.source is not None
+        matcher = None
+        problem: InfernoError | None = None
+        if not compilation.source.cancelled():
+            try:
+                source = compilation.source.result()
+                matcher = self._library().compile(source, key.eos_token_ids)
+            except InfernoError as known:
+                problem = known
+            except BaseException as unknown:  # a panic of the library is no Exception
+                problem = InvalidRequest(f"the constraint can't be built: {unknown!r}")
+        with self._lock:
+            if self._under_way.get(key) is compilation:
+                del self._under_way[key]
+            if matcher is not None and not self._is_closed:
+                self._kept.keep(key, matcher, len(source))
+        if problem is not None:
+            _tell(compilation.waiting, problem)
+        elif matcher is not None:
+            for request, made in compilation.waiting:
+                self._make(matcher, request, made)
+
+    def _make(self, matcher: Any, request: Request, made: Made) -> None:
+        try:
+            constraints = self._library().constrain(matcher, request)
+        except InfernoError as problem:
+            _tell([(request, made)], problem)
+        except Exception as problem:  # whatever a grammar's library raises is this request's alone
+            refusal = InvalidRequest(f"the constraint can't be built: {problem!r}")
+            _tell([(request, made)], refusal)
+        else:
+            with suppress(InvalidStateError):  # it was cancelled
+                made.set_result(constraints)
+
+
+class KeptGrammars:
+    """Compiled grammars by their content: those used last, bounded by number and by bytes."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+        self._num_bytes = 0
+
+    def find(self, key: Any) -> Any:
+        """Return what is kept by this key, or None; it is the last used now."""
+        if key not in self._kept:
+            return None
+        self._kept.move_to_end(key)
+        return self._kept[key][0]
+
+    def keep(self, key: Any, grammar: Any, num_bytes: int) -> None:
+        """Keep a grammar, and forget those that were used least lately to make room."""
+        if num_bytes > self._most_bytes or key in self._kept:
+            return
+        self._kept[key] = grammar, num_bytes
+        self._num_bytes += num_bytes
+        while len(self._kept) > self._most or self._num_bytes > self._most_bytes:
+            _, (_, freed) = self._kept.popitem(last=False)
+            self._num_bytes -= freed
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+        self._num_bytes = 0
+
+
+class _Outcomes:
+    """What is said of grammars that no child could compile; see `Outcomes`."""
+
+    def text_of(self, answer: dict[str, Any]) -> str:
+        match answer:
+            case {"source": str(source)}:
+                return source
+            case {"refused": str(words)}:
+                raise InvalidRequest(words, param="structured")
+        raise EngineError("the process that compiles grammars gave no sensible answer")
+
+    def took_too_much(self) -> InvalidRequest:
+        return InvalidRequest(
+            f"structured can't be honoured: to compile it takes more than {_CPU_SECONDS:g} seconds "
+            "or too much memory; ask for a simpler shape",
+            param="structured",
+        )
+
+    def busy(self, num_waiting: int) -> Overloaded:
+        return Overloaded(f"{num_waiting} grammars wait to be compiled already; try again")
+
+    def closed(self) -> EngineDied:
+        return _closed()
+
+    def failed(self, problem: Exception) -> EngineError:
+        return EngineError(f"the process that compiles grammars could not be asked: {problem}")
+
+
+def _tell(waiting: Sequence[tuple[Request, Made]], problem: InfernoError) -> None:
+    for _, made in waiting:
+        with suppress(InvalidStateError):  # it was cancelled
+            made.set_exception(problem)
+
+
+def _closed() -> EngineDied:
+    return EngineDied("the engine was closed while a grammar was being compiled")

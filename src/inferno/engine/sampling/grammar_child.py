@@ -1,0 +1,156 @@
+"""The program that compiles grammars first: a schema is a stranger's, so it is tried apart.
+
+It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
+StructuredOutput, and an answer `{"source"}`, a GrammarSource, or `{"refused"}` with why it can't be
+honoured.
+
+What comes from here is compiled again in the engine's process, where nothing ends what takes too
+long. So it is compiled here as well, with the same limits and less time and stack. The bytes are
+the tokens here: a grammar costs nearly as much with 150,000 tokens, which would take 100 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import suppress
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path += sys.argv[4:]  # no environment variable says where modules are
+
+import resource
+from dataclasses import dataclass
+from functools import partial
+
+import llguidance
+
+from inferno.errors import InvalidRequest
+from inferno.grammar.encoding import decode, encode
+from inferno.grammar.json_schema import WHITESPACE, compile_schema
+from inferno.grammar.lark import has_marks, to_lark
+from inferno.grammar.regex import Regex, UnsupportedRegex, alt, literal
+from inferno.grammar.rules import START, Grammar, Terminal
+from inferno.grammar.structural_tag import compile_structural_tag
+from inferno.grammar.syntax import parse_regex
+from inferno.limited.child import limit_time, work
+from inferno.structured import StructuredOutput
+
+# What a grammar may cost: half of llguidance's own limits for a start, its own for a step.
+LIMITS = llguidance.LLParserLimits(
+    initial_lexer_fuel=500_000, max_grammar_size=250_000, verbose_errors=False
+)
+# What compiling a source may take here, and then about as much in the engine's process.
+MATCHER_SECONDS = 0.4
+# Less than threads of the engine's process have, so that what fits here fits there.
+_STACK_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarSource:
+    """A grammar in llguidance's own notation, and as rules; None for one that has none of ours."""
+
+    text: str
+    grammar: Grammar | None
+
+    def to_json(self) -> str:
+        """Return it as a text for another process."""
+        rules = None if self.grammar is None else encode(self.grammar)
+        return json.dumps({"text": self.text, "rules": rules})
+
+    @classmethod
+    def from_json(cls, text: str) -> GrammarSource:
+        """Return what `to_json` wrote."""
+        content = json.loads(text)
+        rules = content["rules"]
+        return cls(content["text"], None if rules is None else decode(rules))
+
+
+def grammar_source(structured: StructuredOutput) -> GrammarSource:
+    """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
+    if structured.grammar is not None:
+        return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
+    try:
+        grammar = _rules(structured)
+    except UnsupportedRegex as problem:
+        if structured.regex is None:
+            raise refusal(str(problem)) from None
+        # llguidance may know more; then no end is known.
+        return GrammarSource(llguidance.LLMatcher.grammar_from_regex(structured.regex), None)
+    except ValueError as problem:
+        raise refusal(str(problem)) from None
+    return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
+
+
+def _rules(structured: StructuredOutput) -> Grammar:
+    if structured.regex is not None:
+        return Grammar({START: ((Terminal(parse_regex(structured.regex)),),)})
+    if structured.choice:
+        return Grammar({START: ((Terminal(alt(*map(literal, structured.choice))),),)})
+    whitespace: Regex | None = WHITESPACE
+    if structured.whitespace_pattern is not None:
+        whitespace = parse_regex(structured.whitespace_pattern)
+    elif structured.disable_any_whitespace:
+        whitespace = None
+    to_grammar = partial(
+        compile_schema,
+        whitespace=whitespace,
+        disable_additional_properties=structured.disable_additional_properties,
+    )
+    if structured.structural_tag is not None:
+        tag = json.loads(str(structured.structural_tag))
+        return compile_structural_tag(tag, dict(structured.special_tokens), to_grammar)
+    return to_grammar('{"type":"object"}' if structured.json is None else str(structured.json))
+
+
+def _trial(source: GrammarSource) -> str:
+    """Return what is compiled here instead of a source, for no special token is known here."""
+    if source.grammar is None or not has_marks(source.grammar):
+        return source.text
+    return llguidance.LLMatcher.grammar_from_lark(to_lark(source.grammar, marks_as_text=True))
+
+
+def compiled(
+    tokenizer: llguidance.LLTokenizer, source: str, limits: llguidance.LLParserLimits
+) -> llguidance.LLMatcher:
+    """Return a grammar that is compiled; InvalidRequest where llguidance finds anything wrong."""
+    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
+    problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
+    if not problems:
+        # Its first mask is computed now, for the copies that requests get know what it knows.
+        matcher.compute_bitmask()
+        problems = [matcher.get_error()] if matcher.is_error() else []
+    if problems:
+        raise refusal("; ".join(problems))
+    return matcher
+
+
+def refusal(problem: str) -> InvalidRequest:
+    """Return the error for a grammar that can't be honoured; the problem may have many lines."""
+    said = " ".join(problem.split())[:500]
+    return InvalidRequest(f"structured can't be honoured: {said}", param="structured")
+
+
+def _answer(request: dict[str, Any]) -> dict[str, str]:
+    try:
+        source = grammar_source(StructuredOutput(**request["structured"]))
+        limit_time(MATCHER_SECONDS)
+        compiled(_BYTES, _trial(source), LIMITS)
+    except InvalidRequest as problem:
+        return {"refused": str(problem)}
+    except MemoryError:
+        raise
+    except Exception as problem:  # whatever a library raises is this grammar's alone
+        return {"refused": str(refusal(repr(problem)))}
+    return {"source": source.to_json()}
+
+
+def _prepare(_first: object) -> None:
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
+    _answer({"structured": {"json_object": True}})
+
+
+if __name__ == "__main__":
+    _BYTES = llguidance.LLTokenizer("byte")
+    work(_prepare, _answer)
