@@ -30,6 +30,9 @@ class _Bytes:
         return list(text.encode() if isinstance(text, str) else text)
 
 
+_LIMITS = llguidance.LLParserLimits(initial_lexer_fuel=500_000, max_grammar_size=250_000)
+
+
 class Acceptor:
     """A grammar, which says of a text whether it is one of its own."""
 
@@ -38,7 +41,9 @@ class Acceptor:
     def __init__(self, grammar: Grammar) -> None:
         if Acceptor._tokenizer is None:
             Acceptor._tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
-        self._matcher = llguidance.LLMatcher(Acceptor._tokenizer, to_lark(grammar), log_level=0)
+        self._matcher = llguidance.LLMatcher(
+            Acceptor._tokenizer, to_lark(grammar), log_level=0, limits=_LIMITS
+        )
         assert not self._matcher.is_error(), self._matcher.get_error()
 
     def accepts(self, text: str) -> bool:

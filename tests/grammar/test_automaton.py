@@ -307,6 +307,7 @@ def test_llguidance_accepts_the_same_texts(tree: Regex) -> None:
         (both(parse_regex("[a-z]+"), without(parse_regex("foo|bar"))), ["foo", "fo", "bars", "x"]),
         (seq(literal("<"), without(parse_regex(".*>.*")), literal(">")), ["<a>", "<a>>", "<\n>"]),
         (repeat(both(ANY, without(literal("b"))), 2, 3), ["aa", "ab", "aaaa"]),
+        (without(repeat(both(ANY, without(literal("b"))), 2, 3)), ["aa", "ab", "aaaa", "", "b"]),
         (alt(EMPTY, seq(without(EMPTY), literal("b"))), ["", "b", "ab", "é"]),
         (parse_pattern(r"^(?!\s*$)\S.{0,8}\S$"), ["  ", "a b", "a ", "abcdefghijk"]),
         (parse_pattern(r"\p{Lu}\d|^x"), ["aÉ1", "x", "yx", "É"]),

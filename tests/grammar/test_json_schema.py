@@ -61,7 +61,7 @@ def test_every_text_of_the_grammar_is_valid(name: str) -> None:
     schema = SCHEMAS[name]
     grammar = compile_schema(schema)
     sampler, checked, acceptor = Sampler(grammar, seed=1), validator(schema), Acceptor(grammar)
-    for _ in range(8):
+    for _ in range(2 if "two hundred" in name else 8):
         text = sampler.text()
         checked.validate(json.loads(text, parse_float=Decimal))
         assert acceptor.accepts(text)
@@ -73,7 +73,7 @@ def test_a_changed_document_is_accepted_if_and_only_if_it_is_valid(name: str) ->
     grammar = compile_schema(schema, whitespace=None)
     sampler, checked, acceptor = Sampler(grammar, seed=2), validator(schema), Acceptor(grammar)
     chance = random.Random(3)
-    for _ in range(5):
+    for _ in range(1 if "two hundred" in name else 5):
         document = json.loads(sampler.text(), parse_float=Decimal)
         for changed in list(changes(document, chance))[:60]:
             assert acceptor.accepts(dump(changed)) == checked.is_valid(changed), dump(changed)
@@ -139,6 +139,11 @@ def test_space_stands_where_json_allows_it_and_not_without_end() -> None:
     assert accepts(schema, *good, whitespace=None) == [True, False, False]
     wide = repeat(char_set(" \n\t"), 0, None)
     assert accepts(schema, *good, *bad, whitespace=wide) == [True] * 5 + [False] * 2
+
+
+def test_other_texts_than_json_space_cannot_stand_between() -> None:
+    with pytest.raises(ValueError, match="spaces, tabs and line ends"):
+        compile_schema(INTEGER, whitespace=repeat(char_set(" \n#"), 0, 1))
 
 
 def test_members_come_in_the_order_of_the_schema_and_once() -> None:

@@ -67,6 +67,34 @@ def test_a_regex_matches_whole_texts_as_in_python(pattern: str) -> None:
     assert matching(parse_regex(pattern), TEXTS) == set(filter(expected.fullmatch, TEXTS)), pattern
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "^(?:^|a){3}$",
+            "^(?:a|$){3}$",
+            "(?:^|a|$){2,3}b",
+            "(?:^a?){2}b",
+            "(?:a$|^b)+",
+            "(^|b)a(b|$)",
+        ),
+        *(
+            "(?:a{1,2}|a{4})b",
+            "a{1,2}a{0,1}b",
+            "(?:a{2}){0,2}",
+            "(?:a{2,}){0,2}b?",
+            "(?:a?b{0,2}){2}",
+        ),
+        *("a*?b", "a+?", "(?:ab?)??", "(?:a{2}?b?){2}", "^$|^a", "$^", "a||b", "(|a)b", "(a|)+"),
+    ],
+)
+def test_anchors_and_counts_are_pythons(pattern: str) -> None:
+    expected = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    found = {text for text in TEXTS if expected.search(text)}
+    assert matching(parse_pattern(pattern), TEXTS) == found
+    assert matching(parse_regex(pattern), TEXTS) == set(filter(expected.fullmatch, TEXTS))
+
+
 @given(patterns, patterns, st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_lookaheads_at_the_start_are_pythons(ahead: str, pattern: str, is_demanded: bool) -> None:

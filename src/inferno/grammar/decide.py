@@ -5,19 +5,39 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inferno.grammar.automaton import Automaton
-from inferno.grammar.regex import Regex
+from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 
 
-@lru_cache(maxsize=4096)
 def is_empty(regex: Regex) -> bool:
-    """Return whether no text matches."""
-    return Automaton(regex).start == Automaton.DEAD
+    """Return whether no text matches; raises TooComplex where that takes too long to find out.
+
+    So whoever asks knows, too, that llguidance can cope with the expression.
+    """
+    return not _is_plain(regex) and _has_no_text(regex)
 
 
 def matches(regex: Regex, text: str) -> bool:
     """Return whether the whole text matches."""
     automaton = _automaton(regex)
     return automaton.accepts(automaton.run(automaton.start, text.encode()))
+
+
+def _is_plain(regex: Regex) -> bool:
+    """Return whether some text surely matches, because nothing in it can exclude all."""
+    match regex:
+        case Chars(ranges):
+            return bool(ranges)
+        case Seq(parts) | Alt(parts):
+            return all(map(_is_plain, parts))
+        case Repeat(part):
+            return _is_plain(part)
+        case _:
+            return False
+
+
+@lru_cache(maxsize=4096)
+def _has_no_text(regex: Regex) -> bool:
+    return Automaton(regex).start == Automaton.DEAD
 
 
 @lru_cache(maxsize=64)

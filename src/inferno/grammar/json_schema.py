@@ -55,6 +55,8 @@ __all__ = ["WHITESPACE", "UnsupportedSchema", "compile_schema"]
 # that likes blank lines may write nothing else.
 WHITESPACE = repeat(alt(literal(" "), seq(literal("\n"), repeat(char_set(" \t"), 0, 40))), 0, 1)
 
+_JSON_SPACE = repeat(char_set(" \t\n\r"), 0, None)
+
 _MOST_SYMBOLS = 400_000  # of all rules
 _MOST_COUNTING_RULES = 5_000  # rules for one object or array whose members are counted
 _BLOCK = 8  # symbols that a rule stands for
@@ -71,8 +73,11 @@ def compile_schema(
     whitespace                     what may stand between two tokens, or nothing; None is nothing.
     disable_additional_properties  objects that list properties have no others, unless they say so.
 
-    Raises UnsupportedSchema, which names the keyword that can't be kept to and its place.
+    Raises UnsupportedSchema, which names the keyword that can't be kept to and its place; and
+    ValueError where other texts than JSON's spaces are to stand between tokens.
     """
+    if whitespace is not None and not is_empty(both(whitespace, without(_JSON_SPACE))):
+        raise ValueError("whitespace must match spaces, tabs and line ends alone, as JSON has it")
     document = _document(schema)
     try:
         schemas = Schemas(document, disable_additional_properties)

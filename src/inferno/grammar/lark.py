@@ -23,7 +23,7 @@ def to_lark(grammar: Grammar, *, marks_as_text: bool = False) -> str:
 
     marks_as_text   special tokens are written as texts, for who doesn't know the model's.
     """
-    names: dict[Regex, str] = {}
+    names = _Names()
     lines = []
     for name, alternatives in grammar.rules.items():
         texts = (
@@ -31,18 +31,33 @@ def to_lark(grammar: Grammar, *, marks_as_text: bool = False) -> str:
             for parts in alternatives
         )
         lines.append(f"{name}: {' | '.join(text or '()' for text in texts)}")
-    lines += [f"{name}: {to_llguidance(regex)}" for regex, name in names.items()]
+    lines += [f"{name}: {to_llguidance(regex)}" for regex, name in names.by_regex.items()]
     return "\n".join(lines) + "\n"
 
 
-def _symbol(symbol: Symbol, names: dict[Regex, str], marks_as_text: bool) -> str:
+class _Names:
+    """The names of terminals: a tree that is the same object is found without looking into it."""
+
+    def __init__(self) -> None:
+        self.by_regex: dict[Regex, str] = {}
+        self._by_identity: dict[int, tuple[Regex, str]] = {}
+
+    def name(self, regex: Regex) -> str:
+        known = self._by_identity.get(id(regex))
+        if known is None:
+            name = self.by_regex.setdefault(regex, f"T{len(self.by_regex)}")
+            known = self._by_identity[id(regex)] = regex, name  # held, so that no other is at id
+        return known[1]
+
+
+def _symbol(symbol: Symbol, names: _Names, marks_as_text: bool) -> str:
     match symbol:
         case Reference(name):
             return name
         case Terminal(regex):
-            return names.setdefault(regex, f"T{len(names)}")
+            return names.name(regex)
         case Mark(token_id) if marks_as_text:
-            return names.setdefault(literal(f"<{token_id}>"), f"T{len(names)}")
+            return names.name(literal(f"<{token_id}>"))
         case Mark(token_id):
             return f"<[{token_id}]>"
         case Repeated(part, least, most):

@@ -116,7 +116,7 @@ class TemplateRenderer:
 
 
 class _Outcomes:
-    """What is said of renderings that have no text; see `Outcomes`."""
+    """The outcomes of renderings that have no text; see `Outcomes`."""
 
     def __init__(self, cpu_seconds: float) -> None:
         self._cpu_seconds = cpu_seconds

@@ -286,13 +286,13 @@ class KeptGrammars:
             self._num_bytes -= freed
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all grammars."""
         self._kept.clear()
         self._num_bytes = 0
 
 
 class _Outcomes:
-    """What is said of grammars that no child could compile; see `Outcomes`."""
+    """The outcomes of grammars that no child could compile; see `Outcomes`."""
 
     def text_of(self, answer: dict[str, Any]) -> str:
         match answer:

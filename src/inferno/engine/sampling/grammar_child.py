@@ -63,7 +63,7 @@ class GrammarSource:
     grammar: Grammar | None
 
     def to_json(self) -> str:
-        """Return it as a text for another process."""
+        """Return the source as a text for another process."""
         rules = None if self.grammar is None else encode(self.grammar)
         return json.dumps({"text": self.text, "rules": rules})
 

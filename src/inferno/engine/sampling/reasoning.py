@@ -43,7 +43,7 @@ class _Phase(Enum):
 
 
 class _Place(NamedTuple):
-    """How far an output has come: so many tokens in its phase.
+    """The progress of an output: so many tokens in its phase.
 
     runs    what may come next before the reasoning or the answer: what is left of either run.
     """
