@@ -177,6 +177,8 @@ def main() -> int:
         kind, problem = run_case(options.seed, number)
         slowest = max(slowest, (time.process_time() - start, number))
         kinds[kind] += 1
+        if number % 10_000 == 9_999:
+            print(f"up to {number}: {num_problems} problems", file=sys.stderr, flush=True)
         if problem is not None:
             num_problems += 1
             print(problem, flush=True)
