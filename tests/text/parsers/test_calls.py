@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.text.detokenize import IncrementalDecoder
 from inferno.text.parsers.answer import Answer, ToolCall, join_pieces
 from inferno.text.parsers.calls.in_python import python_to_json
 from inferno.text.parsers.calls.in_xml import value_in_json
@@ -300,6 +301,15 @@ def test_reasoning_comes_before_calls_and_has_none() -> None:
     ids = real_tokenizer(QWEN3).encode(output)
     answer = join_pieces(parsed(QWEN3, DEEPSEEK, [ids], reasoning=Dialect.THINK))
     assert answer == Answer("Hm", "I call.", (f("{}", "g"),))
+
+
+def test_a_character_ends_at_a_mark_in_its_own_place() -> None:
+    tokenizer = real_tokenizer(QWEN3)
+    [half, *rest] = tokenizer.encode("𝔘")
+    [mark] = tokenizer.encode(T)
+    decoder = IncrementalDecoder(tokenizer, marks={mark: "\ud800"})
+    assert decoder.feed([half, mark]) == "\ufffd\ud800"
+    assert decoder.feed([half, *rest]) == "𝔘"
 
 
 @pytest.mark.parametrize("skips", [True, False])

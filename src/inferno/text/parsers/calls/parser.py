@@ -37,7 +37,8 @@ class CallMarks:
 class CallParser:
     """A parser that takes the calls out of what another takes for content.
 
-    inner   the parser of reasoning, whose decoder writes `marks`.
+    inner   the parser of reasoning, whose decoder writes `marks`. To it a mark is text, whether it
+            is shown or not: no reasoning begins after one.
     """
 
     def __init__(self, inner: Parser, tool_use: ToolUse, marks: CallMarks) -> None:
