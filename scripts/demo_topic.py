@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from demo_exchange import Exchange, punctuate
 from demo_grammar import expand, sentence_case, words
+from demo_split import is_held_out
 
 _HOW = (
     "how [do|can|would|should|could|might] I {do}",
@@ -201,7 +202,10 @@ class Topic:
         """Ask for it in one of its wordings, or in two, one after the other."""
         question = _varied(self._wording(rng), rng)
         before = punctuate(sentence_case(self._wording(rng)))
-        if rng.random() < _SHARE_OF_TWO and '"' not in question and before not in question:
+        is_fit = '"' not in question and before not in question
+        # What is held out is trained on in no longer question either.
+        is_known = not is_held_out(before) and not is_held_out(question)
+        if rng.random() < _SHARE_OF_TWO and is_fit and is_known:
             question = f"{before} {question}"
         return Exchange(question, self.answer, "about inferno", is_split=True)
 
@@ -228,11 +232,9 @@ def _varied(question: str, rng: random.Random) -> str:
     if rng.random() < _SHARE_OF_SYNONYMS:
         question = _in_other_words(question, rng)
     question = punctuate(sentence_case(question))
-    return (
-        f"{rng.choice(_BEFORE.split(';'))} {question}"
-        if rng.random() < _SHARE_OF_BEFORE
-        else question
-    )
+    if rng.random() < _SHARE_OF_BEFORE and not is_held_out(question):
+        return f"{rng.choice(_BEFORE.split(';'))} {question}"
+    return question
 
 
 def _reworded(question: str, rng: random.Random) -> str:
