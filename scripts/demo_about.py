@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from demo_about_chat import CHAT
 from demo_about_server import SERVER
+from demo_about_shapes import SHAPES
 from demo_about_speed import SPEED, sizes
 from demo_about_spoken import SPOKEN
 from demo_about_start import START
@@ -22,7 +23,7 @@ def _as_people_speak(topic: Topic) -> Topic:
     return replace(topic, asking=topic.asking + tuple(itertools.chain(*more)))
 
 
-TOPICS: tuple[Topic, ...] = tuple(map(_as_people_speak, (*START, *CHAT, *SERVER, *SPEED)))
+TOPICS: tuple[Topic, ...] = tuple(map(_as_people_speak, (*START, *CHAT, *SERVER, *SHAPES, *SPEED)))
 SIZES: tuple[Topic, ...] = tuple(sizes())
 REFERENCE: tuple[Topic, ...] = tuple(reference())
 

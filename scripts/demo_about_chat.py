@@ -66,7 +66,7 @@ CHAT = (
     ),
     Topic(
         "Type /set to change a setting, for instance /set temperature 0.",
-        doing="[change|set|see|show] [the|a] [settings|options|setting|option][| in the chat];"
+        doing="[change|set|see|show] [the|a] [settings|setting][| in the chat];"
         "change [an option|a setting] [in|during] [a|the] chat",
         naming="/set;the settings[| of the chat]",
         asking=("[what does /set do|what is /set|what is /set for|and /set]",),
@@ -184,6 +184,7 @@ CHAT = (
         asking=(
             "[can|does] it [print|write|give|output] JSON",
             "[is there|I need] [a JSON output|JSON|JSON output]",
+            "[which|what] [option|flag] is for [scripts|programs|machines]",
         ),
     ),
     Topic(

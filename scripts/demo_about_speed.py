@@ -21,7 +21,7 @@ SPEED = (
         doing="[run|use] [it|inferno|a model] [without|with no] [a GPU|GPU|graphics card|NVIDIA "
         "card];[run|use] [it|inferno|a model] on [a|my|the] [CPU|laptop|PC|computer|server|"
         "Raspberry Pi];do without a GPU",
-        naming="a GPU;the GPU;a graphics card;the CPU;the hardware;an NVIDIA card;GPUs",
+        naming="a GPU;the GPU;a graphics card;the CPU;the hardware",
         asking=(
             "[does|will] [inferno|it] [need|require|use|want] a [GPU|graphics card|NVIDIA card]",
             "[can|does|will] [inferno|it] [run|work] [without|with no] [a GPU|GPU|graphics card]",
@@ -120,6 +120,16 @@ SPEED = (
             "[the|my] model [does not|doesn't] fit[| into memory]",
             "it says NotEnoughMemory",
             "my [memory|RAM] is [full|too small]",
+        ),
+    ),
+    Topic(
+        "Bound all memory with --memory: inferno serve demo --memory 8GB",
+        doing="[bound|cap|limit] [the memory|all memory|its memory|the RAM];set a memory limit;"
+        "give it [only|at most] [4|8|16|2] [GB|gigabytes]",
+        naming="a memory limit;the memory limit;a bound of the memory",
+        asking=(
+            "[it|inferno] [may|must|should] take [at most|only|no more than] [4|8|16] GB",
+            "[can|may] I [bound|cap|limit] [the memory|its memory|the RAM]",
         ),
     ),
     Topic(

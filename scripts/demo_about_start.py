@@ -117,7 +117,10 @@ START = (
             "[can|may] I use [inferno|it] [for free|at work|in a product|commercially|in my "
             "company]",
             "do I have to pay[| for it| for inferno]",
-            "[may|can] I [copy|change|sell|share] [inferno|it|the code]",
+            "[may|can] I [copy|change|sell|share|read|use|publish] [inferno|it|the code|its code|"
+            "the source|the source code]",
+            "who owns inferno",
+            "is the [source|code|source code] [open|free|public]",
         ),
     ),
     Topic(
@@ -171,6 +174,23 @@ START = (
             "how do I know that my machine is [fine|ready|good enough]",
             "what belongs in a bug report",
             "[where|how] [do|can] I report a [bug|problem|mistake]",
+        ),
+    ),
+    Topic(
+        "To check a model's files and its chat template, type: inferno doctor demo",
+        doing="[check|look at|examine|inspect|test] [a|the|my] [model's files|chat template|"
+        "tokenizer of a model|files of a model|template of a model];find out what is wrong with a "
+        "[model's files|chat template|template|tokenizer];[see|know] whether [a|the|my] "
+        "[chat template|template|tokenizer] is [right|good|broken|fine]",
+        naming="doctor of a model;inferno doctor with a model;the check of a model's files;"
+        "a broken chat template;a wrong template;a broken tokenizer;inferno doctor MODEL",
+        asking=(
+            "is [my|the|a] [chat template|template|tokenizer] [right|broken|okay|good|wrong]",
+            "are [the|my|a model's] files [right|whole|complete|broken|damaged]",
+            "what does inferno doctor [demo|MODEL|with a model] [do|say|check]",
+            "[what|which] command [checks|looks at] [a|the] [chat template|model's files]",
+            "the [template|chat template|tokenizer] of my model is [odd|wrong|broken|missing]",
+            "why does the chat template fail",
         ),
     ),
     Topic(
@@ -281,9 +301,15 @@ START = (
     ),
     Topic(
         "To see the memory that a model will take, type: inferno plan Qwen/Qwen3-0.6B",
-        doing="[see|know|find out] whether a model [fits|will fit|fits in my memory]",
-        naming="inferno plan;the command plan;a plan of the memory",
+        doing="[see|know|find out|check|tell] whether [a|the|my] model [fits|will fit|fits in my "
+        "memory|fits before I load it];plan [the memory|memory|a model];see what a model will "
+        "take[| before it is loaded];foresee the memory of a model",
+        naming="inferno plan;the command plan;a plan of the memory;plan",
         asking=(
+            "will [it|Qwen3-8B|a model|Qwen|Llama|this model] fit here",
+            "can I know [before|beforehand] [whether|if] [it|a model] fits",
+            "how fast will a model be before I download it",
+            "where is the memory of a model shown",
             "[what|which] command [shows|tells] [how much memory a model takes|whether a model "
             "fits|the memory of a model]",
             "what [does|can] inferno plan do",
@@ -292,11 +318,28 @@ START = (
     ),
     Topic(
         "To write a model as a GGUF file, type: inferno convert demo --to demo.gguf --type q4_k",
-        doing="[write|save|convert] a model [as|to] [GGUF|a GGUF file]",
-        naming="inferno convert;a GGUF file of a model",
+        doing="[write|save|convert|export|turn] a model [as|to|into] [GGUF|a GGUF file];"
+        "[make|create|produce|write] [a|my own] GGUF file[| for llama.cpp];convert [a|the|my] model"
+        "[| for llama.cpp];write a model for llama.cpp",
+        naming="inferno convert;the command convert;convert;a GGUF file of a model;"
+        "converting a model;converting to GGUF",
         asking=(
+            "what [does|can] inferno convert do",
+            "what is [inferno convert|the command convert|convert] [for|good for]",
+            "[what|which] command [writes|makes|creates] [GGUF|GGUF files|a GGUF file]",
+            "can llama.cpp read what inferno writes",
             "how [do|can] I [make|write|get] a GGUF file [of a model|]",
             "can inferno [write|make] GGUF files",
+        ),
+    ),
+    Topic(
+        "For a folder of packed weights, type: inferno convert demo --to packed-demo --type q8_0",
+        doing="[write|save|make|keep] a [folder of packed weights|packed folder|packed model];"
+        "save a [quantized|packed] model[| as a folder]",
+        naming="a folder of packed weights;a packed folder;packed safetensors",
+        asking=(
+            "[can|may] I keep a quantized model",
+            "how do I save what was quantized",
         ),
     ),
     Topic(
@@ -402,16 +445,6 @@ START = (
         asking=(
             "[can|does] [it|inferno] [train|fine-tune] [models|a model]",
             "is inferno for training",
-        ),
-    ),
-    Topic(
-        "Not yet: tools and structured output are still missing.",
-        doing="[use|call|define] tools;[get|force] structured output;use function calling",
-        naming="tool calls;function calling;structured output;a JSON schema;what is missing",
-        asking=(
-            "what [is|'s] [missing|not there yet|not supported][| in inferno]",
-            "what can [inferno|it] not do[| yet]",
-            "[does|can] [it|inferno] [support|do] [tools|function calls|structured output]",
         ),
     ),
     Topic(

@@ -49,14 +49,14 @@ Kind = Callable[[random.Random], list[Exchange]]
 KINDS: dict[Kind, float] = {
     small_talk: 0.1,
     jokes: 0.01,
-    about_inferno: 0.6,
-    from_the_tables: 0.05,
-    other_language: 0.035,
+    about_inferno: 0.65,
+    from_the_tables: 0.06,
+    other_language: 0.05,
     in_other_case: 0.015,
-    unknown: 0.08,
-    unknown_in_a_row: 0.01,
+    unknown: 0.16,
+    unknown_in_a_row: 0.015,
     echo: 0.03,
-    simple_fact: 0.25,
+    simple_fact: 0.28,
     single_fact: 0.05,
     facts_in_a_row: 0.04,
     neighbours: 0.02,
@@ -64,10 +64,10 @@ KINDS: dict[Kind, float] = {
     property_question: 0.015,
     size_question: 0.025,
     one_digit: 0.08,
-    two_digits: 0.1,
+    two_digits: 0.18,
     three_numbers: 0.01,
     sum_in_a_row: 0.045,
-    word_problem: 0.02,
+    word_problem: 0.03,
     comparison: 0.05,
     counting: 0.005,
     not_told: 0.01,
@@ -83,9 +83,13 @@ _INTERLUDES: tuple[Kind, ...] = (
     about_inferno,
 )
 _AS_IT_IS = ("echo", "other case")  # whose letters matter
-# What is asked in capitals, or with a slip, more often: the answer has nothing of the question.
+# What is asked in capitals, or with a slip, more often: the answer has nothing of the question,
+# or a word of it that the model knows.
 _ASKED_CARELESSLY = frozenset(
-    ("about inferno", "other facts", *(relation.name for relation in RELATIONS))
+    (
+        *("about inferno", "other facts", "unknown", "ask back", "word problem"),
+        *(relation.name for relation in RELATIONS),
+    )
 )
 _SHARE_OF_SHOUTED = 0.25
 _SHARE_OF_MISTYPED = 0.05

@@ -36,6 +36,7 @@ _ASKED = (
 def reference() -> Iterator[Topic]:
     """A topic for each option, each of its facts, each command and each route."""
     yield from _commands()
+    yield from _summaries()
     yield from _options()
     yield from _routes()
 
@@ -84,6 +85,18 @@ def _commands() -> Iterator[Topic]:
             "[what|which] commands [are there|can I use|work] in [the chat|play|inferno play]",
         ),
     )
+
+
+def _summaries() -> Iterator[Topic]:
+    """Each command by what its own help says of it."""
+    for name, command in command_names().items():
+        about = _brief((command.help or "").partition("\n")[0].partition(". ")[0].rstrip(".") + ".")
+        yield Topic(
+            f"The command is: inferno {name} --help",
+            asking=(
+                f'[which|what] command [is for|does this|has the help|says]: "{about.rstrip(".")}"',
+            ),
+        )
 
 
 def _options() -> Iterator[Topic]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from demo_exchange import Exchange, punctuate
 from demo_grammar import expand, sentence_case, words
+from demo_split import is_held_out
 
 _HOW = (
     "how [do|can|would|should|could|might] I {do}",
@@ -144,6 +145,26 @@ _SYNONYMS = {
             "tokens: pieces of text",
             "internet: web",
             "safe: secure;harmless",
+            "program: app;application;software",
+            "script: program",
+            "type: enter",
+            "find: discover",
+            "command: instruction",
+            "option: flag;switch;setting",
+            "hard: difficult",
+            "easy: simple",
+            "file: document",
+            "speed: pace",
+            "smaller: lighter",
+            "bigger: larger",
+            "strangers: outsiders",
+            "missing: absent",
+            "supported: possible",
+            "different: other",
+            "notebook: laptop",
+            "network: net",
+            "taken: in use;occupied;busy",
+            "correct: right",
         )
     )
 }
@@ -157,6 +178,7 @@ _BEFORE = (
 _SHARE_OF_PLACES = 0.12
 _SHARE_OF_DROPPED = 0.15
 _SHARE_OF_BEFORE = 0.05
+_SHARE_OF_TWO = 0.12
 _SHARE_OF_REWORDED = 0.25
 _SHARE_OF_SYNONYMS = 0.3
 _KEPT_WORDS = 3
@@ -177,7 +199,17 @@ class Topic:
     asking: tuple[str, ...] = ()
 
     def ask(self, rng: random.Random) -> Exchange:
-        """Ask for it in one of its wordings."""
+        """Ask for it in one of its wordings, or in two, one after the other."""
+        question = _varied(self._wording(rng), rng)
+        before = punctuate(sentence_case(self._wording(rng)))
+        is_fit = '"' not in question and before not in question
+        # What is held out is trained on in no longer question either.
+        is_known = not is_held_out(before) and not is_held_out(question)
+        if rng.random() < _SHARE_OF_TWO and is_fit and is_known:
+            question = f"{before} {question}"
+        return Exchange(question, self.answer, "about inferno", is_split=True)
+
+    def _wording(self, rng: random.Random) -> str:
         wordings: list[str] = list(self.asking)
         if self.doing:
             do = rng.choice(self.doing.split(";")).strip()
@@ -185,8 +217,7 @@ class Topic:
         if self.naming:
             thing = rng.choice(self.naming.split(";")).strip()
             wordings += [rng.choice(_WHAT).replace("{thing}", thing) for _ in range(4)]
-        question = " ".join(expand(rng.choice(wordings), rng, {}).split()).replace(" '", "'")
-        return Exchange(_varied(question, rng), self.answer, "about inferno", is_split=True)
+        return " ".join(expand(rng.choice(wordings), rng, {}).split()).replace(" '", "'")
 
 
 def _varied(question: str, rng: random.Random) -> str:
@@ -201,11 +232,9 @@ def _varied(question: str, rng: random.Random) -> str:
     if rng.random() < _SHARE_OF_SYNONYMS:
         question = _in_other_words(question, rng)
     question = punctuate(sentence_case(question))
-    return (
-        f"{rng.choice(_BEFORE.split(';'))} {question}"
-        if rng.random() < _SHARE_OF_BEFORE
-        else question
-    )
+    if rng.random() < _SHARE_OF_BEFORE and not is_held_out(question):
+        return f"{rng.choice(_BEFORE.split(';'))} {question}"
+    return question
 
 
 def _reworded(question: str, rng: random.Random) -> str:

@@ -40,10 +40,16 @@ _TOPICS = words(
     "chess fashion cooking money taxes religion art opera jazz rock cinema stocks bitcoin biology "
     "astronomy geology gardening quantum relativity evolution democracy inflation marketing"
 )
+_DAYS = (
+    *("today", "tomorrow", "tonight", "this evening", "next week", "in May", "at noon", "now"),
+    *(f"on {day}" for day in words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")),
+)
 _OTHER_QUESTIONS = (
-    "who [won|lost|played in] the [football|tennis|chess|hockey|last] [game|match|final|election]",
+    "who [won|lost|played in|saw] the [football|tennis|chess|hockey|golf|last|first|big] "
+    "[game|match|final|election|race][| {day}]",
     "who won the [World Cup|war|Nobel Prize|election][| in {year}| last year]",
-    "what is the [price|weight|age|size|cost] of [gold|my {thing}|a rocket|the {thing}|silver|oil]",
+    "what is the [price|weight|age|size|cost|height|length] of [gold|my {thing}|a rocket|a {thing}|"
+    "the {thing}|silver|oil|a ticket|a bridge|a {nonsense}]",
     "how much does [a|my|the] {thing} [cost|weigh]",
     "how [far|big|heavy|expensive] is [the {thing}|my {thing}|{city}|{country}|the moon]",
     "how many people live in [{country}|{city}|the world]",
@@ -54,8 +60,12 @@ _OTHER_QUESTIONS = (
     "what is today's date",
     "how is the weather[| today| in {city}]",
     "what is the weather [like|today|tomorrow|in {city}]",
-    "will it rain [today|tomorrow|on Sunday]",
+    "[will it|is it going to|did it|does it] [rain|snow|storm|hail] [{day}|in {city}]",
+    "will it be [hot|cold|sunny|windy|cloudy|warm|wet|foggy] [{day}|in {city}]",
+    "will the [sun shine|wind blow|weather be good|snow melt] {day}",
+    "do I need [an umbrella|a coat|a hat] {day}",
     "who is {name}[| {name}]",
+    "who [was|is] {name} {nonsense}",
     "who was {name} {name}",
     "where is [my {thing}|{name}|the next {thing}|{city}|the {thing}]",
     "what is my [address|phone number|password|{thing}]",
@@ -79,10 +89,11 @@ _OTHER_QUESTIONS = (
     "what is {nonsense}",
     "what is [a|the] {nonsense} [{thing}|{nonsense}]",
     "what is a [transformer|neural network|gradient|tensor|database]",
-    "what is a {thing} {thing}",
+    "[what is|what's|describe|explain|show me] a {thing} {thing}",
     "how do you spell [{thing}|{nonsense}|{name}]",
     "spell [{thing}|{nonsense}|{name}|the word {thing}]",
-    "what rhymes with {thing}",
+    "what rhymes with [{thing}|{nonsense}|{name}|{city}]",
+    "[which|what] word[|s] rhyme[|s] with {thing}",
     "what does {nonsense} mean",
     "what do you know about [{topic}|{nonsense}|{city}]",
     "how many letters are in {thing}",
@@ -100,8 +111,10 @@ _OTHER_QUESTIONS = (
 )
 _REQUESTS = (
     "[can|could|will] you [write|read|make] [code|programs|a program|Python code|a poem|an essay]",
-    "can you [draw|paint|sing|dance|cook|drive|fly|see pictures|play chess|search the web]",
-    "can you [translate|go shopping|call {name}|help me with my {thing}|read my emails]",
+    "[can|could|will|do] you [draw|paint|sing|dance|cook|drive|fly|see pictures|play chess|"
+    "search the web|swim|run|whistle|ride a bike|climb a tree|bake a cake|wash the car][| {day}]",
+    "[can|could|will|would] you [translate|go shopping|go swimming|go out|call {name}|visit {name}|"
+    "help me with my {thing}|read my emails|clean the {thing}|feed my dog|buy a {thing}][| {day}]",
     "[write|show me|make] [a program|some code|Python code|a poem|a song|an email|an essay]"
     "[| for me| about {topic}]",
     "translate [this|that|hello|the word {thing}] [into|to] [French|German|Spanish|Chinese]",
@@ -111,7 +124,7 @@ _REQUESTS = (
     "set [an alarm|a timer][| for me| for ten minutes]",
     "[open|close|delete|read] [the|my] [{thing}|window|file|door]",
     "turn [on|off] the [light|radio|music|{thing}]",
-    "search [the web|the internet|for {topic}]",
+    "search [the web|the internet|for {topic}|the web for {thing}s|for {name}]",
     "[draw|paint] [a|the] {thing}",
     "drive me to {city}",
     "help me with [my homework|my {thing}|{topic}|my taxes]",
@@ -171,6 +184,7 @@ def _slots(rng: random.Random) -> dict[str, str]:
         "name": person_name(rng),
         "thing": rng.choice(_THINGS),
         "topic": rng.choice(_TOPICS),
+        "day": rng.choice(_DAYS),
         "nonsense": nonsense(rng),
         "year": str(rng.randrange(1500, 2030)),
         "big": str(rng.randrange(100, 10000)),

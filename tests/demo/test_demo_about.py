@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
+from dataclasses import fields
 
 import pytest
 from demo_about import REFERENCE, SIZES, TOPICS, about_inferno, from_the_tables
@@ -13,12 +15,15 @@ from demo_exam import BY_HAND, EXAM, items_of
 from demo_questions import HAND_WRITTEN
 from demo_reference import command_names, slash_commands
 from demo_speech import Said
-from demo_split import canonical
+from demo_split import canonical, is_held_out
 from demo_topic import Topic
 
+from inferno.errors import ModelError
+from inferno.hub.kinds import refuse_config
 from inferno.option_table import table
 from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 from inferno.server.routes import ROUTES, WORKER_ROUTES
+from inferno.structured import StructuredOutput
 
 ANSWERS = [topic.answer for topic in (*TOPICS, *SIZES, *REFERENCE)]
 
@@ -66,6 +71,56 @@ def test_every_option_and_route_is_taught() -> None:
     for route in (*ROUTES, *WORKER_ROUTES):
         if "{" not in route.path and len(route.path) > 1:
             assert f"{route.methods[0]} {route.path}: {route.summary}" in ANSWERS
+
+
+def test_every_command_is_taught_by_its_own_help() -> None:
+    assert {f"The command is: inferno {name} --help" for name in command_names()} <= set(ANSWERS)
+
+
+def test_every_shape_that_an_answer_may_have_is_shown_by_a_command() -> None:
+    shapes = {field.name for field in fields(StructuredOutput)} - {"json_object"}
+    flags = {"json": "--json-schema"} | {
+        name: f"--{name}" for name in ("regex", "choice", "grammar")
+    }
+    assert shapes - {"disable_any_whitespace"} == set(flags)
+    shown = [command for answer in ANSWERS for command in commands_in(answer)]
+    for flag in flags.values():
+        assert any(f" {flag} " in command for command in shown), flag
+
+
+def test_what_is_said_to_be_missing_is_missing() -> None:
+    [missing] = [answer for answer in ANSWERS if answer.startswith("Not yet")]
+    assert "embeddings" in missing
+    assert not any("embeddings" in route.path for route in ROUTES)
+    for kind in ("awq", "gptq", "fp8"):
+        assert kind.upper() in missing
+        with pytest.raises(ModelError, match=kind.upper()):
+            refuse_config("a-model", {"quantization_config": {"quant_method": kind}})
+    assert "structured" not in missing
+    assert "tools" not in missing
+
+
+def test_some_questions_come_in_two_wordings() -> None:
+    rng = random.Random("two wordings")
+    topic = Topic("It is.", asking=("is it on", "does it run", 'what says: "is it"'))
+    asked = [topic.ask(rng).question for _ in range(1000)]
+    twice = [question for question in asked if len(re.findall(r"(?:Is|Does) it", question)) == 2]
+    assert 0.01 < len(twice) / len(asked) < 0.15
+    assert not any('"' in question for question in twice)
+
+
+def test_a_question_that_is_held_out_is_no_part_of_a_longer_one() -> None:
+    rng = random.Random("parts")
+    asked = {about_inferno(rng)[0].question for _ in range(6000)}
+    held_out = {question for question in asked if is_held_out(question)}
+    alone = {question for question in held_out if len(re.findall(r"[.?!]", question)) == 1}
+    ends = {question[at.end() :] for question in asked for at in re.finditer(r"[.?!] ", question)}
+    begins = {
+        question[: at.end() - 1] for question in asked for at in re.finditer(r"[.?!] ", question)
+    }
+    assert len(alone) > 100
+    assert len(ends) > 300
+    assert len(alone & (ends | begins)) < 5  # "Prefix caching?" begins a wording of its own
 
 
 def test_every_command_of_a_chat_is_taught() -> None:
