@@ -230,8 +230,6 @@ SHORT_FILES = {
     "engine/process/own_process.py": "what an engine does to its own process: memory, signals",
     "engine/sampling/bad_words.py": "an algorithm of its own",
     "engine/scheduling/limits.py": "what could never run",
-    "engine/scheduling/proposals.py": "the Protocol that every proposer keeps",
-    "grammar/lark.py": "a notation of grammars, as printing.py is one of regular expressions",
     "hub/add.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",

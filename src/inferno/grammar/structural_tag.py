@@ -8,7 +8,6 @@ Where one of their texts is a special token's, that token is meant.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,8 +73,6 @@ class _Builder:
         self._special_tokens = special_tokens
         self._compile_schema = compile_schema
         self._num_grammars = 0
-        longest_first = sorted(filter(None, special_tokens), key=len, reverse=True)
-        self._specials = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
     def format(self, node: object, where: str, depth: int) -> Alternative:
         """Return the symbols of a node of `format`."""
@@ -186,14 +183,17 @@ class _Builder:
     def text(self, text: str) -> Alternative:
         """Return the symbols of a text, its special tokens as marks."""
         symbols: list[Symbol] = []
-        begin = 0
-        for found in self._specials.finditer(text):
-            if found.start() > begin:
-                symbols.append(Terminal(literal(text[begin : found.start()])))
-            symbols.append(Mark(self._special_tokens[found[0]]))
-            begin = found.end()
-        if begin < len(text):
-            symbols.append(Terminal(literal(text[begin:])))
+        while text:
+            places = {each: text.find(each) for each in self._special_tokens if each}
+            found = [each for each, place in places.items() if place >= 0]
+            # Of those that come first, the longest.
+            first = min(found, key=lambda each: (places[each], -len(each)), default="")
+            begin = places.get(first, len(text))
+            if begin:
+                symbols.append(Terminal(literal(text[:begin])))
+            if first:
+                symbols.append(Mark(self._special_tokens[first]))
+            text = text[begin + len(first) :]
         return tuple(symbols)
 
     def schema(self, schema: object, where: str, *, is_strict: bool) -> Alternative:

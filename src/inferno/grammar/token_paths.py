@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark
+from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark, text_of_mark
 
 # Bytes of a forced run that are looked at: its first token depends on no more of them.
 _MOST_FORCED = 256
@@ -132,7 +132,8 @@ class TokenPaths:
             steps = open_places.get(state)
             if steps is None:
                 if len(open_places) >= _MOST_PLACES:
-                    return _Way(first.distance, self._first_byte(first))
+                    ways[first] = _Way(first.distance, self._first_byte(first))
+                    return ways[first]
                 steps = open_places[state] = list(self._steps(state))
                 missing = [end for _, end in steps if end not in ways and end not in open_places]
                 if missing:
@@ -150,7 +151,9 @@ class TokenPaths:
         """Yield the tokens that short ways begin with, and where each leads."""
         forced = self.forced(state)
         if forced is not None:
-            end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
+            # Who compiles for bytes alone knows no special tokens.
+            text = self.vocabulary.by_id.get(forced) or text_of_mark(forced)
+            end = self.recognizer.advance(state, text)
             assert end is not None, "what is forced goes on"
             yield forced, end
             return
