@@ -331,6 +331,15 @@ def test_one_of_is_exact_where_branches_overlap() -> None:
     ]
 
 
+def test_arrays_have_as_many_items_as_they_may() -> None:
+    schema = {"type": "array", "prefixItems": [INTEGER, STRING, NULL], "minItems": 1, "maxItems": 4}
+    texts = ("[]", "[1]", '[1,"a"]', '[1,"a",null]', '[1,"a",null,2]', '[1,"a",null,2,3]')
+    assert accepts(schema, *texts) == [False, True, True, True, True, False]
+    bounded = {"type": "array", "items": INTEGER, "maxItems": 1}
+    others = {"type": "array", "not": bounded, "items": INTEGER}
+    assert accepts(others, "[]", "[1]", "[1,2]", "[1,2,3]") == [False, False, True, True]
+
+
 def test_one_of_a_hundred_tagged_objects_is_one_of_them() -> None:
     kinds = [closed({"kind": {"const": f"k{i}"}, "v": INTEGER}) for i in range(100)]
     assert accepts({"oneOf": kinds}, '{"kind":"k99","v":1}', '{"kind":"k100","v":1}') == [
