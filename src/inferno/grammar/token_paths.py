@@ -18,15 +18,20 @@ from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark, text
 _MOST_FORCED = 256
 # Where a text is free, these characters stand for all others: long runs of each are one token in
 # many vocabularies.
-_FAVOURED = b"a 0-=*_.e1"
+_FAVOURED = b"a 0-1=*_.e2"
+_RANKS = {
+    byte: rank
+    for rank, byte in enumerate([*_FAVOURED, *(b for b in range(256) if b not in _FAVOURED)])
+}
 # Places that are looked through from one place on, before a text of single bytes is good enough.
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _FEW_BYTES = 16
+_MOST_FILLED = 32
 # Bytes by which a text may be longer than the shortest and still be looked at: a longer one of
 # fewer tokens is a word of one token beside one of several.
 _MOST_LONGER = 8
-_FEW_BYTES_TO_ONE = 3  # that lead to the same place
+_FEW_BYTES_TO_ONE = 8  # that lead to the same place
 
 _NEVER = 1 << 30
 _UTF8_BYTES = {*range(0xC0), *range(0xC2, 0xF5)}
@@ -48,6 +53,7 @@ class Vocabulary:
         self.ids = [token_id for _, token_id in pairs]
         self.by_id = texts
         self.encode = encode
+        self.fillers = _fillers(texts)
         self.has_all_bytes = {text[0] for text in self.texts if len(text) == 1} >= _UTF8_BYTES
 
     def within(self, prefix: bytes, low: int, high: int) -> tuple[int, int]:
@@ -82,6 +88,7 @@ class TokenPaths:
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
         self._short: dict[State, list[tuple[int, State]]] = {}
+        self._known_steps: dict[State, list[tuple[int, State]]] = {}
 
     def forced(self, state: State) -> int | None:
         """Return the one token that may come next where bytes are forced; else None."""
@@ -117,35 +124,44 @@ class TokenPaths:
         return found
 
     def _search(self, first: State) -> _Way:
-        """Find the way on from a place, and from all places that it depends on."""
+        """Find a shortest way from a place, by its number of tokens, and keep all places on it."""
         ways = self._ways
-        open_places: dict[State, list[tuple[int, State]]] = {}
-        stack = [first]
-        while stack:
-            state = stack[-1]
-            if state in ways:
-                stack.pop()
-                continue
-            if state.is_end:
-                ways[state] = _Way(0, -1)
-                continue
-            steps = open_places.get(state)
-            if steps is None:
-                if len(open_places) >= _MOST_PLACES:
+        came: dict[State, tuple[State, int]] = {}  # whence, and by which token
+        level, num_tokens = [first], 0
+        best: tuple[int, State] = (_NEVER, first)
+        while level and num_tokens < best[0]:
+            following: list[State] = []
+            for state in level:
+                known = _Way(0, -1) if state.is_end else ways.get(state)
+                if known is not None:
+                    best = min(best, (num_tokens + known.num_tokens, state), key=_first)
+                    continue
+                if len(came) >= _MOST_PLACES:
                     ways[first] = _Way(first.distance, self._first_byte(first))
                     return ways[first]
-                steps = open_places[state] = list(self._steps(state))
-                missing = [end for _, end in steps if end not in ways and end not in open_places]
-                if missing:
-                    stack += missing
-                    continue
-            best = _Way(_NEVER, -1)
-            for token_id, end in steps:
-                num_tokens = 1 + ways[end].num_tokens if end in ways else _NEVER
-                if num_tokens < best.num_tokens:
-                    best = _Way(num_tokens, token_id)
-            ways[state] = best
-        return ways[first]
+                for token_id, end in self._steps_from(state):
+                    if end is not first and end not in came:
+                        came[end] = state, token_id
+                        following.append(end)
+            level, num_tokens = following, num_tokens + 1
+        total, state = best
+        if total >= _NEVER:
+            ways[first] = _Way(_NEVER, -1)
+            return ways[first]
+        rest = 0 if state.is_end else ways[state].num_tokens
+        while state is not first:
+            state, token_id = came[state]
+            rest += 1
+            ways[state] = _Way(rest, token_id)
+        return ways.get(first) or _Way(0, -1)
+
+    def _steps_from(self, state: State) -> list[tuple[int, State]]:
+        found = self._known_steps.get(state)
+        if found is None:
+            if len(self._known_steps) >= _MOST_KEPT:
+                self._known_steps.clear()
+            found = self._known_steps[state] = list(self._steps(state))
+        return found
 
     def _steps(self, state: State) -> Iterator[tuple[int, State]]:
         """Yield the tokens that short ways begin with, and where each leads."""
@@ -158,6 +174,11 @@ class TokenPaths:
             yield forced, end
             return
         vocabulary = self.vocabulary
+        for token_id in vocabulary.fillers if self._lacks_any(state) else ():
+            following = self.recognizer.advance(state, vocabulary.by_id[token_id])
+            is_nearer = following is not None and following.distance < state.distance
+            if following is not None and is_nearer and token_id not in self._banned:
+                yield token_id, following
         places = [(state, b"", 0, len(vocabulary.texts))]
         while places:
             place, text, low, high = places.pop()
@@ -180,21 +201,37 @@ class TokenPaths:
             found = self._short[state] = list(self._find_short_bytes(state))
         return found
 
+    def _lacks_any(self, state: State) -> bool:
+        """Return whether a text lacks characters, whichever, here or in the string to be begun."""
+        for begun in (state, self.recognizer.advance(state, b'"')):
+            if begun is not None:
+                following = self.recognizer.advance(begun, _FAVOURED[:1])
+                if following is not None and following.distance == begun.distance - 1:
+                    return True
+        return False
+
     def _find_short_bytes(self, state: State) -> Iterator[tuple[int, State]]:
-        num_found: dict[State, int] = {}
+        narrow: set[int] = set()
+        candidates: set[int] = set()
         for terminal, inner, _ in state.scans:
-            is_listed = self.recognizer.is_listed(terminal)
-            for byte in _candidates(self.recognizer.automata[terminal].ranges(inner)):
-                following = self.recognizer.advance(state, bytes((byte,)))
-                if following is None:
-                    continue
-                is_shortest = following.distance == state.distance - 1
-                is_near = is_listed and following.distance < state.distance + _MOST_LONGER
-                if not is_shortest and (not is_near or byte in b"\n\r\t"):
-                    continue
-                if num_found.get(following, 0) < _FEW_BYTES_TO_ONE:
-                    num_found[following] = num_found.get(following, 0) + 1
-                    yield byte, following
+            for first, last, _ in self.recognizer.automata[terminal].ranges(inner):
+                if last - first < _FEW_BYTES:
+                    narrow.update(range(first, last + 1))
+                else:
+                    few = [byte for byte in _FAVOURED if first <= byte <= last]
+                    candidates.update(few or range(first, first + _FEW_BYTES))
+        num_found: dict[State, int] = {}
+        for byte in sorted(candidates | narrow, key=_RANKS.__getitem__):
+            following = self.recognizer.advance(state, bytes((byte,)))
+            if following is None:
+                continue
+            if following.distance != state.distance - 1:
+                is_near = following.distance < state.distance + _MOST_LONGER
+                if candidates or byte in b" \n\r\t" or not is_near:
+                    continue  # where much may come, only what is needed is worth a look
+            if num_found.get(following, 0) < _FEW_BYTES_TO_ONE:
+                num_found[following] = num_found.get(following, 0) + 1
+                yield byte, following
 
     def _find_forced(self, state: State) -> int | None:
         run, place = bytearray(), state
@@ -228,14 +265,24 @@ class TokenPaths:
         return self.vocabulary.ids[first] if is_there else -1
 
 
-def _candidates(ranges: Iterable[tuple[int, int, int]]) -> Iterator[int]:
-    """Yield the bytes that are worth a look: all of short ranges, of others the favoured."""
-    for first, last, _ in ranges:
-        if last - first < _FEW_BYTES:
-            yield from range(first, last + 1)
+def _fillers(texts: Mapping[int, bytes]) -> list[int]:
+    """Return tokens of each length that short ways through free texts are made of.
+
+    They are printable, and the quotes of a string in JSON may begin or end them.
+    """
+    found: dict[tuple[int, bool, bool], int] = {}
+    for token_id, text in texts.items():
+        if not 1 < len(text) <= _MOST_FILLED or not text.isascii():
             continue
-        found = [byte for byte in _FAVOURED if first <= byte <= last]
-        yield from found or range(first, first + _FEW_BYTES_TO_ONE)
+        begins, ends = text.startswith(b'"'), text.endswith(b'"')
+        inside = text[begins : len(text) - ends].decode()
+        if inside.isprintable() and not {'"', "\\"} & {*inside}:
+            found.setdefault((len(text), begins, ends), token_id)
+    return list(found.values())
+
+
+def _first(pair: tuple[int, State]) -> int:
+    return pair[0]
 
 
 def _after_all(prefix: bytes) -> bytes | None:

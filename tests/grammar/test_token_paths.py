@@ -1,0 +1,129 @@
+"""The fewest tokens to an end, against a search through all tokens at every place."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from inferno.grammar.json_schema import compile_schema
+from inferno.grammar.recognizer import Recognizer, State
+from inferno.grammar.token_paths import TokenPaths, Vocabulary
+
+WORDS = ("red", "green", "xq", "zw9", "hello", "magenta", "a", "b c", "lorem ipsum")
+PIECES = (
+    *('{"', '":', '":"', '","', '"}', '":{"', '":[', '"]', '],"', "},{", '{"a', '"a"', "[]", "{}"),
+    *("null", "true", "false", "10", "100", "12", "2024", "-0", "0.", "  ", "    ", "aaaa", "aa"),
+    *("id", "name", "kind", "hello", "magenta", "green", "lo", "rem", "00", "----", "--"),
+)
+
+
+def make_vocabulary(seed: int) -> Vocabulary:
+    generator = random.Random(seed)
+    texts = [bytes((byte,)) for byte in range(255)]
+    texts += [b'""'] + [piece.encode() for piece in PIECES if generator.random() < 0.7]
+    by_length = sorted(texts, key=len, reverse=True)
+    ids = {text: i for i, text in enumerate(texts)}
+
+    def encode(text: bytes, is_whole: bool) -> list[int]:
+        found = []
+        place = 0
+        while place < len(text):
+            token = next(each for each in by_length if text.startswith(each, place))
+            place += len(token)
+            if place < len(text) or is_whole:  # what follows may change the last one
+                found.append(ids[token])
+        return found
+
+    return Vocabulary(dict(enumerate(texts)), encode)
+
+
+def make_schema(generator: random.Random, depth: int = 0) -> dict[str, Any]:
+    kinds = ["enum", "integer", "string", "pattern", "format", "boolean", "null", "number"]
+    if depth < 2:
+        kinds += ["object", "object", "array", "anyOf"]
+    match generator.choice(kinds):
+        case "enum":
+            return {"enum": generator.sample([*WORDS, 7, None, True], generator.randint(1, 4))}
+        case "integer":
+            low = generator.choice([0, 1, 7, 10, 99, 100, 1000])
+            return {"type": "integer", "minimum": low, "maximum": low * 3 + 5}
+        case "string":
+            return {"type": "string", "minLength": generator.choice([0, 0, 1, 4, 9])}
+        case "pattern":
+            return {"type": "string", "pattern": generator.choice(["^[a-f]{3}$", "^(ab|hello)+$"])}
+        case "format":
+            return {"type": "string", "format": generator.choice(["date", "uuid", "ipv4"])}
+        case "object":
+            names = generator.sample(["id", "name", "kind", "x1", "a"], generator.randint(1, 3))
+            return {
+                "type": "object",
+                "properties": {name: make_schema(generator, depth + 1) for name in names},
+                "required": generator.sample(names, generator.randint(0, len(names))),
+                "additionalProperties": False,
+            }
+        case "array":
+            least = generator.randint(0, 2)
+            items = make_schema(generator, depth + 1)
+            return {"type": "array", "items": items, "minItems": least, "maxItems": least + 2}
+        case "anyOf":
+            return {"anyOf": [make_schema(generator, depth + 1) for _ in range(2)]}
+        case kind:
+            return {"type": kind}
+
+
+def fewest(paths: TokenPaths, vocabulary: Vocabulary, start: State) -> int:
+    """Count tokens by a search through all that the constraint allows at each place."""
+    seen = {start}
+    level, count = [start], 0
+    while not any(state.is_end for state in level):
+        following = []
+        for state in level:
+            forced = paths.forced(state)
+            token_ids = vocabulary.ids if forced is None else [forced]
+            for token_id in token_ids:
+                end = paths.recognizer.advance(state, vocabulary.by_id[token_id])
+                if end is not None and end not in seen:
+                    seen.add(end)
+                    following.append(end)
+        level, count = following, count + 1
+    return count
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_the_known_length_is_a_tenth_above_the_fewest_at_most(part: int) -> None:
+    longer = []
+    for seed in range(part * 25, part * 25 + 25):
+        generator = random.Random(seed)
+        schema = make_schema(generator)
+        vocabulary = make_vocabulary(seed)
+        recognizer = Recognizer(compile_schema(schema))
+        paths = TokenPaths(recognizer, vocabulary)
+        known = paths.num_to_end(recognizer.start)
+        true = fewest(paths, vocabulary, recognizer.start)
+        assert known >= true, schema
+        if known > 1.1 * true:
+            longer.append((known, true, schema))
+        state, count = recognizer.start, 0
+        while not state.is_end:  # the way is there, step by step
+            assert paths.num_to_end(state) == known - count
+            following = recognizer.advance(state, vocabulary.by_id[paths.next_to_end(state)])
+            assert following is not None
+            state, count = following, count + 1
+        assert count == known
+    assert not longer
+
+
+def test_banned_tokens_are_on_no_way() -> None:
+    vocabulary = make_vocabulary(1)
+    recognizer = Recognizer(compile_schema({"enum": ["hello", "xq"]}, whitespace=None))
+    hello = {i for i, text in vocabulary.by_id.items() if text in (b"hello", b"h")}
+    plain = TokenPaths(recognizer, vocabulary)
+    banned = TokenPaths(recognizer, vocabulary, frozenset(hello))
+    quote = recognizer.advance(recognizer.start, b'"')
+    assert quote is not None
+    assert plain.num_to_end(quote) <= banned.num_to_end(quote)
+    assert banned.next_to_end(quote) not in hello
+    all_of = TokenPaths(recognizer, vocabulary, frozenset(vocabulary.by_id))
+    assert not all_of.fits(recognizer.start, 10_000)
