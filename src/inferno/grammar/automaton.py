@@ -141,10 +141,15 @@ class Automaton:
 
     def _nearer(self, state: int, missing: int, favoured: Sequence[int]) -> int:
         """Return a byte after which so many are missing."""
+        nearer = [
+            (first, last)
+            for first, last, following in self.ranges(state)
+            if self.distance(following) == missing
+        ]
         for byte in favoured:
-            if self.distance(self.next(state, byte)) == missing:
+            if any(first <= byte <= last for first, last in nearer):
                 return byte
-        return next(byte for byte in range(256) if self.distance(self.next(state, byte)) == missing)
+        return min(first for first, _ in nearer)
 
     def _next(self, state: int, byte: int) -> int:
         expression = self._expression[state]

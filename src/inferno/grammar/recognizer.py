@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from inferno.grammar.automaton import Automaton
-from inferno.grammar.regex import Regex
+from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Symbol
 
 # States and item sets that are kept to be found again, some hundred bytes each. Texts that need
@@ -128,6 +128,10 @@ class Recognizer:
             found = byte
         return found
 
+    def is_listed(self, terminal: int) -> bool:
+        """Return whether a terminal is a list of texts, written out character by character."""
+        return self._grammar.is_listed[terminal]
+
     def shortest(self, state: State, favoured: Sequence[int] = b"") -> bytes:
         """Return a shortest text that leads from a state to an end.
 
@@ -235,6 +239,7 @@ class _Compiled:
         for name, alternatives in grammar.rules.items():
             for alternative in alternatives:
                 self._add(names[name], tuple(self._element(each, names) for each in alternative))
+        self.is_listed = [_is_listed(regex) for regex in self._terminals]
         self._terminal_costs = [_distance(each, each.start) for each in self.automata]
         self._rule_costs = self._find_rule_costs()
         self._rests = [self._find_rests(each) for each in self._alternatives]
@@ -389,6 +394,17 @@ def text_of_mark(token_id: int) -> bytes:
 def id_of_mark(text: bytes) -> int:
     """Return the special token for which the first bytes of a text stand."""
     return int.from_bytes(text[1:5], "big")
+
+
+def _is_listed(regex: Regex | Mark) -> bool:
+    match regex:
+        case Chars(ranges):
+            return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+        case Seq(parts) | Alt(parts):
+            return all(map(_is_listed, parts))
+        case Repeat(part, _, most):
+            return most == 1 and _is_listed(part)
+    return False
 
 
 def _distance(automaton: _Automaton, state: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark, text_of_mark
+from inferno.grammar.regex import TooComplex
 
 # Bytes of a forced run that are looked at: its first token depends on no more of them.
 _MOST_FORCED = 256
@@ -28,6 +29,7 @@ _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _FEW_BYTES = 16
 _MOST_FILLED = 32
+_MOST_OF_LIST, _MOST_ENDS = 64, 3  # places that one byte may lead to: in lists of texts, elsewhere
 # Bytes by which a text may be longer than the shortest and still be looked at: a longer one of
 # fewer tokens is a word of one token beside one of several.
 _MOST_LONGER = 8
@@ -88,6 +90,7 @@ class TokenPaths:
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
         self._short: dict[State, list[tuple[int, State]]] = {}
+        self._has_given_up = False  # then what isn't known yet is reckoned in single bytes
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
 
     def forced(self, state: State) -> int | None:
@@ -117,11 +120,21 @@ class TokenPaths:
 
     def _way(self, state: State) -> _Way:
         found = self._ways.get(state)
+        if found is None and self._has_given_up:
+            return self._in_bytes(state)
         if found is None:
             if len(self._ways) >= _MOST_KEPT:
                 self._ways.clear()
-            found = self._search(state)
+            try:
+                found = self._search(state)
+            except TooComplex:
+                self._has_given_up = True
+                found = self._in_bytes(state)
         return found
+
+    def _in_bytes(self, state: State) -> _Way:
+        """Return a way of single bytes, which is one if not the shortest."""
+        return _Way(state.distance, self._first_byte(state))
 
     def _search(self, first: State) -> _Way:
         """Find a shortest way from a place, by its number of tokens, and keep all places on it."""
@@ -137,8 +150,8 @@ class TokenPaths:
                     best = min(best, (num_tokens + known.num_tokens, state), key=_first)
                     continue
                 if len(came) >= _MOST_PLACES:
-                    ways[first] = _Way(first.distance, self._first_byte(first))
-                    return ways[first]
+                    self._has_given_up = True
+                    return self._way(first)
                 for token_id, end in self._steps_from(state):
                     if end is not first and end not in came:
                         came[end] = state, token_id
@@ -211,26 +224,35 @@ class TokenPaths:
         return False
 
     def _find_short_bytes(self, state: State) -> Iterator[tuple[int, State]]:
-        narrow: set[int] = set()
-        candidates: set[int] = set()
+        narrow: set[int] = set()  # bytes of which few others may come instead
+        wide: set[int] = set()
+        open_bytes: set[int] = set()  # that go on with what isn't whole yet
         for terminal, inner, _ in state.scans:
-            for first, last, _ in self.recognizer.automata[terminal].ranges(inner):
+            automaton = self.recognizer.automata[terminal]
+            is_whole = inner != automaton.start and automaton.accepts(inner)
+            for first, last, _ in automaton.ranges(inner):
                 if last - first < _FEW_BYTES:
                     narrow.update(range(first, last + 1))
+                    open_bytes.update(() if is_whole else range(first, last + 1))
                 else:
                     few = [byte for byte in _FAVOURED if first <= byte <= last]
-                    candidates.update(few or range(first, first + _FEW_BYTES))
-        num_found: dict[State, int] = {}
-        for byte in sorted(candidates | narrow, key=_RANKS.__getitem__):
+                    wide.update(few or range(first, first + _FEW_BYTES))
+        is_list = any(self.recognizer.is_listed(terminal) for terminal, _, _ in state.scans)
+        most_ends = _MOST_OF_LIST if is_list else _MOST_ENDS
+        ends: dict[int, dict[State, int]] = {}  # by their distance: how many bytes lead to each
+        for byte in sorted(wide | narrow, key=_RANKS.__getitem__):
             following = self.recognizer.advance(state, bytes((byte,)))
             if following is None:
                 continue
             if following.distance != state.distance - 1:
                 is_near = following.distance < state.distance + _MOST_LONGER
-                if candidates or byte in b" \n\r\t" or not is_near:
+                if wide or byte not in open_bytes or byte in b" \n\r\t" or not is_near:
                     continue  # where much may come, only what is needed is worth a look
-            if num_found.get(following, 0) < _FEW_BYTES_TO_ONE:
-                num_found[following] = num_found.get(following, 0) + 1
+            alike = ends.setdefault(following.distance, {})
+            if following not in alike and len(alike) >= most_ends:
+                continue
+            if alike.get(following, 0) < _FEW_BYTES_TO_ONE:
+                alike[following] = alike.get(following, 0) + 1
                 yield byte, following
 
     def _find_forced(self, state: State) -> int | None:

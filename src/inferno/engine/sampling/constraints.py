@@ -54,7 +54,10 @@ class Constraint(Protocol):
         ...
 
     def next_to_end(self) -> int:
-        """Return the token with which a shortest way to an end begins; at one, that which ends."""
+        """Return the token with which a shortest way to an end begins; at one, that which ends.
+
+        It is negative where bans leave no way.
+        """
         ...
 
 

@@ -6,10 +6,11 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import llguidance
 import numpy as np
@@ -24,6 +25,8 @@ from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
+
+T = TypeVar("T")
 
 
 class GrammarCompiler:
@@ -165,10 +168,13 @@ class GrammarConstraint:
             raise ValueError("its grammar, allowed_token_ids and bad_words together leave no token")
 
     def forced(self, most: int) -> Sequence[int]:
+        return self._ask(lambda paths, state: self._find_forced(paths, state, most), ())
+
+    def _find_forced(self, paths: TokenPaths, first: State, most: int) -> Sequence[int]:
         found: list[int] = []
-        state = self._states[-1]
-        while state is not None and self._paths is not None and len(found) < most:
-            token_id = self._paths.forced(state)
+        state: State | None = first
+        while state is not None and len(found) < most:
+            token_id = paths.forced(state)
             if token_id is None or self._is_banned(token_id):
                 break
             found.append(token_id)
@@ -196,18 +202,26 @@ class GrammarConstraint:
 
     @property
     def num_to_end(self) -> int | None:
-        state = self._states[-1]
-        return None if state is None or self._paths is None else self._paths.num_to_end(state)
+        return self._ask(lambda paths, state: paths.num_to_end(state), None)
 
     def fits(self, num_tokens: int) -> bool:
-        state = self._states[-1]
-        return state is None or self._paths is None or self._paths.fits(state, num_tokens)
+        return self._ask(lambda paths, state: paths.fits(state, num_tokens), True)
 
     def next_to_end(self) -> int:
+        return self._ask(
+            lambda paths, state: self._end if state.is_end else paths.next_to_end(state), -1
+        )
+
+    def _ask(self, question: Callable[[TokenPaths, State], T], unknown: T) -> T:
+        """Return what is known of the ways to an end, or what stands for not knowing."""
         state = self._states[-1]
-        assert state is not None, "who asks knows that it didn't fit"
-        assert self._paths is not None, "a state is of somebody's paths"
-        return self._end if state.is_end else self._paths.next_to_end(state)
+        if self._paths is None or state is None:
+            return unknown
+        try:
+            return question(self._paths, state)
+        except TooComplex:
+            self._states[-1] = None  # from here on no end is known
+            return unknown
 
     def _is_banned(self, token_id: int) -> bool:
         return bool(self._banned[token_id // 32] >> token_id % 32 & 1)

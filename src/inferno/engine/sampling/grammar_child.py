@@ -35,7 +35,6 @@ from inferno.grammar.regex import Regex, TooComplex, UnsupportedRegex, alt, lite
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.structural_tag import compile_structural_tag
 from inferno.grammar.syntax import parse_regex
-from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from inferno.limited.child import limit_time, work
 from inferno.structured import StructuredOutput
 
@@ -156,8 +155,8 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         compiled(_BYTES, _trial(source), LIMITS)
         if source.grammar is not None:
             with suppress(TooComplex):  # then no end is known
-                paths = TokenPaths(Recognizer(source.grammar), _VOCABULARY)
-                paths.num_to_end(paths.recognizer.start)
+                recognizer = Recognizer(source.grammar)
+                recognizer.shortest(recognizer.start)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
@@ -175,7 +174,4 @@ def _prepare(_first: object) -> None:
 
 if __name__ == "__main__":
     _BYTES = llguidance.LLTokenizer("byte")
-    _VOCABULARY = Vocabulary(
-        {each: bytes((each,)) for each in range(256)}, lambda text, _: list(text)
-    )
     work(_prepare, _answer)

@@ -107,10 +107,12 @@ class Steering:
                     return
                 constraint.accept((token_id,))
                 num_accepted += 1
+                key = chunk.sequence_id, first_position(chunk) + index
+                if self._num_banned.get(key, 0) > MOST_BANNED:
+                    return  # no way fits, as far as is known: what comes is cut off
                 if not constraint.fits(room - num_accepted):
                     constraint.rollback(1)
                     num_accepted -= 1
-                    key = chunk.sequence_id, first_position(chunk) + index
                     self._forbid(key, token_id, constraint, vocab_size)
                     raise _Overrun
         finally:
@@ -122,12 +124,11 @@ class Steering:
         mask = self._masks[key]
         set_bit(mask, token_id, is_allowed=False)
         if self._num_banned[key] >= MOST_BANNED or not mask.any():
+            self._num_banned[key] = MOST_BANNED + 1
             following = constraint.next_to_end()
-            if self._num_banned[key] > MOST_BANNED:
-                raise ValueError(f"no token leads to an end: {following} doesn't")
-            self._num_banned[key] = MOST_BANNED
-            mask[:] = empty_mask(vocab_size)
-            set_bit(mask, following, is_allowed=True)
+            if following >= 0:
+                mask[:] = empty_mask(vocab_size)
+            set_bit(mask, following if following >= 0 else token_id, is_allowed=True)
 
 
 class _Overrun(Exception):
