@@ -56,6 +56,8 @@ class Request:
                     others.
     reasoning       how the output may begin before its answer, where that is bound; None if it
                     is an answer from its first token on.
+    answer_so_far   the beginning of the answer, where the prompt ends with it: its shape goes on
+                    from there.
     priority        higher runs first; then the earlier arrival.
     cache_salt      prefix-cache blocks are shared only between requests with the same salt.
     reads_prefix_cache  False computes every prompt token, so that all their logits exist.
@@ -67,6 +69,7 @@ class Request:
     eos_token_ids: frozenset[int] = frozenset()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     reasoning: Reasoning | None = None
+    answer_so_far: str = ""
     priority: int = 0
     cache_salt: str = ""
     reads_prefix_cache: bool = True

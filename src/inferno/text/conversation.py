@@ -212,3 +212,11 @@ def _refuse(name: str, value: object, expected: str, *, param: str | None = None
     return InvalidRequest(
         f"{name} must be {expected}, not {shown}", param=param or name.partition("[")[0]
     )
+
+
+def last_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the assistant's text that ends the conversation; empty where it ends otherwise."""
+    last = messages[-1]
+    if last.get("role") != "assistant" or last.get("content") is None:
+        return ""
+    return flat_content(last["content"], f"messages[{len(messages) - 1}]")

@@ -148,8 +148,12 @@ class ModelText:
         vocab_size: int,
         priority: int = 0,
         cache_salt: str = "",
+        answer_so_far: str = "",
     ) -> Request:
-        """Return the engine's request for these texts; InvalidRequest for a bad priority."""
+        """Return the engine's request for these texts; InvalidRequest for a bad priority.
+
+        answer_so_far   the beginning of the answer, where the prompt ends with it.
+        """
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
             raise InvalidRequest(
                 f"priority must be an integer within ±2**31, not {type(priority).__name__}",
@@ -162,7 +166,8 @@ class ModelText:
             structured = replace(params.structured, special_tokens=marks)
             params = replace(params, structured=structured)
         reasoning = None
-        if is_bound or texts.params.thinking_token_budget is not None:
+        is_reasoned = bool(answer_so_far)  # whoever answers has thought
+        if not is_reasoned and (is_bound or params.thinking_token_budget is not None):
             reasoning = reasoning_marks(
                 texts.dialect,
                 self.tokenizer,
@@ -176,6 +181,7 @@ class ModelText:
             eos_token_ids=self._eos_of(texts, vocab_size),
             bad_words_ids=self._bad_words(texts.params.bad_words),
             reasoning=reasoning,
+            answer_so_far=answer_so_far,
             priority=priority,
             cache_salt=cache_salt,
         )

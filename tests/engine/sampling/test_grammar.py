@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+import pydantic
 import pytest
 
 from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
@@ -205,3 +207,25 @@ def test_a_limit_that_an_answer_meets_ends_it_alone(
     shape = StructuredOutput(json={"type": "object", "properties": {"new": {}}})
     assert ask(llm, shape)[1] == "error"
     assert ask(llm, StructuredOutput(choice=("yes", "no")))[1] == "stop"
+
+
+def test_chat_returns_values_of_a_schema(llm: LLM) -> None:
+    hello = [{"role": "user", "content": "Hello!"}]
+    params = SamplingParams(max_tokens=200, temperature=1.0, seed=3)
+    [done] = llm.chat(hello, params, schema=SCHEMAS[0])
+    assert done.parsed == json.loads(done.text)
+    jsonschema.validate(done.parsed, SCHEMAS[0])
+
+    class Answer(pydantic.BaseModel):
+        word: typing.Literal["yes", "no"]
+        count: int = pydantic.Field(ge=0, le=9)
+
+    [done] = llm.chat(hello, params, schema=Answer)
+    assert isinstance(done.parsed, Answer)
+    [done] = llm.chat(hello, params, schema=pydantic.TypeAdapter(list[int]))
+    assert isinstance(done.parsed, list)
+    with pytest.raises(InvalidRequest, match="must be a Pydantic model"):
+        llm.chat(hello, params, schema=3)
+    bound = SamplingParams(structured=StructuredOutput(choice=("a",)))
+    with pytest.raises(InvalidRequest, match="both say the answer's shape"):
+        llm.chat(hello, bound, schema=Answer)

@@ -87,3 +87,76 @@ def test_two_shapes_are_refused(demo: Host) -> None:
     fields = {"messages": HELLO, "response_format": FORMAT, "structured_outputs": {"regex": "a"}}
     answer = demo.http.post("/v1/chat/completions", json=fields)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "structured_outputs")
+
+
+def test_an_answer_goes_on_inside_of_half_a_document(demo: Host) -> None:
+    half = '{"city": "Ro'
+    body = {
+        "messages": [*HELLO, {"role": "assistant", "content": half}],
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+        "response_format": FORMAT,
+        "max_tokens": 60,
+        "temperature": 1.0,
+    }
+    for seed in range(3):
+        answer = demo.http.post("/v1/chat/completions", json={**body, "seed": seed}).json()
+        [choice] = answer["choices"]
+        assert choice["finish_reason"] == "stop"
+        jsonschema.validate(json.loads(half + choice["message"]["content"]), SCHEMA)
+    body["messages"] = [*HELLO, {"role": "assistant", "content": "Well, {"}]
+    refused = demo.http.post("/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert "not the beginning of an answer of this shape" in refused.json()["error"]["message"]
+
+
+def test_a_structural_tag_binds_what_its_triggers_begin(demo: Host) -> None:
+    tag = {
+        "type": "structural_tag",
+        "triggers": ["<city>"],
+        "structures": [{"begin": "<city>", "schema": SCHEMA, "end": "</city>"}],
+    }
+    must = {
+        "type": "structural_tag",
+        "format": {
+            "type": "sequence",
+            "elements": [
+                {"type": "const_string", "value": "It is <city>"},
+                {"type": "json_schema", "json_schema": SCHEMA},
+                {"type": "or", "elements": [{"type": "const_string", "value": "</city>."}]},
+            ],
+        },
+    }
+    for seed in range(3):
+        fields = {"response_format": must, "max_tokens": 80, "seed": seed, "temperature": 1.0}
+        text = text_of(demo, "/v1/chat/completions", **fields)
+        begin, end = "It is <city>", "</city>."
+        assert text.startswith(begin)
+        assert text.endswith(end)
+        jsonschema.validate(json.loads(text.removeprefix(begin).removesuffix(end)), SCHEMA)
+        fields = {"structured_outputs": {"structural_tag": tag}, "max_tokens": 20, "seed": seed}
+        answer = demo.http.post("/v1/completions", json={"prompt": "A city:", **fields}).json()
+        assert answer["choices"][0]["finish_reason"] in ("stop", "length")
+    refused = demo.http.post(
+        "/v1/completions",
+        json={"prompt": "x", "structured_outputs": {"structural_tag": {"triggers": []}}},
+    )
+    assert refused.status_code == 400
+    assert "#/triggers must be a list" in refused.json()["error"]["message"]
+
+
+def test_whitespace_and_other_properties_are_as_asked(demo: Host) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}
+    outputs = {"json": schema, "whitespace_pattern": "_*", "disable_additional_properties": True}
+    fields = {"structured_outputs": outputs, "max_tokens": 40, "temperature": 1.0}
+    for seed in range(3):
+        text = text_of(demo, "/v1/completions", seed=seed, **fields)
+        assert text.replace("_", "") == '{"a":1}'
+
+
+def test_a_budget_below_the_shortest_answer_is_refused_with_its_length(demo: Host) -> None:
+    body = {"messages": HELLO, "response_format": FORMAT, "max_tokens": 2}
+    refused = demo.http.post("/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "max_tokens"
+    assert "the shortest answer of this shape has" in refused.json()["error"]["message"]

@@ -17,7 +17,7 @@ import numpy as np
 
 from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
 from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
-from inferno.errors import TokenizerError
+from inferno.errors import InvalidRequest, TokenizerError
 from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
@@ -90,8 +90,22 @@ class GrammarCompiler:
         if paths is not None and self.is_costly(grammar, request):
             with suppress(TooComplex):
                 paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
+        state = None if paths is None else paths.recognizer.start
+        if request.answer_so_far:
+            matcher = matcher.deep_copy()
+            begun = request.answer_so_far.encode(errors="replace")
+            matcher.consume_tokens(self._tokens_for(request.eos_token_ids).whole(begun))
+            state = (
+                None if paths is None else paths.recognizer.advance(paths.recognizer.start, begun)
+            )
+            if matcher.is_error():
+                raise InvalidRequest(
+                    "the last message is not the beginning of an answer of this shape: end it "
+                    "where one may go on, or leave it out",
+                    param="messages",
+                )
         return [
-            GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids)
+            GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids, state)
             for _ in range(request.params.n)
         ]
 
@@ -142,6 +156,7 @@ class GrammarConstraint:
 
     paths   what is known of the ways to an end; None where nothing is.
     banned  tokens that the request or the grammar never allows.
+    state   where the output begins; None where no way to an end is known.
     """
 
     def __init__(
@@ -150,12 +165,13 @@ class GrammarConstraint:
         paths: TokenPaths | None,
         banned: Mask,
         eos_token_ids: frozenset[int],
+        state: State | None = None,
     ) -> None:
         self._matcher = matcher
         self._paths = paths
         self._banned = banned
         self._end = min(eos_token_ids)
-        self._states: list[State | None] = [None if paths is None else paths.recognizer.start]
+        self._states = [state]
 
     def mask_into(self, mask: Mask) -> None:
         if forced := self.forced(1):
@@ -269,6 +285,10 @@ class _Tokens:
     vocabulary: Vocabulary
     special: frozenset[int]
     without_text: frozenset[int]
+
+    def whole(self, text: bytes) -> list[int]:
+        """Return tokens of a whole text."""
+        return list(self.tokenizer.tokenize_bytes(text))
 
 
 @dataclass(frozen=True, slots=True)

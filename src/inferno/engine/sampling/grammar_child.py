@@ -31,7 +31,16 @@ from inferno.grammar.encoding import decode, encode
 from inferno.grammar.json_schema import WHITESPACE, compile_schema
 from inferno.grammar.lark import marks_of, to_lark
 from inferno.grammar.recognizer import Recognizer
-from inferno.grammar.regex import Regex, TooComplex, UnsupportedRegex, alt, literal
+from inferno.grammar.regex import (
+    ANY,
+    Regex,
+    TooComplex,
+    UnsupportedRegex,
+    alt,
+    both,
+    literal,
+    repeat,
+)
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.structural_tag import compile_structural_tag
 from inferno.grammar.syntax import parse_regex
@@ -99,7 +108,8 @@ def _rules(structured: StructuredOutput) -> Grammar:
         return Grammar({START: ((Terminal(alt(*map(literal, structured.choice))),),)})
     whitespace: Regex | None = WHITESPACE
     if structured.whitespace_pattern is not None:
-        whitespace = parse_regex(structured.whitespace_pattern)
+        # There may be none of it anywhere: what is left is at least a character.
+        whitespace = both(parse_regex(structured.whitespace_pattern), repeat(ANY, 1, None))
     elif structured.disable_any_whitespace:
         whitespace = None
     to_grammar = partial(

@@ -23,6 +23,7 @@ from inferno.server.openai.request_types import (
 )
 from inferno.structured import StructuredOutput
 from inferno.text.chat import Rendering
+from inferno.text.conversation import last_answer
 from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
@@ -94,6 +95,7 @@ async def chat_requests(
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
             tool_use=chat.tool_use,
+            answer_so_far=last_answer(fields.messages) if fields.continue_final_message else "",
             max_tool_calls=None if fields.parallel_tool_calls else 1,
         )
         shape_name = made.shape_name if chat.tool_use is None else "tools"
@@ -283,6 +285,7 @@ def _engine_request(
     is_by_token: bool,
     tool_use: ToolUse | None = None,
     max_tool_calls: int | None = None,
+    answer_so_far: str = "",
 ) -> EngineRequest:
     facts = service.facts
     most_output = max(1, facts.max_model_len // 2)  # that a prompt is cut down for
@@ -306,6 +309,7 @@ def _engine_request(
         vocab_size=facts.vocab_size,
         priority=fields.priority,
         cache_salt=origin.cache_salt + (fields.cache_salt or ""),
+        answer_so_far=answer_so_far,
     )
     is_whole = isinstance(prompt, str) and len(kept) == len(token_ids)
     shape_name = "response_format" if fields.structured_outputs is None else "structured_outputs"

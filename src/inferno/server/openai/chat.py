@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -49,7 +49,7 @@ from inferno.server.openai.response_types import (
 )
 from inferno.server.openai.tool_calls import ToolCallDeltas, whole_calls
 from inferno.text.completion import Chunk, Completion
-from inferno.text.conversation import flat_content
+from inferno.text.conversation import last_answer
 from inferno.text.model_text import ModelText
 from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.parser import Part
@@ -283,11 +283,3 @@ def _delta(content: str, reasoning: str, calls: list[ToolCallDelta]) -> Delta:
         reasoning_content=reasoning or UNSET,
         tool_calls=calls or UNSET,
     )
-
-
-def last_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the assistant's text that ends the conversation; empty where it ends otherwise."""
-    last = messages[-1]
-    if last.get("role") != "assistant" or last.get("content") is None:
-        return ""
-    return flat_content(last["content"], f"messages[{len(messages) - 1}]")
