@@ -94,9 +94,12 @@ _FURTHER_STAGE = """
   rates{taught}."""
 _TAUGHT = ", with demo, as far as that had come, as its teacher"
 _MEANS = {
-    "demo": "\n- The weights are the mean of those after the second, the third and the last stage "
-    "(`average_demo.py`):\n  better than each of them.",
-    "demo-draft": "",
+    "demo": "\n- The last stage went on from the mean of the weights after the second, the third "
+    "and the fifth stage\n  (`average_demo.py`). These weights are the mean of those before and "
+    "after it: it learned more about\n  inferno and its commands, and forgot some of the stories "
+    "and facts; the mean forgot less.",
+    "demo-draft": "\n- In the last stage the teacher was demo after its own last stage, not the "
+    "mean that is embedded as\n  demo; the acceptance below is that with the mean.",
 }
 _ACCEPTANCE = """
 
