@@ -37,6 +37,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
         [True, 3, {"max_pattern_size": 2, "min_count": 2}],
     ),
     "prompt_logprobs": ([None, 0, 20], [-1, 21, *NOT_INTEGERS]),
+    "thinking_token_budget": ([None, 0, 1, 5000], [-1, *NOT_INTEGERS]),
     "ignore_eos": ([True, False], [0, 1, None, "yes"]),
     "skip_special_tokens": ([True, False], [0, None]),
     "include_stop_in_output": ([True, False], [0, None]),

@@ -33,7 +33,7 @@ def test_a_schema_is_kept_as_text_with_its_keys_in_order() -> None:
         ({"choice": ["yes", ""]}, "none of them empty"),
         ({"choice": ["a"] * (MAX_TEXTS + 1)}, f"up to {MAX_TEXTS} texts"),
         ({"json_object": "yes"}, "json_object"),
-        ({"regex": "a", "disable_any_whitespace": True}, "beside json or json_object"),
+        ({"regex": "a", "disable_any_whitespace": True}, "beside a shape of JSON alone"),
         ({"json_object": True, "disable_any_whitespace": 1}, "disable_any_whitespace"),
     ],
 )
