@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark, text_of_mark
+from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark
 from inferno.grammar.regex import TooComplex
 
 # Bytes of a forced run that are looked at: its first token depends on no more of them.
@@ -75,7 +75,7 @@ class _Way(NamedTuple):
 class TokenPaths:
     """The ways of one grammar's texts in one vocabulary.
 
-    is_banned   tokens that are never said, unless the grammar forces them.
+    banned      tokens that are never said, unless the grammar forces them.
     """
 
     def __init__(
@@ -180,9 +180,7 @@ class TokenPaths:
         """Yield the tokens that short ways begin with, and where each leads."""
         forced = self.forced(state)
         if forced is not None:
-            # Who compiles for bytes alone knows no special tokens.
-            text = self.vocabulary.by_id.get(forced) or text_of_mark(forced)
-            end = self.recognizer.advance(state, text)
+            end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
             assert end is not None, "what is forced goes on"
             yield forced, end
             return
@@ -211,6 +209,8 @@ class TokenPaths:
         """Return the bytes that short ways go on with, and where each leads."""
         found = self._short.get(state)
         if found is None:
+            if len(self._short) >= _MOST_KEPT:
+                self._short.clear()
             found = self._short[state] = list(self._find_short_bytes(state))
         return found
 

@@ -6,7 +6,7 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,8 @@ class GrammarCompiler:
         if request.answer_so_far:
             matcher = matcher.deep_copy()
             begun = request.answer_so_far.encode(errors="replace")
-            matcher.consume_tokens(self._tokens_for(request.eos_token_ids).whole(begun))
+            vocabulary = self._tokens_for(request.eos_token_ids).vocabulary
+            matcher.consume_tokens(vocabulary.encode(begun, True))
             state = (
                 None if paths is None else paths.recognizer.advance(paths.recognizer.start, begun)
             )
@@ -137,14 +138,12 @@ class GrammarCompiler:
         words = [word[0] for word in request.bad_words_ids if len(word) == 1]
         if params.allowed_token_ids is None and not words:
             return None
-        is_banned = np.zeros(-(-self._vocab_size // 32) * 32, np.uint8)
+        banned = self._bits(words)
         if params.allowed_token_ids is not None:
-            is_banned[:] = 1
-            is_banned[list(params.allowed_token_ids)] = 0
-        is_banned[words] = 1
-        return np.packbits(is_banned, bitorder="little").view(np.int32)
+            banned |= ~self._bits(params.allowed_token_ids)
+        return banned
 
-    def _bits(self, token_ids: frozenset[int]) -> Mask:
+    def _bits(self, token_ids: Iterable[int]) -> Mask:
         """Return a mask of these tokens."""
         is_meant = np.zeros(-(-self._vocab_size // 32) * 32, np.uint8)
         is_meant[list(token_ids)] = 1
@@ -285,10 +284,6 @@ class _Tokens:
     vocabulary: Vocabulary
     special: frozenset[int]
     without_text: frozenset[int]
-
-    def whole(self, text: bytes) -> list[int]:
-        """Return tokens of a whole text."""
-        return list(self.tokenizer.tokenize_bytes(text))
 
 
 @dataclass(frozen=True, slots=True)
