@@ -25,6 +25,7 @@ from inferno.engine.step_plan import StepPlan
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine.local import executor_of
+from tests.engine.simulation import StandIn, always
 from tests.engine.wire import WiredExecutor
 from tests.tiny import save_tiny
 
@@ -73,7 +74,7 @@ def build(folder: Path, *, depth: int = 0, proposer: Any = None, masked: bool = 
     )
     executor_of(engine)._depth = depth
     engine._executor = WiredExecutor(engine._executor)
-    engine._scheduler._proposer = proposer
+    engine._scheduler.speculation = always(proposer)
     engine._scheduler._constrain = Shifting if masked else None
     return engine
 
@@ -114,7 +115,7 @@ def allowed_after(history: Sequence[int]) -> set[int]:
     return {token_id for token_id in range(VOCAB_SIZE) if generator.random() < 0.5} | {END}
 
 
-class RandomGuesses:
+class RandomGuesses(StandIn):
     """Proposes random tokens: nearly none of them stands."""
 
     def __init__(self) -> None:
@@ -127,7 +128,7 @@ class RandomGuesses:
         return [[self.generator.randrange(VOCAB_SIZE) for _ in range(size)] for size in sizes]
 
 
-class KnownAnswers:
+class KnownAnswers(StandIn):
     """Proposes what the sequence is going to say, right as far as it pleases."""
 
     def __init__(self, answers: dict[Key, Outcome]) -> None:
