@@ -332,7 +332,7 @@ class Speculation:
 
         most = min(num_tokens, max(0, SMALL_STEP - streams.num_tokens))
         chosen = choose(candidates, num_streams, seconds, most, marginal)
-        lengths = {}
+        lengths: dict[SequenceState, int] = {}
         for (sequence, proposer, available), length in zip(guesses, chosen, strict=True):
             if (
                 not length
