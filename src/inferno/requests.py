@@ -109,7 +109,7 @@ class TokenEvent(NamedTuple):
     stop_token_id   the token that ended it, when one did.
     error           what went wrong, when finish_reason is `error`.
     queue_seconds   how long the sequence waited before its first step.
-    proposals       what became of the tokens that were proposed for it, told at its end.
+    proposals       what became of the tokens that were proposed for it, all so far.
 
     (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
     """

@@ -24,6 +24,7 @@ from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.engine.scheduling.speculation import Proposer, Speculation
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores, return_free_memory
@@ -126,6 +127,16 @@ def _step_target(options: EngineOptions) -> float | None:
     return None if isinstance(target, str) else target / 1000
 
 
+def _speculation(options: EngineOptions) -> Speculation:
+    """Return who proposes tokens, in the order in which they are asked."""
+    if options.speculative == "off":
+        return Speculation(is_on=False)
+    proposers: list[Proposer] = []
+    asked = options.num_speculative_tokens
+    num_tokens = None if isinstance(asked, str) else asked
+    return Speculation(proposers, num_tokens=num_tokens)
+
+
 def _is_recordable(options: EngineOptions) -> bool:
     # An attention that is asked for by name is the reference's, in plain torch.
     return not options.eager and options.attention == AttentionKind.AUTO
@@ -166,6 +177,7 @@ def _connect(
         max_model_len=max_model_len,
         priority_aging=options.priority_aging,
         step_target=_step_target(options),
+        speculation=_speculation(options),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(

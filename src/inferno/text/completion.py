@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inferno.requests import FinishReason, TokenLogprobs
+from inferno.requests import FinishReason, ProposalCounts, TokenLogprobs
 from inferno.text.parsers.answer import ToolCall
 from inferno.text.parsers.parser import Part, Piece
 
@@ -30,12 +30,13 @@ class Usage:
 class Timings:
     """The seconds from the call to the first token and to the end, and new tokens per second.
 
-    The rate is a TokenRate's.
+    The rate is a TokenRate's. Proposals are those of speculative decoding, by who proposed.
     """
 
     time_to_first_token: float | None
     total: float
     tokens_per_second: float | None
+    proposals: tuple[ProposalCounts, ...] = ()
 
 
 _LEAST_SPAN = 0.01

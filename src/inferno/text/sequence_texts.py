@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.requests import FinishReason, ProposalCounts, SamplingParams, TokenEvent, TokenLogprobs
 from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
@@ -83,6 +83,8 @@ class SequenceTexts:
         sequence = self._sequences[event.sequence_index]
         if sequence.is_done:
             return  # tokens that were under way when its text ended
+        if event.proposals:
+            self.proposals = event.proposals
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self._add(event, sequence)
@@ -154,7 +156,7 @@ class SequenceTexts:
         if sequence.first_token_at is None:
             return Timings(None, now - self._started, None)
         first, rate = sequence.first_token_at - self._started, sequence.rate.per_second
-        return Timings(first, now - self._started, rate)
+        return Timings(first, now - self._started, rate, sequence.proposals)
 
 
 def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
@@ -181,6 +183,7 @@ class _Sequence:
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.num_unsent = 0
         self.num_cached_tokens = 0
+        self.proposals: tuple[ProposalCounts, ...] = ()
         self.first_token_at: float | None = None
         self.rate = TokenRate()
         self.is_done = False
@@ -193,6 +196,8 @@ class _Sequence:
         self.num_unsent += len(event.token_ids)
         self.logprobs += event.logprobs
         self.num_cached_tokens = max(self.num_cached_tokens, event.num_cached_tokens)
+        if event.proposals:
+            self.proposals = event.proposals
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self.output.feed(event)

@@ -578,7 +578,7 @@ class Scheduler:
         error: str | None = None,
     ) -> None:
         """Note an event; one with a reason is the sequence's last."""
-        proposals = () if reason is None else self.speculation.forget(sequence)
+        proposals = self.speculation.counts_of(sequence)
         self._events.append(sequence.event(token_ids, logprobs, reason, error, proposals))
         if reason is not None:
             self._finish(sequence)
@@ -589,6 +589,7 @@ class Scheduler:
         self._let_executor_forget(sequence)
         self._blocks.release(sequence.tables)
         self._release_claims(sequence)
+        self.speculation.forget(sequence)
         sequence.move_to(Status.FINISHED)
         request_id = sequence.request.request_id
         if all(each.status is Status.FINISHED for each in self._requests[request_id]):

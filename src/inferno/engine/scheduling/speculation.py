@@ -86,11 +86,16 @@ class _Guess(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a sequence: its trials, counts by proposer, and who proposed in flight."""
+    """What is known of a sequence.
+
+    trials, counts  of each proposer: what was learnt, and how many it proposed and how many stood.
+    in_flight       who made its latest proposals; told: the counts as events have them.
+    """
 
     trials: dict[str, Trials] = field(default_factory=dict)
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     in_flight: str = ""
+    told: tuple[ProposalCounts, ...] = ()
 
 
 class Speculation:
@@ -172,16 +177,21 @@ class Speculation:
         for counts in (known.counts, self._counts):
             proposed, stood = counts.get(name, (0, 0))
             counts[name] = (proposed + num_proposed, stood + num_stood)
+        known.told = _listed(known.counts)
         if name != GRAMMAR:
             self._rates[name].learn(num_proposed, num_stood)
             known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
 
-    def forget(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
-        """Let go of a sequence that has ended; return what became of its proposals."""
+    def counts_of(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
+        """Return what became of a sequence's proposals so far, by proposer."""
+        known = self._known.get(sequence)
+        return () if known is None else known.told
+
+    def forget(self, sequence: SequenceState) -> None:
+        """Let go of a sequence that has ended."""
+        self._known.pop(sequence, None)
         for proposer in self._proposers:
             proposer.forget(sequence)
-        known = self._known.pop(sequence, None)
-        return () if known is None else _listed(known.counts)
 
     def clear(self) -> None:
         """Forget all sequences."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -118,12 +119,18 @@ class Call(Generic[Fields]):
         queue_time_ms = None if queued is None else queued * 1000
         if first is None:
             return Metrics(None, None, None, None, queue_time_ms)
+        proposals: dict[str, Counter[str]] = {}
+        for counts in self.context.proposals.values():
+            for each in counts:
+                by_name = proposals.setdefault(each.name, Counter())
+                by_name.update(proposed_tokens=each.num_proposed, accepted_tokens=each.num_stood)
         return Metrics(
             time_to_first_token_ms=first * 1000,
             generation_time_ms=(self.context.seconds - first) * 1000,
             mean_itl_ms=1000 / rate if rate else None,
             tokens_per_second=rate,
             queue_time_ms=queue_time_ms,
+            speculative_decoding=proposals or UNSET,
         )
 
 
