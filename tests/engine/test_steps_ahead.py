@@ -19,6 +19,7 @@ import pytest
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.executor import LaunchedStep
+from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.sampling.constraints import Mask
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.step_plan import StepPlan
@@ -236,7 +237,7 @@ def plain(folder: Path, seed: int, masked: bool) -> dict[Key, Outcome]:
 
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 @pytest.mark.parametrize("depth", [0, 1])
-@pytest.mark.parametrize("guesses", ["none", "random", "known"])
+@pytest.mark.parametrize("guesses", ["none", "random", "known", "ngram"])
 @pytest.mark.parametrize("seed", range(3))
 def test_tokens_are_the_same_however_they_come_about(
     folder: Path, seed: int, guesses: str, depth: int, masked: bool
@@ -245,7 +246,12 @@ def test_tokens_are_the_same_however_they_come_about(
     assert {FinishReason.LENGTH, FinishReason.ABORTED} <= {
         outcome.ending[0] for outcome in expected.values() if outcome.ending
     }
-    proposers = {"none": None, "random": RandomGuesses(), "known": KnownAnswers(expected)}
+    proposers = {
+        "none": None,
+        "random": RandomGuesses(),
+        "known": KnownAnswers(expected),
+        "ngram": NgramProposer(),
+    }
     engine = build(folder, depth=depth, proposer=proposers[guesses], masked=masked)
     same(run(engine, seed), expected)
     assert engine._scheduler.num_preemptions
