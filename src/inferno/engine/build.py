@@ -21,6 +21,7 @@ from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
+from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
@@ -132,6 +133,8 @@ def _speculation(options: EngineOptions) -> Speculation:
     if options.speculative == "off":
         return Speculation(is_on=False)
     proposers: list[Proposer] = []
+    if options.speculative in ("auto", "ngram"):
+        proposers.append(NgramProposer())
     asked = options.num_speculative_tokens
     num_tokens = None if isinstance(asked, str) else asked
     return Speculation(proposers, num_tokens=num_tokens)
