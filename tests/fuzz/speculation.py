@@ -75,10 +75,14 @@ def options(rng: Random, model: Path, speculation: Mapping[str, Any]) -> EngineO
         max_num_batched_tokens=rng.choice([16, 40, 128]),
         max_model_len=256,
         num_blocks=rng.choice([300, 400, 700]),
-        num_speculative_tokens=rng.choice(["auto", 1, 3, 9]),
+        num_speculative_tokens=_lengths(rng),
         prefix_cache=rng.random() < 0.7,
         **speculation,
     )
+
+
+def _lengths(rng: Random) -> int | str:
+    return rng.choice([1, 3, 9]) if rng.random() < 0.75 else "auto"
 
 
 def request(rng: Random, name: str, prompts: Sequence[Sequence[int]], vocab_size: int) -> Request:
