@@ -219,7 +219,8 @@ def make_plan(
     needed = base + text + sum(weights.values()) + workspace
     beside = None if draft is None else _draft_plan(draft, options, context, is_cpu=is_cpu)
     if beside is not None:
-        needed += beside.weights_bytes + beside.workspace + beside.cache_bytes  # its least
+        least_bytes = beside.cache_bytes + beside.num_blocks * _BLOCK_BOOK_BYTES
+        needed += beside.weights_bytes + beside.workspace + least_bytes
     free = None if room is None else room - needed
     num_blocks = options.num_blocks or _fitting_blocks(
         cache, free, is_bound=limit is not None, most_tokens=options.max_num_seqs * context
@@ -313,7 +314,7 @@ def _shared_blocks(
         return num_blocks, wanted
     own_bytes = cache.block_bytes + _BLOCK_BOOK_BYTES
     draft_bytes = draft.cache.block_bytes + _BLOCK_BOOK_BYTES
-    room = int(free * (1.0 if is_bound else MEMORY_SHARE)) - 2 * own_bytes  # and scratch blocks
+    room = int(free * (1.0 if is_bound else MEMORY_SHARE)) - own_bytes  # and a scratch block
     left = room - num_blocks * own_bytes
     if left >= (wanted - least) * draft_bytes:
         return num_blocks, wanted
