@@ -19,6 +19,10 @@ INDEX_FILE = "model.safetensors.index.json"
 # The largest published models list 140,000 tensors in about 14 MB.
 MAX_INDEX_BYTES = 16 << 20
 MAX_TOKENIZER_BYTES = 128 << 20
+# Every JSON value follows one of the SEPARATORS, so counting them bounds what the parser makes of a
+# tokenizer.json. The largest vocabularies have a quarter of a million tokens, and half a million
+# merges.
+MAX_TOKENIZER_SEPARATORS = 10_000_000
 MAX_DIMS = 16  # of a tensor in safetensors
 # A safetensors header may have 100 MB. Real ones take about 100 bytes a tensor: 4 MiB hold some
 # 40,000 tensors, and anything larger exists only to exhaust memory.

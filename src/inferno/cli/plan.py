@@ -34,6 +34,7 @@ from inferno.plan.speed import (
 _OPTIONS = (
     *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("speculative", "speculative_model"),
 )
 
 
@@ -57,16 +58,17 @@ def plan(
         given_options = options_of(EngineOptions, given)
         shape, path = _shape(model, revision)
         options = EngineOptions(model=path, **given_options)
-        found = make_plan(shape, options, available_memory())
-        on_gpus = list(gpu_plans(shape, options, find_gpus()))
+        draft = None if options.draft_name is None else _shape(options.draft_name, None)[0]
+        found = make_plan(shape, options, available_memory(), draft=draft)
+        on_gpus = list(gpu_plans(shape, options, find_gpus(), draft))
         if not as_json:
-            _print(_described(found, on_gpus, shape, options))
+            _print(_described(found, on_gpus, shape, options, draft))
         figures = None if measure else kept_figures(options.threads)
         if figures is None:
             figures = _measured(options)
         speed = None if figures is None else expected_speed(shape, found, figures)
         if as_json:
-            values = _values(found, on_gpus, shape, options, figures, speed)
+            values = _values(found, on_gpus, shape, options, draft, figures, speed)
             print_text(json.dumps(values, indent=2) + "\n")
         elif figures is not None and speed is not None:
             _print(_speed_lines(found, figures, speed))
@@ -109,7 +111,11 @@ def _measured(options: EngineOptions) -> MachineFigures | None:
 
 
 def _described(
-    found: Plan, on_gpus: Sequence[GpuPlan], shape: ModelShape, options: EngineOptions
+    found: Plan,
+    on_gpus: Sequence[GpuPlan],
+    shape: ModelShape,
+    options: EngineOptions,
+    draft: ModelShape | None,
 ) -> Iterator[str]:
     yield from memory_table(found)
     yield from unpacked_lines(found)
@@ -118,7 +124,7 @@ def _described(
         yield from context_table(found, [(one.gpu.device, one.plan) for one in on_gpus])
     if not found.fits:
         yield "It doesn't fit. What would:"
-        yield from cure_lines(shape, options, found)
+        yield from cure_lines(shape, options, found, draft)
 
 
 def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator[str]:
@@ -140,6 +146,7 @@ def _values(
     on_gpus: Sequence[GpuPlan],
     shape: ModelShape,
     options: EngineOptions,
+    draft: ModelShape | None,
     figures: MachineFigures | None,
     speed: Speed | None,
 ) -> dict[str, Any]:
@@ -157,7 +164,7 @@ def _values(
         if found.fits
         else [
             {"options": cure.flags, "total": cure.plan.total_bytes, "longest": cure.plan.longest}
-            for cure in cures(shape, options, found)
+            for cure in cures(shape, options, found, draft)
         ],
         "gpus": [
             {

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from inferno import machine
+from inferno.engine.proposers.load_draft import OpenedDraft
 from inferno.errors import ModelError, NotEnoughMemory
 from inferno.hub.facts import Tensor
 from inferno.machine import readable_size
@@ -25,7 +26,11 @@ _logger = logging.getLogger("inferno")
 
 
 def plan_engine(
-    options: EngineOptions, hf_config: Mapping[str, Any], config: DecoderConfig, others: int
+    options: EngineOptions,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+    others: int,
+    draft: OpenedDraft | None = None,
 ) -> Plan:
     """Return the plan of an engine on the CPU in this process, whose text is made already.
 
@@ -34,6 +39,9 @@ def plan_engine(
     Raises NotEnoughMemory, with the plan's table, where it doesn't fit.
     """
     shape = _shape(options, hf_config, config)
+    of_draft = None
+    if draft is not None:
+        of_draft = _shape(draft.options, draft.hf_config, draft.config)
     own, available = machine.own_memory(), machine.available_memory()
     base = BASE_BYTES if own is None else own
     plan = make_plan(
@@ -43,9 +51,10 @@ def plan_engine(
         base=base,
         has_text=False,
         others=others,
+        draft=of_draft,
     )
     if not plan.fits:
-        raise NotEnoughMemory(refusal(shape, options, plan))
+        raise NotEnoughMemory(refusal(shape, options, plan, of_draft))
     return plan
 
 
@@ -58,6 +67,11 @@ def log_actual(plan: Plan) -> None:
             *(readable_size(plan.loaded_bytes), readable_size(own)),
             *(readable_size(plan.cache_bytes), readable_size(plan.workspace)),
         )
+        if plan.draft is not None:
+            _logger.info(
+                "of these the draft model's weights take %s, and its cache comes to take %s",
+                *(readable_size(plan.draft.weights_bytes), readable_size(plan.draft.cache_bytes)),
+            )
 
 
 def _shape(
