@@ -1,0 +1,1 @@
+"""Who proposes tokens in speculative decoding: a file each."""
