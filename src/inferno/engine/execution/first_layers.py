@@ -107,16 +107,18 @@ class FirstLayers:
 
         Tokens that lack theirs, such as the last proposals, get them in one pass if they are few.
         """
+        num_found = 0
         lacking: list[tuple[ScheduledChunk, PlacedSequence]] = []
         for chunk, sequence in zip(chunks, sequences, strict=True):
             num_kept = self._num_kept(chunk, sequence)
+            num_found += num_kept
             if not num_kept:
                 self.forget(chunk.sequence_id)
             if num_kept < chunk.num_tokens:
                 lacking.append((_rest(chunk, num_kept), sequence))
         num_lacking = sum(chunk.num_tokens for chunk, _ in lacking)
         has_room = self._num_rows + num_lacking <= len(self._streams_NE)
-        if not self._kept or num_lacking > SMALL_STEP or not has_room:
+        if not num_found or num_lacking > SMALL_STEP or not has_room:
             return None
         if lacking:
             self.run([chunk for chunk, _ in lacking], [sequence for _, sequence in lacking])
