@@ -167,8 +167,8 @@ class _Text:
         self.capacity = capacity
         self.next_place = self.start  # the first that is not noted
         self._num_slots = _SLOTS * capacity + 1
-        self._threes = array("i", bytes(4 * self._num_slots))
-        self._pairs = array("i", bytes(4 * self._num_slots if self._has_pairs else 0))
+        self._threes = _new_table(self._num_slots)
+        self._pairs = _new_table(self._num_slots if self._has_pairs else 0)
 
     def index(self, end: int) -> None:
         """Note the places before `end`; a token stands at each of them."""
@@ -209,6 +209,11 @@ class _Text:
         if place and self.token_ids[place - 1] == c and self.token_ids[place - 2] == b:
             return place
         return 0
+
+
+def _new_table(num_slots: int) -> memoryview[int]:
+    # Its memory is cleared when it is touched; an array's would be at once.
+    return np.zeros(num_slots, np.int32).data
 
 
 def _bytes_of_tables(capacity: int, *, has_pairs: bool) -> int:
