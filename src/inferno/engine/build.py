@@ -25,6 +25,7 @@ from inferno.engine.planning import log_actual, plan_engine
 from inferno.engine.proposers.early_layers import EarlyLayersProposer
 from inferno.engine.proposers.load_draft import load_draft, open_draft
 from inferno.engine.proposers.ngram import NgramProposer
+from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
@@ -92,6 +93,8 @@ def build_engine(
         *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
     )
     proposers: list[Proposer] = []
+    if options.speculative != "off":
+        proposers.append(PredictionProposer())
     if options.speculative not in ("off", "early"):
         proposers.append(NgramProposer())
     if draft is not None:

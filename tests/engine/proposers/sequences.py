@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.scheduling.sequence import SequenceState, new_sequences
 from inferno.requests import Request, SamplingParams
 
+_numbers = count()
 _blocks = BlockManager(8, 4)
 
 
@@ -17,10 +19,11 @@ def sequence(
     *,
     prediction: Sequence[int] = (),
     cache_salt: str = "",
+    request_id: str | None = None,
 ) -> SequenceState:
     """Return a sequence that has written `output` so far."""
     request = Request(
-        request_id="",
+        request_id=str(next(_numbers)) if request_id is None else request_id,
         prompt_token_ids=tuple(prompt),
         params=SamplingParams(),
         prediction_ids=tuple(prediction),
