@@ -31,6 +31,9 @@ MOST_FORCED = 32
 # Who proposes those: a sequence's constraint.
 GRAMMAR = "grammar"
 
+# Trials of proposers that don't pay may take such a share of the time. Idle time counts for little.
+_TRIAL_SHARE, _LONGEST_STEP = 0.01, 1.0
+
 _PASS_DECAY = 0.8  # how much an earlier time of a proposer's pass counts beside a new one
 
 _logger = logging.getLogger("inferno")
@@ -123,6 +126,9 @@ class Speculation:
         self._rates = {proposer.name: Rate() for proposer in proposers}
         self._pass_seconds: dict[str, float] = {}
         self._counts: dict[str, tuple[int, int]] = {}
+        self._asked_at: float | None = None
+        self._allowance = 0.0  # seconds that trials may take; below 0 after a dear one
+        self._on_trial: set[SequenceState] = set()  # in this step
 
     @property
     def counts(self) -> tuple[ProposalCounts, ...]:
@@ -156,6 +162,7 @@ class Speculation:
         most = dict(self._open_sequences(shares, num_tokens))
         if not most:
             return {}
+        self._allow_trials()
         guesses = self._guess(most)
         lengths = self._lengths(guesses, shares, costs, window, num_tokens)
         lengths = {sequence: reserve(sequence, n) for sequence, n in lengths.items() if n}
@@ -198,6 +205,15 @@ class Speculation:
         self._known.clear()
         for proposer in self._proposers:
             proposer.clear()
+
+    def _allow_trials(self) -> None:
+        """Let trials take a share of the time since the last step."""
+        now = self._clock()
+        if self._asked_at is not None:
+            seconds = min(now - self._asked_at, _LONGEST_STEP)
+            self._allowance = min(self._allowance + _TRIAL_SHARE * seconds, _LONGEST_STEP)
+        self._asked_at = now
+        self._on_trial.clear()
 
     # Who proposes what
 
@@ -246,7 +262,10 @@ class Speculation:
                 asked = to_ask[proposer.name]
                 began = self._clock()
                 answers = self._ask(proposer, asked, [lengths[each] for each in asked])
-                self._time(proposer.name, answers, self._clock() - began)
+                seconds = self._clock() - began
+                if self._on_trial.issuperset(asked):
+                    self._allowance -= seconds
+                self._time(proposer.name, answers, seconds)
                 yield from answers
 
     def _ask(
@@ -328,11 +347,10 @@ class Speculation:
                     self._pass_seconds.get(proposer.name, 0.0),
                 )
             )
-        marginal = 0.0
-        if whole.num_tokens > streams.num_tokens:
-            before = costs.expect(whole) or 0.0
-            whole.widen(candidates[0].position)
-            marginal = (costs.expect(whole) or 0.0) - before
+        before = costs.expect(whole) or 0.0
+        whole.widen(candidates[0].position)
+        marginal = (costs.expect(whole) or 0.0) - before
+        has_prompts = whole.num_tokens > streams.num_tokens + 1
 
         def seconds(positions: Iterable[int]) -> Iterator[float]:
             yield costs.expect(streams) or 0.0
@@ -341,14 +359,14 @@ class Speculation:
                 yield costs.expect(streams) or 0.0
 
         most = min(num_tokens, max(0, SMALL_STEP - streams.num_tokens))
-        chosen = choose(candidates, num_streams, seconds, most, marginal)
+        chosen = choose(candidates, num_streams, seconds, most, marginal if has_prompts else 0.0)
         lengths: dict[SequenceState, int] = {}
         for (sequence, proposer, available), length in zip(guesses, chosen, strict=True):
-            if (
-                not length
-                and len(sequence.token_ids) >= self._trials(sequence, proposer).next_trial
-            ):
+            next_trial = self._trials(sequence, proposer).next_trial
+            if not length and self._allowance >= 0 and len(sequence.token_ids) >= next_trial:
                 length = min(TRIAL_TOKENS, available, max(0, most - sum(lengths.values())))
+                self._allowance -= length * marginal
+                self._on_trial.add(sequence)
             lengths[sequence] = length
         return lengths
 
