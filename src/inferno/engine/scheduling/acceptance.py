@@ -23,7 +23,7 @@ _MOST_RATE = 0.995  # nothing is certain
 # A proposer that doesn't pay is tried again after so many tokens of the sequence, twice as many
 # each time that it fails, up to the longest wait.
 _FIRST_WAIT, _LONGEST_WAIT = 8, 512
-TRIAL_TOKENS = 4
+TRIAL_TOKENS, TRIAL_PASSES = 4, 2  # tokens that are there, and those that take passes
 
 # Proposals must promise so much more speed, since prices are not known better.
 _LEAST_GAIN = 1.03

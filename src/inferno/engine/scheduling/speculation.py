@@ -15,6 +15,7 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from inferno.engine.scheduling.acceptance import (
+    TRIAL_PASSES,
     TRIAL_TOKENS,
     Candidate,
     Rate,
@@ -291,6 +292,7 @@ class Speculation:
         if num_passes:
             each = seconds / num_passes
             before = self._pass_seconds.get(name, each)
+            each = min(each, 2 * before)  # it was held up, or had much to catch up with
             self._pass_seconds[name] = _PASS_DECAY * before + (1 - _PASS_DECAY) * each
 
     # How many
@@ -338,10 +340,11 @@ class Speculation:
         candidates = []
         for sequence, proposer, most in guesses:
             rate = self._trials(sequence, proposer).rate
+            is_known = not proposer.takes_passes or proposer.name in self._pass_seconds
             candidates.append(
                 Candidate(
                     rate.estimate(self._rates[proposer.name].estimate()),
-                    most,
+                    most if is_known else 0,  # a trial tells how long its passes take
                     len(sequence.token_ids),
                     proposer.name if proposer.takes_passes else None,
                     self._pass_seconds.get(proposer.name, 0.0),
@@ -364,7 +367,8 @@ class Speculation:
         for (sequence, proposer, available), length in zip(guesses, chosen, strict=True):
             next_trial = self._trials(sequence, proposer).next_trial
             if not length and self._allowance >= 0 and len(sequence.token_ids) >= next_trial:
-                length = min(TRIAL_TOKENS, available, max(0, most - sum(lengths.values())))
+                wanted = TRIAL_PASSES if proposer.takes_passes else TRIAL_TOKENS
+                length = min(wanted, available, max(0, most - sum(lengths.values())))
                 self._allowance -= length * marginal
                 self._on_trial.add(sequence)
             lengths[sequence] = length
