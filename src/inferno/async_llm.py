@@ -194,9 +194,12 @@ class AsyncLLM:
         *,
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Yield the completion of one prompt piece by piece; leaving the iterator aborts it."""
-        make = partial(LoadedModel.request, prompt=prompt, params=params, dialect=dialect)
+        make = partial(
+            LoadedModel.request, prompt=prompt, params=params, dialect=dialect, tools=tools
+        )
         return self._stream(make, priority)
 
     @names_parameters

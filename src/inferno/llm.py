@@ -113,14 +113,17 @@ class LLM:
         *,
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Generator[Chunk, None, None]:
         """Yield the completion of one prompt piece by piece; leaving the iterator aborts it.
+
+        tools       those that `encode_chat` has shown in the prompt: calls of them are set apart.
 
         >>> chunks = list(llm.stream("Once upon a time", SamplingParams(max_tokens=8)))
         >>> "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
         True
         """
-        texts = self._model.request(prompt, params, dialect)
+        texts = self._model.request(prompt, params, dialect, tools)
         return self._loop.iterate(self._model.chunks(texts, priority))
 
     @names_parameters

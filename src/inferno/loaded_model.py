@@ -95,11 +95,12 @@ class LoadedModel:
         prompt: Prompt,
         params: SamplingParams | None,
         dialect: Dialect,
-        tools: Tools | None = None,
+        tools: object = None,
     ) -> SequenceTexts:
         """Return the request of one prompt, in which the model was shown these tools."""
         self.loop.check_open()
-        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tools=tools)
+        shown = self._tools({"tools": tools})
+        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tools=shown)
 
     def chat_requests(
         self,
@@ -134,13 +135,15 @@ class LoadedModel:
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SequenceTexts:
         """Return the request of one conversation; options are those of `chat_requests`."""
+        self.loop.check_open()
         tools = self._tools(options)
         ids = self.encode_chat(messages, **options)
-        return self.request(ids, params, self.text.dialect, tools)
+        return self._request(0, ids, self._checked(params), self.text.dialect, tools=tools)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
         """Return a conversation as token ids; options are those of ModelText.encode_chat."""
         self.loop.check_open()
+        self.text.tool_use(options.get("tools"))  # refuses what a template would leave out
         options["kwargs"] = options.pop("template_args", None) or {}
         max_model_len = self.client.max_model_len
         return self.text.encode_chat(messages, max_model_len=max_model_len, **options)  # type: ignore[arg-type]  # checked there
@@ -233,7 +236,6 @@ class LoadedModel:
         if tools is None or not tools.are_shown:
             options["tools"] = None
             return None
-        self.text.tool_use(tools.for_template())  # refuses before a template is rendered
         return tools
 
     def _encode(self, prompt: str) -> list[int]:
