@@ -90,7 +90,10 @@ def test_a_schema_that_the_server_refuses_is_told_in_place(demo: Host, open_page
     expect(talk.problem).to_contain_text("#/uniqueItems can't be kept to")
 
 
-ODD = '{"n":12345678901234567890.10,"s":"a, {b}: \\"[c]\\" ``` <b>","e":{},"l":[ ],"d":[1,[true,null]]}'
+ODD = (
+    '{"n":12345678901234567890.10,"s":"a, {b}: \\"[c]\\" ``` <b>",'
+    '"e":{},"l":[ ],"d":[1,[true,null]]}'
+)
 
 
 def test_numbers_and_texts_stay_as_the_model_wrote_them(open_page: Open) -> None:
