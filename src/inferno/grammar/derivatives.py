@@ -22,6 +22,7 @@ from inferno.grammar.expressions import (
     REP,
     SEQ,
     Expressions,
+    Meter,
     num_bytes_of,
 )
 from inferno.grammar.regex import MAX_CODE_POINT, Regex
@@ -44,8 +45,8 @@ class _Classes:
 class Derivatives:
     """The expressions of one automaton, and what may follow in each."""
 
-    def __init__(self, max_bytes: int, max_work: int) -> None:
-        self._expressions = Expressions(max_bytes, max_work)
+    def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
+        self._expressions = Expressions(max_bytes, max_work, meter)
         self._firsts: dict[int, frozenset[int]] = {}
         self._classes: dict[frozenset[int], _Classes] = {}
         self._after: defaultdict[int, dict[int, int]] = defaultdict(dict)

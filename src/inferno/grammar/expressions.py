@@ -7,7 +7,8 @@ and its rest, counted repetitions of one thing are one repetition.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from inferno.grammar.regex import (
@@ -60,13 +61,43 @@ class Facts(NamedTuple):
     most: int | None  # characters of a text, an upper bound
 
 
+class OutOfWork(Exception):
+    """Raised within a piece of work that takes more small steps than it may."""
+
+
+class Meter:
+    """A count of small steps, of about a microsecond each, and how many may have been made."""
+
+    __slots__ = ("most", "spent")
+
+    def __init__(self) -> None:
+        self.spent = 0
+        self.most = _INFINITE
+
+    def spend(self, work: int) -> None:
+        """Count some steps. Raises OutOfWork beyond what may be spent."""
+        self.spent += work
+        if self.spent > self.most:
+            raise OutOfWork
+
+    @contextmanager
+    def at_most(self, work: int) -> Iterator[None]:
+        """Let what is done inside take so many steps more."""
+        self.most = self.spent + work
+        try:
+            yield
+        finally:
+            self.most = _INFINITE
+
+
 class Expressions:
     """The expressions of one automaton.
 
     nodes, facts  by number.
     """
 
-    def __init__(self, max_bytes: int, max_work: int) -> None:
+    def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
+        self._meter = meter
         self.nodes: list[Node] = []
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
@@ -121,6 +152,9 @@ class Expressions:
         self._total_left -= work
         if self._work_left < 0 or self._total_left < 0:
             raise TooComplex("a regular expression takes too many steps")
+        self._meter.spent += work  # not by a call, for this is the innermost loop
+        if self._meter.spent > self._meter.most:
+            raise OutOfWork
 
     def chars(self, some: Chars) -> int:
         if not some.ranges:

@@ -269,7 +269,7 @@ def test_hostile_shapes_are_honoured_or_refused() -> None:
     from inferno.engine.sampling.grammar import GrammarCompiler  # noqa: PLC0415
 
     model = Path(compiling.__file__).parents[2] / "demo" / "files" / "demo"
-    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048))
+    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048, 4096))
     said = [outcome(compiler.start(request(shape))) for shape in shapes(2 * len(MAKERS))]
     assert compiler.start(request()).result(PATIENCE)
     compiler.close()

@@ -21,7 +21,8 @@ from inferno.errors import InvalidRequest, TokenizerError
 from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
-from inferno.grammar.token_paths import TokenPaths, Vocabulary
+from inferno.grammar.rules import Grammar
+from inferno.grammar.token_paths import NEVER, TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
@@ -34,11 +35,13 @@ class GrammarCompiler:
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
+    max_length  of a prompt and an output together.
     """
 
-    def __init__(self, path: Path, vocab_size: int) -> None:
+    def __init__(self, path: Path, vocab_size: int, max_length: int) -> None:
         self._path = path
         self._vocab_size = vocab_size
+        self._max_length = max_length
         self._tokens: dict[frozenset[int], _Tokens] = {}
 
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
@@ -54,22 +57,18 @@ class GrammarCompiler:
         made = GrammarSource.from_json(source)
         matcher = compiled(tokens.tokenizer, made.text, LIMITS)
         banned = self._bits(tokens.without_text)
-        paths = None
         if made.grammar is not None:
-            with suppress(TooComplex):  # then no end is known
-                paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
             named = marks_of(made.grammar) | eos_token_ids
             banned |= self._bits(tokens.special - named)
-        return _Compiled(matcher, paths, banned)
+        found = _Compiled(matcher, made.grammar, tokens.vocabulary, banned)
+        found.paths = found.new_paths()
+        return found
 
     def is_costly(self, grammar: _Compiled, request: Request) -> bool:
-        """Return whether its way to an end is to be searched before a request can begin."""
-        params = request.params
-        if params.allowed_token_ids is not None or request.bad_words_ids:
+        """Return whether `constrain` takes too long for the thread that runs steps."""
+        if request.answer_so_far or self._banned(request) is not None:
             return True
-        if grammar.paths is None or params.max_tokens is None:
-            return False
-        return grammar.paths.recognizer.start.distance > params.max_tokens
+        return self._is_tight(grammar, request) and grammar.searched is None
 
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
@@ -85,30 +84,53 @@ class GrammarCompiler:
                 first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
-            if paths is not None:
-                paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(of_request))
-        if paths is not None and self.is_costly(grammar, request):
-            with suppress(TooComplex):
-                paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
-        state = None if paths is None else paths.recognizer.start
-        if request.answer_so_far:
+        begun = request.answer_so_far.encode(errors="replace")
+        if begun:
             matcher = matcher.deep_copy()
-            begun = request.answer_so_far.encode(errors="replace")
-            vocabulary = self._tokens_for(request.eos_token_ids).vocabulary
-            matcher.consume_tokens(vocabulary.encode(begun, True))
-            state = (
-                None if paths is None else paths.recognizer.advance(paths.recognizer.start, begun)
+            matcher.consume_tokens(grammar.vocabulary.encode(begun, True))
+        own = None  # paths that belong to nobody else yet: steps may be asking the others
+        if begun or of_request is not None:
+            own = grammar.new_paths(frozenset() if of_request is None else _ids(of_request))
+        elif self._is_tight(grammar, request):
+            paths = grammar.searched
+            own = grammar.new_paths() if paths is None else None
+        paths = own or paths
+        state = None
+        if paths is not None:
+            with suppress(TooComplex):  # else no end is known from there
+                state = paths.recognizer.advance(paths.recognizer.start, begun)
+        if matcher.is_error():
+            raise InvalidRequest(
+                "the last message is not the beginning of an answer of this shape: end it "
+                "where one may go on, or leave it out",
+                param="messages",
             )
-            if matcher.is_error():
-                raise InvalidRequest(
-                    "the last message is not the beginning of an answer of this shape: end it "
-                    "where one may go on, or leave it out",
-                    param="messages",
-                )
+        if own is not None and state is not None:
+            if not self._fits_in_bytes(own, state, request):
+                is_known = own.find_way(state)
+                if is_known and own.num_to_end(state) >= NEVER:
+                    raise refusal("allowed_token_ids and bad_words leave no way to its end")
+                state = state if is_known or own.has_bytes else None
+            if not begun and of_request is None:
+                grammar.searched = own
         return [
             GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids, state)
             for _ in range(request.params.n)
         ]
+
+    def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
+        """Return whether the shortest answer might not fit if it were written in single bytes."""
+        paths = grammar.paths
+        return paths is not None and not self._fits_in_bytes(paths, paths.recognizer.start, request)
+
+    def _fits_in_bytes(self, paths: TokenPaths, state: State, request: Request) -> bool:
+        """Return whether what a request may say is surely enough for an end from a state."""
+        room = self._max_length - len(request.prompt_token_ids)
+        if request.params.max_tokens is not None:
+            room = min(room, request.params.max_tokens)
+        if request.reasoning is not None:
+            room -= len(request.reasoning.opens) + len(request.reasoning.closes)
+        return paths.has_bytes and state.distance <= room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
         """Return the model's tokens with those that end an output, which requests agree on."""
@@ -286,8 +308,27 @@ class _Tokens:
     without_text: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Compiled:
+    """A compiled grammar.
+
+    grammar     its rules; None where nothing is known of its ends.
+    paths       the ways in it; only steps go them.
+    searched    the same for requests with few tokens: the way from the start was looked for.
+    """
+
     matcher: llguidance.LLMatcher
-    paths: TokenPaths | None
+    grammar: Grammar | None
+    vocabulary: Vocabulary
     banned: Mask
+    paths: TokenPaths | None = None
+    searched: TokenPaths | None = None
+
+    def new_paths(self, never: frozenset[int] = frozenset()) -> TokenPaths | None:
+        """Return ways of its own in it; None where no end is known."""
+        if self.grammar is None:
+            return None
+        try:
+            return TokenPaths(Recognizer(self.grammar), self.vocabulary, never)
+        except TooComplex:
+            return None
