@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from inferno.grammar import token_paths
 from inferno.grammar.json_schema import compile_schema
 from inferno.grammar.recognizer import Recognizer, State
 from inferno.grammar.rules import START, Grammar, Terminal
@@ -151,19 +152,38 @@ def test_the_way_from_a_place_is_the_same_whatever_was_asked_before(seed: int) -
         assert found[0] == found[1], (place, found)
 
 
-def test_what_takes_too_long_is_reckoned_in_bytes_and_leads_to_an_end() -> None:
+def test_what_takes_too_long_is_reckoned_in_bytes_and_leads_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_paths, "_LATER_WORK", 3000)
     vocabulary = make_vocabulary(1)
-    recognizer = Recognizer(Grammar({START: ((Terminal(parse_regex("(a|b)*a(a|b){300}")),),)}))
+    recognizer = Recognizer(Grammar({START: ((Terminal(parse_regex("(a|b)*a(a|b){40}")),),)}))
     paths = TokenPaths(recognizer, vocabulary)
-    state = recognizer.start
-    for _ in range(20):  # each place is another one, and none is searched for ever
-        following = recognizer.advance(state, b"ab")
-        assert following is not None
-        state = following
-        assert paths.num_to_end(state) <= state.distance
-    while not state.is_end:
+    state: State | None = recognizer.start
+    for _ in range(6):
+        assert state is not None
+        before = recognizer.meter.spent
+        assert paths.num_to_end(state) == state.distance
+        assert recognizer.meter.spent - before < 10_000
+        state = recognizer.advance(state, b"ab")
+    while state is not None and not state.is_end:
         num_left = paths.num_to_end(state)
-        following = recognizer.advance(state, vocabulary.by_id[paths.next_to_end(state)])
-        assert following is not None
-        state = following
+        state = paths.advance(state, paths.next_to_end(state))
+        assert state is not None
         assert paths.num_to_end(state) < num_left
+    assert state is not None
+
+
+def test_work_that_is_left_for_later_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_paths, "_LATER_WORK", 3000)
+    monkeypatch.setattr(token_paths, "_LITTLE_WORK", 100)
+    vocabulary = make_vocabulary(1)
+    recognizer = Recognizer(Grammar({START: ((Terminal(parse_regex("(a|b)*a(a|b){40}")),),)}))
+    paths = TokenPaths(recognizer, vocabulary)
+    monkeypatch.setattr(paths, "_work_left", 5000)
+    state = recognizer.start
+    for _ in range(3):
+        paths.num_to_end(state)
+    before = recognizer.meter.spent
+    paths.num_to_end(state)
+    assert recognizer.meter.spent - before < 1000

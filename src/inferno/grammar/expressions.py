@@ -83,11 +83,12 @@ class Meter:
     @contextmanager
     def at_most(self, work: int) -> Iterator[None]:
         """Let what is done inside take so many steps more."""
-        self.most = self.spent + work
+        before = self.most
+        self.most = min(before, self.spent + work)
         try:
             yield
         finally:
-            self.most = _INFINITE
+            self.most = before
 
 
 class Expressions:

@@ -25,6 +25,7 @@ MAX_KEPT = 100_000
 MARK = b"\xff"
 
 _NEVER = 1 << 60  # bytes to an end that can't be reached
+_UNASKED = -1  # the only byte of a state of which nobody wanted to know it yet
 
 
 class _Element(NamedTuple):
@@ -72,13 +73,14 @@ class State:
     distance    the fewest bytes to an end.
     """
 
-    __slots__ = ("_next", "distance", "is_end", "scans")
+    __slots__ = ("_next", "_only_byte", "distance", "is_end", "scans")
 
     def __init__(self, scans: tuple[_Scan, ...], is_end: bool, distance: int) -> None:
         self.scans = scans
         self.is_end = is_end
         self.distance = distance
         self._next: dict[int, State | None] = {}
+        self._only_byte: int | None = _UNASKED
 
 
 _UNKNOWN = State((), is_end=False, distance=_NEVER)  # a step that wasn't made yet
@@ -122,10 +124,16 @@ class Recognizer:
 
     def only_byte(self, state: State) -> int | None:
         """Return the byte that comes next if no other may and the text may not end here."""
+        if state._only_byte == _UNASKED:
+            state._only_byte = self._find_only_byte(state)
+        return state._only_byte
+
+    def _find_only_byte(self, state: State) -> int | None:
         if state.is_end:
             return None
         found: int | None = None
         for terminal, inner, _ in state.scans:
+            self.meter.spend(10)
             byte = self.automata[terminal].only_byte(inner)
             if byte is None or (found is not None and byte != found):
                 return None
@@ -335,9 +343,7 @@ class _Compiled:
         if number is None:
             number = self._terminals[key] = len(self.automata)
             self.automata.append(
-                _MarkAutomaton(key)
-                if isinstance(key, Mark)
-                else Automaton(key, meter=self._meter)
+                _MarkAutomaton(key) if isinstance(key, Mark) else Automaton(key, meter=self._meter)
             )
         return _Element(True, number, 1, 1, False)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from inferno.grammar.expressions import OutOfWork
@@ -25,10 +26,10 @@ _RANKS = {
     byte: rank
     for rank, byte in enumerate([*_FAVOURED, *(b for b in range(256) if b not in _FAVOURED)])
 }
-# What a search may take, in steps of about a microsecond, before a text of single bytes is good
-# enough: at the start, where nobody waits but who asked; later, while others wait for their next
-# token; and all such later ones of a grammar together.
-_START_WORK, _LATER_WORK, _ALL_LATER_WORK = 1_500_000, 50_000, 500_000
+# What an answer may take, in steps of about a microsecond: a search at the start, where nobody waits
+# but who asked; later, while others wait for their next token; and all later ones of a grammar that
+# take more than few, together. Beyond that a text of single bytes is good enough.
+_START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 1_500_000, 50_000, 500_000, 10_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _FEW_BYTES = 16
@@ -112,15 +113,51 @@ class TokenPaths:
         """Return whether any text can be said byte by byte."""
         return self.vocabulary.has_all_bytes and not self._banned
 
+    def advance(self, state: State, token_id: int) -> State | None:
+        """Return where a token leads from a state; None if no text of the grammar goes on so.
+
+        Raises TooComplex where that takes too long to find out.
+        """
+        text = self.vocabulary.by_id.get(token_id)
+        if text is None:
+            return None
+        try:
+            with self._later():
+                return self.recognizer.advance(state, text)
+        except OutOfWork:
+            raise TooComplex("to follow a text takes too many steps") from None
+
     def forced(self, state: State) -> int | None:
         """Return the one token that may come next where bytes are forced; else None."""
+        known = self._forced.get(state, -1)
+        if known != -1:
+            return known
         try:
-            return self._forced[state]
-        except KeyError:
+            with self._later():
+                return self._only_token(state)
+        except OutOfWork:  # the masks allow no other all the same
+            self._forced[state] = None
+            return None
+
+    @contextmanager
+    def _later(self) -> Iterator[None]:
+        """Bound what is done inside, while steps wait for it."""
+        meter = self.recognizer.meter
+        before = meter.spent
+        try:
+            with meter.at_most(_LATER_WORK if self._work_left > 0 else _LITTLE_WORK):
+                yield
+        finally:
+            if meter.spent - before > _LITTLE_WORK:
+                self._work_left -= meter.spent - before
+
+    def _only_token(self, state: State) -> int | None:
+        known = self._forced.get(state, -1)
+        if known == -1:
             if len(self._forced) >= _MOST_KEPT:
                 self._forced.clear()
-            found = self._forced[state] = self._find_forced(state)
-            return found
+            known = self._forced[state] = self._find_forced(state)
+        return known
 
     def find_way(self, state: State) -> bool:
         """Look for a shortest way to an end, which takes up to a second; return whether it is known.
@@ -128,7 +165,11 @@ class TokenPaths:
         From there on an output can be led to an end within as many tokens, for a way that is known
         stays known, and others are looked for only as long as steps can wait.
         """
-        return state in self._ways or self._search(state, _START_WORK) is not None
+        try:
+            with self.recognizer.meter.at_most(_START_WORK):
+                return state in self._ways or self._search(state) is not None
+        except (OutOfWork, TooComplex):
+            return False
 
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end, as far as is known."""
@@ -156,22 +197,17 @@ class TokenPaths:
     def _known_way(self, state: State) -> _Way | None:
         """Return a shortest way to an end, unless it takes too long to find one."""
         found = self._ways.get(state)
-        if found is None and self._work_left > 0:
-            spent = self.recognizer.meter.spent
-            found = self._search(state, min(_LATER_WORK, self._work_left))
-            self._work_left -= self.recognizer.meter.spent - spent
+        if found is None:
+            with suppress(OutOfWork, TooComplex), self._later():
+                found = self._search(state)
         return found
 
-    def _search(self, first: State, most_work: int) -> _Way | None:
-        """Find a shortest way from a place, and keep all places on it; None: it takes too much."""
+    def _search(self, first: State) -> _Way:
+        """Find a shortest way from a place, and keep all places on it."""
         if len(self._ways) >= _MOST_KEPT:
             self._ways.clear()
         came: dict[State, _Came] = {}
-        try:
-            with self.recognizer.meter.at_most(most_work):
-                best = self._nearest_end(first, came)
-        except (OutOfWork, TooComplex):
-            return None
+        best = self._nearest_end(first, came)
         ways = self._ways
         if best is None:
             ways[first] = _Way(NEVER, -1)
@@ -229,7 +265,7 @@ class TokenPaths:
 
     def _steps(self, state: State) -> Iterator[tuple[int, State]]:
         """Yield the tokens that short ways begin with, and where each leads."""
-        forced = self.forced(state)
+        forced = self._only_token(state)
         if forced is not None:
             end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
             assert end is not None, "what is forced goes on"
@@ -310,6 +346,7 @@ class TokenPaths:
     def _find_forced(self, state: State) -> int | None:
         run, place = bytearray(), state
         while len(run) < _MOST_FORCED:
+            self.recognizer.meter.spend(1)
             byte = self.recognizer.only_byte(place)
             if byte is None:
                 break

@@ -265,10 +265,9 @@ class GrammarConstraint:
 
     def _after(self, state: State | None, token_id: int) -> State | None:
         """Return where a token leads; None where the recognizer is at a loss, or at the end."""
-        if state is None or self._paths is None:
-            return None
-        text = self._paths.vocabulary.by_id.get(token_id)
-        return None if text is None else self._paths.recognizer.advance(state, text)
+        return (
+            None if state is None or self._paths is None else self._paths.advance(state, token_id)
+        )
 
     def _check(self) -> None:
         if self._matcher.is_error():
