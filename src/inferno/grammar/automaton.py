@@ -121,7 +121,7 @@ class Automaton:
         nearer = [
             (first, last)
             for first, last, following in self.ranges(state)
-            if missing is not None and self.distance(following) == missing - 1
+            if missing is not None and self._is_within(following, missing - 1)
         ]
         for byte in favoured:
             if any(first <= byte <= last for first, last in nearer):
@@ -156,6 +156,15 @@ class Automaton:
                 return None
             found = first
         return found
+
+    def _is_within(self, state: int, most: int) -> bool:
+        expression = self._expression[state]
+        if expression is not None:
+            return self._derivatives.is_within(expression, most)
+        missing, targets = self._tails[state]
+        return any(
+            self._derivatives.is_within(target, most - missing) for _, _, target in targets
+        )
 
     def _next(self, state: int, byte: int) -> int:
         expression = self._expression[state]

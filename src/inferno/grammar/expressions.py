@@ -34,7 +34,7 @@ _ANY_TEXT = 3
 MOST_WORK = 200_000  # small steps until an answer: some tenths of a second
 _NODE_BYTES = 500  # about what a node takes, with all that is remembered of it
 _DEEPEST_FACTORS = 40
-_INFINITE = 1 << 60
+INFINITE = 1 << 60
 
 LENGTHS = ((0x7F, 1), (0x7FF, 2), (0xFFFF, 3))  # the last code points of one, two, three bytes
 
@@ -72,7 +72,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.spent = 0
-        self.most = _INFINITE
+        self.most = INFINITE
 
     def spend(self, work: int) -> None:
         """Count some steps. Raises OutOfWork beyond what may be spent."""
@@ -265,10 +265,10 @@ class Expressions:
             bounds = []
             for option in some:
                 node = self.nodes[self.split(option)[0]]
-                bounds.append((node.least, _INFINITE if node.most is None else node.most))
+                bounds.append((node.least, INFINITE if node.most is None else node.most))
             joined.difference_update(some)
             for least, most in _joined(bounds):
-                repeated = self.rep(part, least, None if most == _INFINITE else most)
+                repeated = self.rep(part, least, None if most == INFINITE else most)
                 joined.add(self._pair(repeated, rest))
         return joined
 

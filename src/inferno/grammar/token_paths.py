@@ -9,7 +9,7 @@ constraint admits no others there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -170,6 +170,25 @@ class TokenPaths:
                 return state in self._ways or self._search(state) is not None
         except (OutOfWork, TooComplex):
             return False
+
+    def tokens_to_end(self, state: State) -> list[int]:
+        """Return the tokens of a way that `find_way` has found."""
+        found = []
+        while not state.is_end:
+            token_id = self._ways[state].token_id
+            following = self.recognizer.advance(state, self.vocabulary.by_id[token_id])
+            assert following is not None, "a way goes on"
+            found.append(token_id)
+            state = following
+        return found
+
+    def learn_way(self, state: State, token_ids: Sequence[int]) -> None:
+        """Keep a way that others have found, without what they had to look at for it."""
+        for index, token_id in enumerate(token_ids):
+            self._ways[state] = _Way(len(token_ids) - index, token_id)
+            following = self.recognizer.advance(state, self.vocabulary.by_id[token_id])
+            assert following is not None, "a way goes on"
+            state = following
 
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end, as far as is known."""

@@ -7,7 +7,6 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +25,10 @@ from inferno.grammar.token_paths import NEVER, TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
+
+# What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
+# of work on its rules (54 MB after 1.5 million of them).
+_BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
 
 T = TypeVar("T")
 
@@ -60,9 +63,13 @@ class GrammarCompiler:
         if made.grammar is not None:
             named = marks_of(made.grammar) | eos_token_ids
             banned |= self._bits(tokens.special - named)
-        found = _Compiled(matcher, made.grammar, tokens.vocabulary, banned)
-        found.paths = found.new_paths()
+        found = _Compiled(matcher, made.grammar, len(source), tokens.vocabulary, banned)
+        found.paths, _ = found.new_paths()
         return found
+
+    def num_bytes(self, grammar: _Compiled) -> int:
+        """Return about how much memory a grammar takes by now."""
+        return grammar.num_bytes
 
     def is_costly(self, grammar: _Compiled, request: Request) -> bool:
         """Return whether `constrain` takes too long for the thread that runs steps."""
@@ -88,35 +95,50 @@ class GrammarCompiler:
         if begun:
             matcher = matcher.deep_copy()
             matcher.consume_tokens(grammar.vocabulary.encode(begun, True))
-        own = None  # paths that belong to nobody else yet: steps may be asking the others
-        if begun or of_request is not None:
-            own = grammar.new_paths(frozenset() if of_request is None else _ids(of_request))
-        elif self._is_tight(grammar, request):
-            paths = grammar.searched
-            own = grammar.new_paths() if paths is None else None
-        paths = own or paths
-        state = None
-        if paths is not None:
-            with suppress(TooComplex):  # else no end is known from there
-                state = paths.recognizer.advance(paths.recognizer.start, begun)
         if matcher.is_error():
             raise InvalidRequest(
                 "the last message is not the beginning of an answer of this shape: end it "
                 "where one may go on, or leave it out",
                 param="messages",
             )
-        if own is not None and state is not None:
-            if not self._fits_in_bytes(own, state, request):
-                is_known = own.find_way(state)
-                if is_known and own.num_to_end(state) >= NEVER:
-                    raise refusal("allowed_token_ids and bad_words leave no way to its end")
-                state = state if is_known or own.has_bytes else None
-            if not begun and of_request is None:
-                grammar.searched = own
+        state = None if paths is None else paths.recognizer.start
+        if begun or of_request is not None:
+            paths, state = self._search(grammar, request, begun, of_request)
+        elif self._is_tight(grammar, request):
+            if grammar.searched is None:
+                grammar.searched = self._search(grammar, request)
+            paths, state = grammar.searched
         return [
             GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids, state)
             for _ in range(request.params.n)
         ]
+
+    def _search(
+        self,
+        grammar: _Compiled,
+        request: Request,
+        begun: bytes = b"",
+        banned: Mask | None = None,
+    ) -> tuple[TokenPaths | None, State | None]:
+        """Return ways that belong to nobody else yet, and the state after a text.
+
+        Steps may be asking those of the grammar meanwhile. What a search has looked at is much more
+        than what it has found, so this alone is kept. No state: no end is known.
+        """
+        never = frozenset[int]() if banned is None else _ids(banned)
+        paths, state = grammar.new_paths(begun, never)
+        if paths is None or state is None or self._fits_in_bytes(paths, state, request):
+            return paths, state
+        if not paths.find_way(state):
+            return grammar.new_paths(begun, never) if paths.has_bytes else (None, None)
+        if paths.num_to_end(state) >= NEVER:
+            raise refusal("allowed_token_ids and bad_words leave no way to its end")
+        found = paths.tokens_to_end(state)
+        paths, state = grammar.new_paths(begun, never)
+        assert paths is not None, "they were made before"
+        assert state is not None, "it was come to before"
+        paths.learn_way(state, found)
+        return paths, state
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
         """Return whether the shortest answer might not fit if it were written in single bytes."""
@@ -193,6 +215,7 @@ class GrammarConstraint:
         self._banned = banned
         self._end = min(eos_token_ids)
         self._states = [state]
+        self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
         if forced := self.forced(1):
@@ -224,7 +247,7 @@ class GrammarConstraint:
         for token_id in token_ids:
             try:
                 self._states.append(self._after(self._states[-1], token_id))
-            except TooComplex:  # from here on no end is known
+            except TooComplex:  # no end is known from here
                 self._states.append(None)
         del self._states[: -MAX_ROLLBACK - 1]
 
@@ -242,6 +265,8 @@ class GrammarConstraint:
         return self._ask(lambda paths, state: paths.num_to_end(state), None)
 
     def fits(self, num_tokens: int) -> bool:
+        if self._knows_ends and self._states[-1] is None:
+            return False  # here no end is known any more, and before one was
         return self._ask(lambda paths, state: paths.fits(state, num_tokens), True)
 
     def next_to_end(self) -> int:
@@ -313,21 +338,36 @@ class _Compiled:
 
     grammar     its rules; None where nothing is known of its ends.
     paths       the ways in it; only steps go them.
-    searched    the same for requests with few tokens: the way from the start was looked for.
+    searched    the same for requests with few tokens, and where they begin: a way from there was
+                looked for. None until it is.
     """
 
     matcher: llguidance.LLMatcher
     grammar: Grammar | None
+    num_source_bytes: int
     vocabulary: Vocabulary
     banned: Mask
     paths: TokenPaths | None = None
-    searched: TokenPaths | None = None
+    searched: tuple[TokenPaths | None, State | None] | None = None
 
-    def new_paths(self, never: frozenset[int] = frozenset()) -> TokenPaths | None:
-        """Return ways of its own in it; None where no end is known."""
+    def new_paths(
+        self, begun: bytes = b"", never: frozenset[int] = frozenset()
+    ) -> tuple[TokenPaths | None, State | None]:
+        """Return ways of its own in it, and the state after a text; None where no end is known."""
         if self.grammar is None:
-            return None
+            return None, None
         try:
-            return TokenPaths(Recognizer(self.grammar), self.vocabulary, never)
+            recognizer = Recognizer(self.grammar)
+            state = recognizer.advance(recognizer.start, begun)
         except TooComplex:
-            return None
+            return None, None
+        return TokenPaths(recognizer, self.vocabulary, never), state
+
+    @property
+    def num_bytes(self) -> int:
+        """Return about how much memory it takes: it grows as outputs go other ways in it."""
+        searched = None if self.searched is None else self.searched[0]
+        num_steps = sum(
+            each.recognizer.meter.spent for each in (self.paths, searched) if each is not None
+        )
+        return _BYTES + _BYTES_OF_SOURCE * self.num_source_bytes + _BYTES_OF_STEP * num_steps
