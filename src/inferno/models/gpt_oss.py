@@ -23,7 +23,7 @@ from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
 from inferno.models.mixture import experts_apart, feed_forward, read_num_chosen, read_num_experts
 from inferno.models.windows import num_layers, windows_of
 from inferno.ops import Batch, ClampedSwiGLU, LayerKV
-from inferno.quantization import MXFP4
+from inferno.quantization import MXFP4, PACKED_HERE
 from inferno.weights.pieces import FusedSpec, Piece, whole
 
 # Modules that MXFP4 checkpoints may name as left in floats: everything but the experts.
@@ -31,6 +31,7 @@ _NEVER_PACKED = re.compile(
     r"(model\.)?(embed_tokens|norm|layers\.(\*|\d+)\.(self_attn|mlp\.router|\w+_layernorm)(\..+)?)"
     r"|lm_head"
 )
+_APART = ("gguf", PACKED_HERE)  # where each expert's gate, up and down are tensors of their own
 
 
 def read_config(config: ConfigReader) -> DecoderConfig:
@@ -87,16 +88,16 @@ def _read_mixture(config: ConfigReader, decoder: DecoderConfig) -> MixtureConfig
         ),
         has_bias=True,
         format=format,
-        is_apart=method == "gguf",
+        is_apart=method in _APART,
     )
 
 
 def _read_method(config: ConfigReader) -> str | None:
-    """Return how experts are stored: as MXFP4, which nothing else is; as GGUF; None: as floats."""
+    """Return how experts are stored: as MXFP4, which nothing else is; apart; None: as floats."""
     section = config.section("quantization_config")
     if section is None:
         return None
-    method = section.choice("quant_method", ("mxfp4", "gguf"))
+    method = section.choice("quant_method", ("mxfp4", *_APART))
     section.must_be("dequantize", False)
     for name in section.texts("modules_to_not_convert") or ():
         if not _NEVER_PACKED.fullmatch(name):

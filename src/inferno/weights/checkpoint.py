@@ -124,6 +124,19 @@ class Checkpoint:
         _read_blocks(file, info, info.coding, first, out, self._staging, self._listener)
         file.check_unchanged()
 
+    def read_blocks(self, name: str, first: int, count: int) -> Tensor:
+        """Return rows of GGUF's blocks as files hold them, uint8 [N, bytes of a row]."""
+        info = self.tensors[name]
+        assert info.coding is not None
+        file = self._files[info.file]
+        out = torch.empty((count, info.coding.type.num_bytes(info.shape[1])), dtype=torch.uint8)
+        for rows, raw in _coded_rows(
+            file, info, info.coding, first, count, self._staging, self._listener
+        ):
+            out[rows] = raw
+        file.check_unchanged()
+        return out
+
     def _read(self, info: TensorInfo, out: Tensor, first: int) -> None:
         """Fill `out` with the stored rows from `first` on."""
         assert out.is_cpu
