@@ -232,7 +232,7 @@ def test_experts_of_several_types_do_not_go_into_one_tensor(tmp_path: Path) -> N
     found[f"{name}.weight.q4_0"] = torch.zeros(rows, num_blocks, 18, dtype=torch.uint8)
     save_file(found, file, metadata={"format": "pt"})
     logits(tmp_path / "packed")  # which loads
-    with pytest.raises(InvalidRequest, match="ffn_up_exps.weight would hold experts of several"):
+    with pytest.raises(InvalidRequest, match=r"ffn_up_exps\.weight would hold experts of several"):
         convert(tmp_path / "packed", tmp_path / "model.gguf", None)
 
 
@@ -257,7 +257,7 @@ RARE = {"attn": "Q2_K", "ffn_down": "IQ4_XS", "ffn": "Q3_K", "output": "IQ4_NL",
 
 
 def test_blocks_of_any_type_are_moved_as_they_are(tmp_path: Path) -> None:
-    model = save_tiny(tmp_path / "hf", "llama", **WIDE)
+    model = save_tiny(tmp_path / "hf", "llama", **dict[str, Any](WIDE))
     source = write_of_library(tmp_path / "source.gguf", model, blocks=RARE)
     types = pack(source, tmp_path / "packed", None)
     assert types.keys() == {*RARE.values(), "F32"}
