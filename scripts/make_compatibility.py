@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from inferno.config.families import ARCHITECTURES
 from inferno.gguf.tensor_types import BY_NAME
-from inferno.models import ARCHITECTURES
 from inferno.ops.dispatch import BACKENDS
 from inferno.quantization import FORMATS, KEPT_BLOCKS
 
@@ -104,7 +104,7 @@ def _architectures() -> str:
         **dict.fromkeys(QUANTIZATIONS.load(), _by_family(QUANTIZED.load())),
         "llama.cpp": _by_family(kind for kind, _ in LLAMA_CPP.load().values()),
     }
-    names = {module: hf for hf, module in ARCHITECTURES.items()}
+    names = {family.name: hf for hf, family in ARCHITECTURES.items()}
     rows = [
         (hf, *(str(column.get(family, "-")) for column in counts.values()))
         for family, hf in names.items()

@@ -16,6 +16,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import architecture_for
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
@@ -34,8 +36,6 @@ from inferno.model_files import (
     ModelFiles,
     model_files,
 )
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.quantization import PACKED_HERE
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import HARMLESS

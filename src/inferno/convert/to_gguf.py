@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import architecture_for, check_config, config_metadata, rope_factors
 from inferno.convert.new_file import Written, check_target, new_file
@@ -23,8 +25,7 @@ from inferno.gguf.header import Value
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.writer import NewTensor, file_size, make_header, write_tensor
 from inferno.model_files import CONFIG, ModelFiles, model_files
-from inferno.models import find_model, read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.models import find_model
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import check_weights
 from inferno.weights.open import open_checkpoint

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
+from inferno.json_file import missing_file
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
@@ -341,7 +342,7 @@ def open_file(path: Path, stack: ExitStack) -> WeightsFile:
     try:
         file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: is missing; download the checkpoint again") from None
+        raise missing_file(path) from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
     return WeightsFile(path, file)
