@@ -6,7 +6,6 @@ from collections import Counter
 
 from tests.fuzz.speculation import SPECULATIONS, Case, texts, without
 
-
 # Cases of seed 11 in which documents were cut off: what followed a shortest way wasn't steered.
 FOUND = (2, 5)
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
@@ -35,8 +37,6 @@ from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import ARCHITECTURES, read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.errors import InvalidRequest
 from inferno.model_files import TOKENIZER, model_files
-from inferno.models import ARCHITECTURES, find_model, read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.models import MODULES, find_model
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
@@ -63,7 +64,7 @@ class Case:
     @property
     def model_file(self) -> str:
         """Return the path of the model's own code, for those who look for a mistake."""
-        return f"models/{ARCHITECTURES[self.plain.architecture]}.py"
+        return f"models/{MODULES[ARCHITECTURES[self.plain.architecture].name]}.py"
 
     @property
     def quantize(self) -> str | None:
