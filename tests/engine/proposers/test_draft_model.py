@@ -99,7 +99,8 @@ class Recorder:
     takes_passes = True
 
     def __post_init__(self) -> None:
-        sampler, sample = self.draft._sampler, self.draft._sampler.sample
+        sampler: Any = self.draft._sampler
+        sample = sampler.sample
 
         def spoiling(logits_RV: Any, rows: Any, masks: Any) -> list[Sampled]:
             drawn = sample(logits_RV, rows, masks)
@@ -109,7 +110,7 @@ class Recorder:
                     self.spoilt.add((row.sequence_id, row.position))
             return drawn
 
-        sampler.sample = spoiling  # type: ignore[method-assign]
+        sampler.sample = spoiling
 
     @property
     def num_bytes(self) -> int:
@@ -240,7 +241,8 @@ class Counted:
     passes: list[int] = field(default_factory=list)
 
     def watch(self, draft: DraftModelProposer) -> None:
-        build = draft._batcher.build
+        batcher: Any = draft._batcher
+        build = batcher.build
 
         def counting(plan: Any, *others: Any) -> Any:
             count = sum(each.num_tokens - len(each.proposed_token_ids) for each in plan.chunks)
@@ -248,7 +250,7 @@ class Counted:
                 self.passes.append(count)
             return build(plan, *others)
 
-        draft._batcher.build = counting  # type: ignore[method-assign]
+        batcher.build = counting
 
 
 def long_engine(folder: Path, num_tokens: int = 4096) -> tuple[Engine, Recorder]:
