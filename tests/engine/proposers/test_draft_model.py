@@ -102,7 +102,7 @@ class Recorder:
         sampler: Any = self.draft._sampler
         sample = sampler.sample
 
-        def spoiling(logits_RV: Any, rows: Any, masks: Any) -> list[Sampled]:
+        def spoiling(logits_RV: Any, rows: Any, masks: Any) -> Any:
             drawn = sample(logits_RV, rows, masks)
             for i, row in enumerate(rows):
                 if self.generator.random() < self.spoil and not masks:
