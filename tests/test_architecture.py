@@ -80,6 +80,8 @@ TORCH_FREE_ENGINE = (
     "engine/step_plan.py",
     "engine/kv/block_",
     "engine/execution/known_sequences.py",
+    "engine/proposers/ngram.py",
+    "engine/proposers/prediction.py",
 )
 ONLY_IN = {
     "triton": "ops/cuda/",

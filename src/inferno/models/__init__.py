@@ -45,6 +45,20 @@ class Model(Protocol):
     def logits(self, hidden_NE: Tensor, /) -> Tensor:
         """Return float32 logits [N, V]."""
 
+    @property
+    def num_layers(self) -> int:
+        """Return how many layers it has."""
+        ...
+
+    def new_streams(self, num_rows: int, /) -> Tensor:
+        """Return unfilled memory for residual streams, [num_rows, E]."""
+
+    def stream(self, hidden: Hidden, /) -> Tensor:
+        """Return the residual stream between two layers; see `CausalLM.stream`."""
+
+    def early_logits(self, stream_NE: Tensor, /) -> Tensor:
+        """Return float32 logits [N, V] of residual streams, as if no more layers followed."""
+
     def parameters(self) -> Iterator[Tensor]:
         """Return its plain tensors."""
 

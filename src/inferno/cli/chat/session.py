@@ -48,6 +48,8 @@ class Totals:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     new_tokens: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
 
     def add(self, turn: Turn) -> None:
         """Count one more answer."""
@@ -58,6 +60,9 @@ class Totals:
             self.num_stopped += 1
         else:
             self.cached_tokens += turn.completion.usage.cached_tokens
+            for each in turn.completion.timings.proposals:
+                self.proposed_tokens += each.num_proposed
+                self.accepted_tokens += each.num_stood
 
 
 def is_cut_by_context(turn: Turn, params: SamplingParams) -> bool:

@@ -28,8 +28,7 @@ from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, MaskKey, emp
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.sequence import SequenceState
-from inferno.engine.scheduling.step_cost import StepWork
-from inferno.engine.step_plan import ScheduledChunk, StepPlan
+from inferno.engine.step_plan import ScheduledChunk
 from inferno.ops import KernelContext
 from inferno.requests import SamplingParams
 
@@ -336,8 +335,7 @@ class DraftModelProposer:
                 guessing.append(draft)
                 rows.append(end - 1)
         chunks = tuple(chunk for _, chunk in parts)
-        plan = StepPlan(0, (), (), chunks, StepWork(None))
-        batch = self._batcher.build(plan, [draft.known for draft, _ in parts], rows)
+        batch = self._batcher.build(chunks, [draft.known for draft, _ in parts], rows)
         hidden = self._runner.forward(batch)
         if not guessing:
             return []
