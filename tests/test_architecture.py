@@ -242,7 +242,6 @@ SHORT_FILES = {
     "ops/reference/philox.py": "a published algorithm, looked for by name",
     "ops/tokens.py": "the second part of the contract",
     "plan/cache.py": "the arithmetic of blocks, which engine/kv/ has with tensors",
-    "plan/devices.py": "what other devices a plan is for",
     "quantization/floats.py": "a file per weight format",
     "quantization/gguf.py": "a file per weight format",
     "quantization/int4.py": "a file per weight format",

@@ -119,9 +119,11 @@ def refusal(
         if plan.is_bound
         else f"the {room} of memory that are available"
     )
-    models = "the model doesn't" if draft is None else "the model and its draft model don't"
+    first = f"the model doesn't fit in {bound}: expected is"
+    if draft is not None:
+        first = f"the model and its draft model don't fit in {bound}: expected is"
     lines = [
-        f"{models} fit in {bound}: expected is",
+        first,
         *(f"  {line}" for line in memory_table(plan)),
         "what would fit:",
         *cure_lines(shape, options, plan, draft),

@@ -78,8 +78,18 @@ def with_draft(
     spoil: float = 0.0,
 ) -> tuple[Engine, Recorder]:
     """Return an engine of few places and blocks, and what records the guesses of its draft."""
-    engine = ahead.build(folder, masked=masked)
-    options = EngineOptions(model=folder, block_size=4, max_num_seqs=3, max_model_len=48)
+    options = EngineOptions(
+        model=folder,
+        threads=1,
+        block_size=4,
+        num_blocks=20,
+        max_num_seqs=3,
+        max_num_batched_tokens=24,
+        max_model_len=48,
+        step_target_ms=0,
+    )
+    engine = build_engine(options)
+    engine._scheduler._constrain = ahead.Shifting if masked else None
     recorder = Recorder(draft_of(engine, options, draft, num_tokens), spoil)
     engine._scheduler.speculation = Speculation([recorder], num_tokens=num_guesses)
     return engine, recorder
@@ -99,9 +109,10 @@ class Recorder:
     takes_passes = True
 
     def __post_init__(self) -> None:
-        sampler, sample = self.draft._sampler, self.draft._sampler.sample
+        sampler: Any = self.draft._sampler
+        sample = sampler.sample
 
-        def spoiling(logits_RV: Any, rows: Any, masks: Any) -> list[Sampled]:
+        def spoiling(logits_RV: Any, rows: Any, masks: Any) -> Any:
             drawn = sample(logits_RV, rows, masks)
             for i, row in enumerate(rows):
                 if self.generator.random() < self.spoil and not masks:
@@ -109,7 +120,7 @@ class Recorder:
                     self.spoilt.add((row.sequence_id, row.position))
             return drawn
 
-        sampler.sample = spoiling  # type: ignore[method-assign]
+        sampler.sample = spoiling
 
     @property
     def num_bytes(self) -> int:
@@ -152,7 +163,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
-@pytest.mark.parametrize("num_tokens", [24, 36, 512])
+@pytest.mark.parametrize("num_tokens", [24, 512])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_model_itself_guesses_right_whatever_becomes_of_its_cache(
     folder: Path, seed: int, num_tokens: int, masked: bool
@@ -240,15 +251,16 @@ class Counted:
     passes: list[int] = field(default_factory=list)
 
     def watch(self, draft: DraftModelProposer) -> None:
-        build = draft._batcher.build
+        batcher: Any = draft._batcher
+        build = batcher.build
 
-        def counting(plan: Any, *others: Any) -> Any:
-            count = sum(each.num_tokens - len(each.proposed_token_ids) for each in plan.chunks)
+        def counting(chunks: Any, *others: Any) -> Any:
+            count = sum(each.num_tokens - len(each.proposed_token_ids) for each in chunks)
             if count:
                 self.passes.append(count)
-            return build(plan, *others)
+            return build(chunks, *others)
 
-        draft._batcher.build = counting  # type: ignore[method-assign]
+        batcher.build = counting
 
 
 def long_engine(folder: Path, num_tokens: int = 4096) -> tuple[Engine, Recorder]:
@@ -341,6 +353,39 @@ def split(counts: Iterable[int]) -> list[list[int]]:
     return parts
 
 
+@pytest.mark.parametrize("num_tokens", [120, 200])
+def test_guesses_are_right_where_drafts_take_blocks_from_each_other(
+    long_folder: Path, num_tokens: int
+) -> None:
+    requests = [
+        ask(f"request {number}", 5 + 7 * number, number, 40, n=1 + number % 2, temperature=kind)
+        for number, kind in enumerate([0.0, 1.0, 1.0, 0.0, 0.8, 1.2, 1.0, 0.0])
+    ]
+    outcomes = []
+    for has_draft in (False, True):
+        engine, recorder = long_engine(long_folder, num_tokens)
+        recorder.spoil = 0.1
+        if not has_draft:
+            engine._scheduler.speculation = Speculation()
+        release, lost = recorder.draft._release, []
+
+        def counting(draft: Any, release: Any = release, lost: Any = lost) -> None:
+            lost.append(draft.tables.num_held)
+            release(draft)
+
+        recorder.draft._release = counting  # type: ignore[method-assign]
+        found: dict[ahead.Key, ahead.Outcome] = {}
+        for request in requests:
+            engine.add_request(request)
+        while engine.has_work:
+            ahead.note(engine.step(), found)
+        outcomes.append(found)
+        if has_draft:
+            assert sum(map(bool, lost)) > 2
+            assert recorder.check() > 40
+    ahead.same(outcomes[1], outcomes[0])
+
+
 def test_blocks_go_from_whom_was_asked_about_longest_ago(long_folder: Path) -> None:
     """Who sleeps loses its blocks to who goes on, and computes its tokens again afterwards."""
     engine, recorder = long_engine(long_folder, num_tokens=220)
@@ -375,10 +420,9 @@ def test_blocks_go_from_whom_was_asked_about_longest_ago(long_folder: Path) -> N
     engine.step()
     assert held() == {"b", "c"}
     asked[:] = ["b", "a"]
-    for _ in range(3):
+    for _ in range(12):
         engine.step()
     assert held() == {"a", "b"}
-    assert recorder.guesses[-1][2] or recorder.guesses[-2][2]
     for name in "abc":
         engine.abort(name)
     finish(engine)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -95,10 +96,17 @@ def _bytes_of(files: ModelFiles) -> bytes:
 
 def _read(files: ModelFiles) -> _Content:
     """Return what a model's tokenizer says; TokenizerError where it can't be understood."""
-    place = files.place(TOKENIZER)
-    try:
+    listed = _listed(files)
+    with _comparable(files.place(TOKENIZER)):
         spec = files.json(TOKENIZER, error=TokenizerError) if files.are_made else _parse(files)
-        return _content(spec, _listed(files))
+        return _content(spec, listed)
+
+
+@contextmanager
+def _comparable(place: str) -> Iterator[None]:
+    """Turn what goes wrong with values of unexpected types into an error that names the file."""
+    try:
+        yield
     except (ValueError, RecursionError, TypeError, KeyError) as problem:
         raise TokenizerError(
             f"{place} can't be compared ({problem!s:.200}), download it again if it is damaged"
@@ -135,13 +143,11 @@ def _listed(files: ModelFiles) -> dict[int, str]:
     if not files.has(TOKENIZER_CONFIG):
         return {}
     config = files.json(TOKENIZER_CONFIG, error=TokenizerError)
-    match config.get("added_tokens_decoder"):
-        case dict(tokens):
-            return {
-                int(token_id): str(token["content"] if isinstance(token, dict) else token)
-                for token_id, token in tokens.items()
-            }
-    return {}
+    with _comparable(files.place(TOKENIZER_CONFIG)):
+        return {
+            int(token_id): str(token["content"] if isinstance(token, dict) else token)
+            for token_id, token in dict(config.get("added_tokens_decoder") or {}).items()
+        }
 
 
 def _merge(merge: Any) -> tuple[str, str]:
