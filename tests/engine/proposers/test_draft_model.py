@@ -217,8 +217,8 @@ def test_a_pass_that_fails_costs_nothing_but_guesses(
     engine, recorder = with_draft(folder, folder, spoil=0.1)
     forward, calls = recorder.draft._runner.forward, iter(range(10**6))
 
-    def failing(batch: Any) -> Any:
-        hidden = forward(batch)
+    def failing(*batch: Any) -> Any:
+        hidden = forward(*batch)
         if next(calls) % every == every - 1:
             raise problem
         return hidden
