@@ -223,7 +223,7 @@ def test_a_pass_that_fails_costs_nothing_but_guesses(
             raise problem
         return hidden
 
-    recorder.draft._runner.forward = failing  # type: ignore[method-assign]
+    recorder.draft._runner.forward = failing  # type: ignore[method-assign, assignment]
     ahead.same(ahead.run(engine, 1), ahead.plain(folder, 1, masked=False))
     assert recorder.check() or every == 2
 
@@ -367,7 +367,8 @@ def test_guesses_are_right_where_drafts_take_blocks_from_each_other(
         recorder.spoil = 0.1
         if not has_draft:
             engine._scheduler.speculation = Speculation()
-        release, lost = recorder.draft._release, []
+        release = recorder.draft._release
+        lost: list[Any] = []
 
         def counting(draft: Any, release: Any = release, lost: Any = lost) -> None:
             lost.append(draft.tables.num_held)
