@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -70,6 +70,17 @@ class Case:
     def quantize(self) -> str | None:
         """Return the type that the engine packs its weights in; None: they stay as they are."""
         return None if self.engine.quantize == "none" else self.engine.quantize
+
+    @property
+    def speculating(self) -> EngineOptions:
+        """Return the options of an engine that proposes tokens, as was asked."""
+        return replace(
+            self.engine,
+            speculative="auto",
+            num_speculative_tokens=self.options.num_speculative_tokens,
+            speculative_model=self.options.speculative_model,
+            speculative_early_layers=self.options.speculative_early_layers,
+        )
 
     @property
     def weights(self) -> PlainWeights:
@@ -144,6 +155,7 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
         quantize=options.quantize,
         threads=options.threads,
         allow_unknown_config=options.allow_unknown_config,
+        speculative="off",  # one row for each new token is what other checks observe
     )
     with open_checkpoint(options.model) as checkpoint:
         yield Case(
