@@ -10,6 +10,7 @@ from inferno.sampling_params import MAX_TOKEN_ID, SamplingParams
 
 __all__ = [
     "MAX_TOKEN_ID",
+    "PREDICTION",
     "FinishReason",
     "ProposalCounts",
     "Reasoning",
@@ -91,6 +92,9 @@ class TokenLogprobs:
     rank: int | None = None
 
 
+PREDICTION = "prediction"  # the name of whoever proposes Request.prediction_ids
+
+
 class ProposalCounts(NamedTuple):
     """How many tokens a proposer proposed, and how many of them stood."""
 
@@ -109,7 +113,7 @@ class TokenEvent(NamedTuple):
     stop_token_id   the token that ended it, when one did.
     error           what went wrong, when finish_reason is `error`.
     queue_seconds   how long the sequence waited before its first step.
-    proposals       what became of the tokens that were proposed for it, told at its end.
+    proposals       what became of all tokens that were proposed for it so far.
 
     (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
     """

@@ -578,7 +578,9 @@ class Scheduler:
         error: str | None = None,
     ) -> None:
         """Note an event; one with a reason is the sequence's last."""
-        proposals = () if reason is None else self.speculation.forget(sequence)
+        speculation = self.speculation
+        told = speculation.told if reason is None else speculation.forget
+        proposals = told(sequence)
         self._events.append(sequence.event(token_ids, logprobs, reason, error, proposals))
         if reason is not None:
             self._finish(sequence)

@@ -176,6 +176,11 @@ class Speculation:
             self._rates[name].learn(num_proposed, num_stood)
             known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
 
+    def told(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
+        """Return what became of a sequence's proposals so far."""
+        known = self._known.get(sequence)
+        return () if known is None or not known.counts else _listed(known.counts)
+
     def forget(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
         """Let go of a sequence that has ended; return what became of its proposals."""
         for proposer in self._proposers:

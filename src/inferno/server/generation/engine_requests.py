@@ -81,6 +81,7 @@ async def chat_requests(
     params = chat_params(fields, service.text.defaults)
     _check_count(service, 1, fields.n)
     chat = await encode_chat(service, fields, template_args, num_bytes)
+    prediction_ids = await encode_prediction(service, params, chat.token_ids)
     params = with_calls(params, fields, chat.tool_use)
 
     def make() -> list[EngineRequest]:
@@ -91,6 +92,7 @@ async def chat_requests(
             origin,
             0,
             chat.token_ids,
+            prediction_ids=prediction_ids,
             dialect=service.text.dialect,
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
@@ -150,6 +152,7 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
         max_tokens=most,
         logprobs=fields.top_logprobs if fields.logprobs else None,
         prompt_logprobs=fields.prompt_logprobs,
+        prediction=None if fields.prediction is None else fields.prediction.text,
     )
 
 
@@ -189,6 +192,22 @@ async def encode_all(
 
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     return await service.on_text(sum(map(len, texts)), encode) if texts else encode()
+
+
+async def encode_prediction(
+    service: ModelService, params: SamplingParams, prompt_token_ids: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the token ids of what an answer may be like."""
+    prediction = params.prediction
+    if not prediction:
+        return ()
+
+    def encode() -> tuple[int, ...]:
+        return service.text.encode_prediction(
+            prediction, prompt_token_ids, max_model_len=service.facts.max_model_len
+        )
+
+    return await service.on_text(len(prediction), encode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +298,7 @@ def _engine_request(
     index: int,
     token_ids: list[int],
     *,
+    prediction_ids: tuple[int, ...] = (),
     dialect: Dialect = Dialect.PLAIN,
     prompt: str | list[int] | None = None,
     is_continuation: bool,
@@ -297,6 +317,7 @@ def _engine_request(
         prompt_index=index,
         prompt=None,
         prompt_token_ids=kept,
+        prediction_ids=prediction_ids,
         dialect=dialect,
         is_continuation=is_continuation,
         is_by_token=is_by_token,
@@ -360,7 +381,7 @@ def _invalid_prompt(expected: str) -> InvalidRequest:
 
 
 def _params(
-    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | None
+    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | str | None
 ) -> SamplingParams:
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
