@@ -26,6 +26,7 @@ from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
 _TOKENS_BEFORE = 8  # of the prompt, behind which a prediction is tokenized
+_PREDICTED_LENGTH = 16  # characters of a prediction that are looked at per token; texts have 3 to 5
 _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
 
 
@@ -129,7 +130,7 @@ class ModelText:
         """
         if not prediction or not self.tokenizer.vocab_size:
             return ()
-        _check_length(prediction, max_model_len, param="prediction")
+        prediction = prediction[: _PREDICTED_LENGTH * max_model_len]
         last = prompt_token_ids[-_TOKENS_BEFORE:]
         before = self.tokenizer.decode(last, skip_special_tokens=False)
         ids_before = self.tokenizer.encode(before, add_special_tokens=False)
@@ -257,9 +258,8 @@ async def chunks_of(
 
 def _check_length(text: str, max_model_len: int, *, param: str) -> None:
     if len(text) > _MAX_TOKEN_LENGTH * max_model_len:
-        name = param if param == "prediction" else "prompt"
         raise NeverFits(
-            f"the {name} has {len(text)} characters, far more than a context of {max_model_len} "
-            "tokens holds; shorten it",
+            f"the prompt has {len(text)} characters, far more than a context of "
+            f"{max_model_len} tokens holds; shorten it",
             param=param,
         )
