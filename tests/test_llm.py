@@ -465,7 +465,9 @@ def test_a_predicted_text_is_the_same_and_usage_tells_what_stood(is_right: bool)
         engine._scheduler.speculation = Speculation([PredictionProposer()], num_tokens=8)
         text = expected[0].text if is_right else "Nothing of the kind was ever said."
         found = llm.generate(prompts, replace(plain, prediction=text))
-        stopped = llm.generate(prompts[0], replace(plain, prediction=text, n=1, stop=text[60:70]))
+        stopped = llm.generate(
+            prompts[0], replace(plain, prediction=text, n=1, stop=expected[0].text[60:70])
+        )
     for one, other in zip(found, expected, strict=True):
         same = [(done.text, done.token_ids, done.logprobs) for done in (one, other)]
         assert same[0] == same[1]
