@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from inferno import LLM, InfernoError, SamplingParams
+from inferno.engine.proposers.prediction import PredictionProposer
+from inferno.engine.scheduling.speculation import Speculation
 from inferno.errors import (
     ConfigError,
     DeviceUnavailable,
@@ -516,3 +519,35 @@ def test_random_weights_need_no_tokenizer_but_texts_do(folder: Path, tmp_path: P
             llm.generate("a text", GREEDY)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json is missing"):
         LLM(tmp_path, threads=1)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_predicted_text_is_the_same_and_usage_tells_what_stood(is_right: bool) -> None:
+    prompts = ["Once upon a time", "The little dog"]
+    plain = SamplingParams(max_tokens=40, seed=1, n=2, logprobs=1)
+    with LLM("demo", threads=1) as llm:
+        expected = llm.generate(prompts, plain)
+        engine = llm._client._engine
+        engine._scheduler.speculation = Speculation([PredictionProposer()], num_tokens=8)
+        text = expected[0].text if is_right else "Nothing of the kind was ever said."
+        found = llm.generate(prompts, replace(plain, prediction=text))
+        stopped = llm.generate(
+            prompts[0], replace(plain, prediction=text, n=1, stop=expected[0].text[60:70])
+        )
+    for one, other in zip(found, expected, strict=True):
+        same = [(done.text, done.token_ids, done.logprobs) for done in (one, other)]
+        assert same[0] == same[1]
+        assert other.usage.accepted_prediction_tokens == 0
+        assert one.usage.completion_tokens > one.usage.accepted_prediction_tokens
+    accepted = [done.usage.accepted_prediction_tokens for done in found]
+    rejected = [done.usage.rejected_prediction_tokens for done in found]
+    assert max(rejected) > 0
+    if is_right:
+        assert accepted[0] >= 30
+        assert rejected[0] <= 8
+        (done,) = stopped
+        assert done.text == text[:60]
+        num_tokens = done.usage.completion_tokens
+        assert num_tokens / 2 < done.usage.accepted_prediction_tokens <= num_tokens
+    else:
+        assert max(accepted) <= 5

@@ -216,12 +216,14 @@ class LoadedModel:
         tool_use = None if tools is None else self.text.tool_use(tools.for_template())
         if tools is not None and tool_use is not None:
             params, tool_use = tools.bind(params, tool_use)
+        token_ids = tuple(self._encode(prompt) if isinstance(prompt, str) else prompt)
         return SequenceTexts(
             self.text.tokenizer,
             params,
             prompt_index=index,
             prompt=str(prompt) if is_text else None,
-            prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
+            prompt_token_ids=token_ids,
+            prediction_ids=self._encode_prediction(params, token_ids),
             dialect=dialect,
             schema=schema,
             tool_use=tool_use,
@@ -240,6 +242,13 @@ class LoadedModel:
 
     def _encode(self, prompt: str) -> list[int]:
         return self.text.encode(prompt, max_model_len=self.client.max_model_len)
+
+    def _encode_prediction(
+        self, params: SamplingParams, prompt_token_ids: Sequence[int]
+    ) -> tuple[int, ...]:
+        return self.text.encode_prediction(
+            params.prediction, prompt_token_ids, max_model_len=self.client.max_model_len
+        )
 
     def _params(
         self, params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int

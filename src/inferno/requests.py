@@ -10,6 +10,7 @@ from inferno.sampling_params import MAX_TOKEN_ID, SamplingParams
 
 __all__ = [
     "MAX_TOKEN_ID",
+    "PREDICTION",
     "FinishReason",
     "ProposalCounts",
     "Reasoning",
@@ -89,6 +90,9 @@ class TokenLogprobs:
     logprob: float
     top: tuple[tuple[int, float], ...]
     rank: int | None = None
+
+
+PREDICTION = "prediction"  # the name of whoever proposes Request.prediction_ids
 
 
 class ProposalCounts(NamedTuple):

@@ -191,6 +191,7 @@ def test_an_id_that_would_index_outside_is_refused_wherever_it_stands(engine: En
             replace(make_request("a", [1]), prompt_token_ids=(outside,)),
             replace(make_request("a", [1]), eos_token_ids=frozenset({outside})),
             replace(make_request("a", [1]), bad_words_ids=((1, outside),)),
+            replace(make_request("a", [1]), prediction_ids=(1, outside)),
         ):
             with pytest.raises(InvalidRequest, match="token"):
                 engine.add_request(request)

@@ -356,6 +356,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         "logit_bias": params.logit_bias,
         "logprob_token_ids": params.logprob_token_ids,
         "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
+        "prediction": request.prediction_ids,
     }
     for name, token_ids in given.items():
         for token_id in token_ids:

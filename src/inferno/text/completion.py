@@ -18,12 +18,16 @@ class Usage:
     """The tokens of the prompt, those of them that the prefix cache spared, and new ones.
 
     reasoning_tokens    those of the new ones that are reasoning, its marks not counted.
+    accepted_prediction_tokens, rejected_prediction_tokens  those of the prediction that were
+                        proposed and stood, and those that didn't.
     """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     reasoning_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.plan.choices import SMALL_STEP
+from inferno.requests import PREDICTION
 
 # A place is trusted when so many tokens before it were right; until then the search goes on from
 # the one that was trusted before.
@@ -38,7 +39,7 @@ _FACTORS = 0x2C1B3C6D, 0x297A2D39, 0x165667B1
 class PredictionProposer:
     """Proposes what requests say that their outputs may be like; see Request.prediction_ids."""
 
-    name = "prediction"
+    name = PREDICTION
     takes_passes = False
 
     def __init__(self) -> None:

@@ -84,6 +84,7 @@ async def chat_requests(
     _check_count(service, 1, fields.n)
     tools = tools_of(fields)
     chat = await encode_chat(service, fields, template_args, num_bytes, tools)
+    prediction_ids = await encode_prediction(service, params, chat.token_ids)
     tool_use = chat.tool_use
     if tools is not None and tool_use is not None:
         with renamed_params({"structured": _shape_name(fields)}):
@@ -97,6 +98,7 @@ async def chat_requests(
             origin,
             0,
             chat.token_ids,
+            prediction_ids=prediction_ids,
             dialect=service.text.dialect,
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
@@ -157,6 +159,7 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
         max_tokens=most,
         logprobs=fields.top_logprobs if fields.logprobs else None,
         prompt_logprobs=fields.prompt_logprobs,
+        prediction=None if fields.prediction is None else fields.prediction.text,
     )
 
 
@@ -196,6 +199,22 @@ async def encode_all(
 
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     return await service.on_text(sum(map(len, texts)), encode) if texts else encode()
+
+
+async def encode_prediction(
+    service: ModelService, params: SamplingParams, prompt_token_ids: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the token ids of what an answer may be like."""
+    prediction = params.prediction
+    if not prediction:
+        return ()
+
+    def encode() -> tuple[int, ...]:
+        return service.text.encode_prediction(
+            prediction, prompt_token_ids, max_model_len=service.facts.max_model_len
+        )
+
+    return await service.on_text(len(prediction), encode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +321,7 @@ def _engine_request(
     index: int,
     token_ids: list[int],
     *,
+    prediction_ids: tuple[int, ...] = (),
     dialect: Dialect = Dialect.PLAIN,
     prompt: str | list[int] | None = None,
     is_continuation: bool,
@@ -320,6 +340,7 @@ def _engine_request(
         prompt_index=index,
         prompt=None,
         prompt_token_ids=kept,
+        prediction_ids=prediction_ids,
         dialect=dialect,
         is_continuation=is_continuation,
         is_by_token=is_by_token,
@@ -382,7 +403,7 @@ def _invalid_prompt(expected: str) -> InvalidRequest:
 
 
 def _params(
-    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | None
+    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | str | None
 ) -> SamplingParams:
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")

@@ -115,7 +115,6 @@ UNSUPPORTED_IN_CHATS: Unsupported = {
     "audio": (),
     "modalities": (["text"],),
     "moderation": (),
-    "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "web_search_options": (),
@@ -181,6 +180,27 @@ class RepetitionDetection(Struct, kw_only=True, forbid_unknown_fields=True):
     max_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
     min_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
     min_count: Annotated[int, Meta(ge=0, le=MAX_REPETITIONS)] = 0
+
+
+class TextPart(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the answer may be like: a text, or its parts."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """Return the text, its parts put together."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
 
 class ToolFunction(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -387,6 +407,9 @@ class ChatRequest(GenerateFields, kw_only=True):
     top_logprobs: Annotated[
         Logprobs, Meta(description="And those of so many of the likeliest; needs logprobs.")
     ] = 0
+    prediction: Annotated[
+        Prediction | None, described("prediction", "Hint, without effect on the answer.")
+    ] = None
     tools: Annotated[Tools | None, Meta(description="Functions that the model may call.")] = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,

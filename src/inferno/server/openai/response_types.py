@@ -31,9 +31,11 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True):
-    """A part of the usage: how many of the new tokens were reasoning."""
+    """A part of the usage: new tokens that were reasoning; the prediction's that stood or fell."""
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class Usage(Struct, frozen=True):
