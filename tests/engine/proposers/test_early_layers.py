@@ -165,6 +165,18 @@ def answer_to(
     return found[request_id, 0], num_steps
 
 
+def chunk(
+    start: int, num_tokens: int, proposed: tuple[int, ...] = (), request_id: str = "a"
+) -> ScheduledChunk:
+    sequence_id = SequenceId(request_id, 0)
+    return ScheduledChunk(sequence_id, start, num_tokens, (), (), (), True, False, proposed)
+
+
+class Placed(NamedTuple):
+    token_ids: Sequence[int]
+    block_tables: Sequence[Sequence[int]] = ((1, 2, 3, 4),)
+
+
 # The same bits
 
 
@@ -274,6 +286,23 @@ def test_all_stand_where_the_other_layers_add_nothing(
     assert num_steps == 1 + -(-19 // (FORCED + 1))
 
 
+def test_several_tokens_may_be_left_to_compute(folders: Any) -> None:
+    engine = build(folders("qwen3, windows"), 2)
+    params = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
+    engine.add_request(Request(request_id="a", prompt_token_ids=(8, 9, 7), params=params))
+    for _ in range(3):
+        engine.step()
+    (proposer,) = engine._scheduler.speculation._proposers
+    (sequence,) = engine._scheduler._running
+    expected = proposer.propose([sequence], [2])
+    sequence.num_planned_tokens -= 2
+    assert proposer.propose([sequence], [2]) == expected
+    tokens = tuple(sequence.token_ids), tuple(expected[0])
+    whole = chunk(sequence.num_planned_tokens, 5, tokens[1])
+    _, layers = first_layers_of(engine).take([whole], [Placed(tokens[0], sequence.tables.groups)])
+    assert layers == range(2, NUM_LAYERS)
+
+
 def test_nothing_is_computed_twice(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In each step every layer computes each token once, whoever asks for it."""
     engine = build(folders("llama"), 1, num_blocks=40)
@@ -304,18 +333,6 @@ def test_nothing_is_computed_twice(folders: Any, monkeypatch: pytest.MonkeyPatch
 
 
 # What is kept for a step is for that step alone
-
-
-def chunk(
-    start: int, num_tokens: int, proposed: tuple[int, ...] = (), request_id: str = "a"
-) -> ScheduledChunk:
-    sequence_id = SequenceId(request_id, 0)
-    return ScheduledChunk(sequence_id, start, num_tokens, (), (), (), True, False, proposed)
-
-
-class Placed(NamedTuple):
-    token_ids: Sequence[int]
-    block_tables: Sequence[Sequence[int]] = ((1, 2, 3, 4),)
 
 
 TEXT = (5, 9, 2, 7, 30, 31, 32, 33)

@@ -1,1 +1,1 @@
-"""Who proposes tokens in speculative decoding: a file each."""
+"""Propose tokens in speculative decoding, a file for each who does."""
