@@ -155,6 +155,7 @@ def answer_to(
             prompt_token_ids=prompt,
             params=SamplingParams(**chosen),
             eos_token_ids=frozenset({END}),
+            bad_words_ids=((7,), (8, 8)),
         )
     )
     found: dict[Key, Outcome] = {}
@@ -341,7 +342,9 @@ TEXT = (5, 9, 2, 7, 30, 31, 32, 33)
 @pytest.fixture
 def two_layers(folders: Any) -> Iterator[tuple[FirstLayers, Runner, Batcher]]:
     """Yield two layers that have run ahead for 7 and two tokens after it, in bits of their own."""
-    executor = executor_of(build(folders("llama"), 2))
+    options: dict[str, Any] = {"max_num_batched_tokens": 100, "max_model_len": 100}
+    options["num_blocks"] = 40
+    executor = executor_of(build(folders("llama"), 2, **options))
     assert executor._first_layers is not None
     with torch.inference_mode(), executor._kernels:
         prompt = [chunk(0, 3)], [Placed(TEXT)]
@@ -388,13 +391,14 @@ def test_what_is_kept_is_used(two_layers: tuple[FirstLayers, Runner, Batcher], s
         ([chunk(3, 3, (30, 31))], [Placed((5, 9, 2, 8))]),
         ([chunk(2, 4, (30, 31))], [Placed(TEXT[:4])]),
         ([chunk(4, 2, (31,))], [Placed(TEXT[:5])]),
+        ([chunk(4, 3, (30, 31))], [Placed((5, 9, 2, 1, 7))]),
         ([chunk(3, 3, (30, 31), "b")], [Placed(TEXT[:4])]),
         (
             [chunk(3, 3, (30, 31)), chunk(0, 65, request_id="b")],
             [Placed(TEXT[:4]), Placed((1,) * 65, (tuple(range(5, 25)),))],
         ),
     ],
-    ids=["last", "first", "own", "earlier", "later", "another", "too many lack theirs"],
+    ids=["last", "first", "own", "earlier", "later", "alike", "another", "too many lack theirs"],
 )
 def test_a_step_of_other_tokens_computes_all(
     two_layers: tuple[FirstLayers, Runner, Batcher], step: Step
@@ -474,5 +478,5 @@ def test_the_range_of_early_layers_is_told(folders: Any, num_layers: int) -> Non
 
 
 def test_a_model_of_one_layer_has_no_early_ones() -> None:
-    with pytest.raises(InvalidRequest, match="has 1 layer"):
+    with pytest.raises(InvalidRequest, match="has 1 layer, and proposals need one less"):
         check_num_layers(1, of=1)
