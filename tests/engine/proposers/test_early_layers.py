@@ -155,6 +155,7 @@ def answer_to(
             prompt_token_ids=prompt,
             params=SamplingParams(**chosen),
             eos_token_ids=frozenset({END}),
+            bad_words_ids=((7,), (8, 8)),
         )
     )
     found: dict[Key, Outcome] = {}
@@ -163,6 +164,18 @@ def answer_to(
         note(engine.step(), found)
         num_steps += 1
     return found[request_id, 0], num_steps
+
+
+def chunk(
+    start: int, num_tokens: int, proposed: tuple[int, ...] = (), request_id: str = "a"
+) -> ScheduledChunk:
+    sequence_id = SequenceId(request_id, 0)
+    return ScheduledChunk(sequence_id, start, num_tokens, (), (), (), True, False, proposed)
+
+
+class Placed(NamedTuple):
+    token_ids: Sequence[int]
+    block_tables: Sequence[Sequence[int]] = ((1, 2, 3, 4),)
 
 
 # The same bits
@@ -274,6 +287,23 @@ def test_all_stand_where_the_other_layers_add_nothing(
     assert num_steps == 1 + -(-19 // (FORCED + 1))
 
 
+def test_several_tokens_may_be_left_to_compute(folders: Any) -> None:
+    engine = build(folders("qwen3, windows"), 2)
+    params = SamplingParams(max_tokens=20, seed=1, ignore_eos=True)
+    engine.add_request(Request(request_id="a", prompt_token_ids=(8, 9, 7), params=params))
+    for _ in range(3):
+        engine.step()
+    (proposer,) = engine._scheduler.speculation._proposers
+    (sequence,) = engine._scheduler._running
+    expected = proposer.propose([sequence], [2])
+    sequence.num_planned_tokens -= 2
+    assert proposer.propose([sequence], [2]) == expected
+    tokens = tuple(sequence.token_ids), tuple(expected[0])
+    whole = chunk(sequence.num_planned_tokens, 5, tokens[1])
+    _, layers = first_layers_of(engine).take([whole], [Placed(tokens[0], sequence.tables.groups)])
+    assert layers == range(2, NUM_LAYERS)
+
+
 def test_nothing_is_computed_twice(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In each step every layer computes each token once, whoever asks for it."""
     engine = build(folders("llama"), 1, num_blocks=40)
@@ -306,25 +336,15 @@ def test_nothing_is_computed_twice(folders: Any, monkeypatch: pytest.MonkeyPatch
 # What is kept for a step is for that step alone
 
 
-def chunk(
-    start: int, num_tokens: int, proposed: tuple[int, ...] = (), request_id: str = "a"
-) -> ScheduledChunk:
-    sequence_id = SequenceId(request_id, 0)
-    return ScheduledChunk(sequence_id, start, num_tokens, (), (), (), True, False, proposed)
-
-
-class Placed(NamedTuple):
-    token_ids: Sequence[int]
-    block_tables: Sequence[Sequence[int]] = ((1, 2, 3, 4),)
-
-
 TEXT = (5, 9, 2, 7, 30, 31, 32, 33)
 
 
 @pytest.fixture
 def two_layers(folders: Any) -> Iterator[tuple[FirstLayers, Runner, Batcher]]:
     """Yield two layers that have run ahead for 7 and two tokens after it, in bits of their own."""
-    executor = executor_of(build(folders("llama"), 2))
+    options: dict[str, Any] = {"max_num_batched_tokens": 100, "max_model_len": 100}
+    options["num_blocks"] = 40
+    executor = executor_of(build(folders("llama"), 2, **options))
     assert executor._first_layers is not None
     with torch.inference_mode(), executor._kernels:
         prompt = [chunk(0, 3)], [Placed(TEXT)]
@@ -371,13 +391,14 @@ def test_what_is_kept_is_used(two_layers: tuple[FirstLayers, Runner, Batcher], s
         ([chunk(3, 3, (30, 31))], [Placed((5, 9, 2, 8))]),
         ([chunk(2, 4, (30, 31))], [Placed(TEXT[:4])]),
         ([chunk(4, 2, (31,))], [Placed(TEXT[:5])]),
+        ([chunk(4, 3, (30, 31))], [Placed((5, 9, 2, 1, 7))]),
         ([chunk(3, 3, (30, 31), "b")], [Placed(TEXT[:4])]),
         (
             [chunk(3, 3, (30, 31)), chunk(0, 65, request_id="b")],
             [Placed(TEXT[:4]), Placed((1,) * 65, (tuple(range(5, 25)),))],
         ),
     ],
-    ids=["last", "first", "own", "earlier", "later", "another", "too many lack theirs"],
+    ids=["last", "first", "own", "earlier", "later", "alike", "another", "too many lack theirs"],
 )
 def test_a_step_of_other_tokens_computes_all(
     two_layers: tuple[FirstLayers, Runner, Batcher], step: Step
@@ -457,5 +478,5 @@ def test_the_range_of_early_layers_is_told(folders: Any, num_layers: int) -> Non
 
 
 def test_a_model_of_one_layer_has_no_early_ones() -> None:
-    with pytest.raises(InvalidRequest, match="has 1 layer"):
+    with pytest.raises(InvalidRequest, match="has 1 layer, and proposals need one less"):
         check_num_layers(1, of=1)

@@ -73,6 +73,7 @@ class FirstLayers:
         assert end <= len(self._streams_NE), "a step has no room for so many tokens"
         batch = self._batcher.build(chunks, sequences, range(num_tokens))
         streams_TE = self._runner.forward(batch, self._layers)
+        assert streams_TE.dtype == self._streams_NE.dtype, "a copy must not round"
         self._streams_NE[first:end] = streams_TE
         self._num_rows = end
         for chunk, sequence in zip(chunks, sequences, strict=True):

@@ -1,1 +1,1 @@
-"""Propose tokens in speculative decoding: a file for each way to find them."""
+"""Propose tokens in speculative decoding, a file for each who does."""

@@ -64,9 +64,6 @@ class EarlyLayersProposer:
             with self._kernels:
                 while unfinished := [draft for draft in drafts if draft.room]:
                     self._extend(unfinished)
-        except BaseException:
-            self._first_layers.clear()  # nobody knows what is left of the pass that failed
-            raise
         finally:
             for draft in drafts:
                 draft.rewind()

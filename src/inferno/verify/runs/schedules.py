@@ -204,7 +204,8 @@ def _observing(outcome: Outcome) -> Iterator[None]:
         self: Runner, batch: Batch, layers: range | None = None, stream_TE: Tensor | None = None
     ) -> Tensor:
         hidden = forward(self, batch, layers, stream_TE)
-        observer.see_states(batch.rows_N, hidden)
+        if layers is None or layers.stop == self.num_layers:
+            observer.see_states(batch.rows_N, hidden)
         return hidden
 
     def sample_observed(
