@@ -392,6 +392,17 @@ def test_guesses_are_right_where_drafts_take_blocks_from_each_other(
     ahead.same(outcomes[1], outcomes[0])
 
 
+def test_more_guesses_than_there_are_blocks_for_are_fewer(long_folder: Path) -> None:
+    engine, recorder = long_engine(long_folder, num_tokens=64)
+    engine._scheduler.speculation = Speculation([recorder], num_tokens=1000)
+    engine.add_request(ask("a", 20, 1, 100))
+    finish(engine)
+    lengths = [length for _, length, found in recorder.guesses if found]
+    assert lengths
+    assert max(lengths) <= 64 < recorder.guesses[-1][1], "later there is no room for any"
+    recorder.check()
+
+
 def test_blocks_go_from_whom_was_asked_about_longest_ago(long_folder: Path) -> None:
     """Who sleeps loses its blocks to who goes on, and computes its tokens again afterwards."""
     engine, recorder = long_engine(long_folder, num_tokens=220)

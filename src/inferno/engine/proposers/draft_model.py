@@ -282,18 +282,19 @@ class DraftModelProposer:
         """Return whether the draft model could ever guess for a sequence of this length."""
         if draft.most <= 0:
             return False
-        num_tokens = draft.num_tokens + draft.most
-        num_blocks = self._blocks.num_peak_blocks(num_tokens, MOST_CAUGHT_UP)
+        num_blocks = self._blocks.num_peak_blocks(draft.num_tokens, MOST_CAUGHT_UP)
         return num_blocks <= self._blocks.pool.num_blocks
 
     def _make_room(self, draft: _Draft, num_tokens: int, granted: set[_Draft]) -> bool:
         """Get blocks for the next tokens, and the guesses after the last; fewer if they lack."""
         reach = draft.num_computed + num_tokens
-        if reach == draft.num_tokens:
-            if self._allocate(draft, reach + draft.most - 1, granted):
-                return True
-            draft.most = 1
-        return self._allocate(draft, reach, granted)
+        if reach < draft.num_tokens:
+            return self._allocate(draft, reach, granted)
+        while not self._allocate(draft, reach + draft.most - 1, granted):
+            if draft.most == 1:
+                return False
+            draft.most //= 2
+        return True
 
     def _allocate(self, draft: _Draft, num_tokens: int, granted: set[_Draft]) -> bool:
         """Make a table reach so far, if need be at the cost of those that got nothing yet."""
