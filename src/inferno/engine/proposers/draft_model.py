@@ -14,6 +14,7 @@ lose theirs that were asked about longest ago, and compute them again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -79,6 +80,12 @@ class _Draft:
         stood = self.guessed_from + num_stood
         self.num_computed = min(self.num_computed, stood, self.num_tokens - 1)
         self.guessed_from, self.guesses = self.num_tokens, []
+
+    def roll_back(self) -> None:
+        """Leave its constraint as it was before this call."""
+        if self.sequence.constraint is not None and self.num_accepted:
+            num_accepted, self.num_accepted = self.num_accepted, 0
+            self.sequence.constraint.rollback(num_accepted)
 
     def chunk(self, num_tokens: int, *, wants_token: bool, guess: Sequence[int]) -> ScheduledChunk:
         """Return the part of a pass that computes its next tokens, of which the last is a guess."""
@@ -179,7 +186,9 @@ class DraftModelProposer:
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:
         drafts = [self._take_up(*pair) for pair in zip(sequences, most, strict=True)]
-        try:
+        with ExitStack() as stack:
+            for draft in drafts:
+                stack.callback(draft.roll_back)
             going = self._run(self._grant(drafts))
             while going:
                 parts = [
@@ -187,11 +196,6 @@ class DraftModelProposer:
                     for draft in going
                 ]
                 going = self._run(parts)
-        finally:
-            for draft in drafts:
-                if draft.num_accepted and draft.sequence.constraint is not None:
-                    draft.sequence.constraint.rollback(draft.num_accepted)
-                    draft.num_accepted = 0
         return [draft.guesses for draft in drafts]
 
     # What each sequence gets of a call
@@ -286,18 +290,19 @@ class DraftModelProposer:
         """Return whether the draft model could ever guess for a sequence of this length."""
         if draft.most <= 0:
             return False
-        num_tokens = draft.num_tokens + draft.most
-        num_blocks = self._blocks.num_peak_blocks(num_tokens, MOST_CAUGHT_UP)
+        num_blocks = self._blocks.num_peak_blocks(draft.num_tokens, MOST_CAUGHT_UP)
         return num_blocks <= self._blocks.pool.num_blocks
 
     def _make_room(self, draft: _Draft, num_tokens: int, granted: set[_Draft]) -> bool:
         """Get blocks for the next tokens, and the guesses after the last; fewer if they lack."""
         reach = draft.num_computed + num_tokens
-        if reach == draft.num_tokens:
-            if self._allocate(draft, reach + draft.most - 1, granted):
-                return True
-            draft.most = 1
-        return self._allocate(draft, reach, granted)
+        if reach < draft.num_tokens:
+            return self._allocate(draft, reach, granted)
+        while not self._allocate(draft, reach + draft.most - 1, granted):
+            if draft.most == 1:
+                return False
+            draft.most //= 2
+        return True
 
     def _allocate(self, draft: _Draft, num_tokens: int, granted: set[_Draft]) -> bool:
         """Make a table reach so far, if need be at the cost of those that got nothing yet."""
