@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from inferno.engine.sampling.grammar import GrammarCompiler
 from inferno.engine.sampling.grammar_child import grammar_source
 from inferno.errors import InvalidRequest
 from inferno.sampling_params import SamplingParams
 from inferno.structured import StructuredOutput
+from inferno.text.model_text import ModelText
 from inferno.text.parsers.answer import Answer, ToolCall, join_pieces
 from inferno.text.parsers.calls.parser import CallMarks, CallParser
 from inferno.text.parsers.calls.syntax import (
@@ -24,6 +26,7 @@ from inferno.text.parsers.calls.syntax import (
     make_tool_use,
 )
 from inferno.text.tools import MAX_TOOLS, Tools, read_tools
+from tests.data import data_path
 from tests.grammar.acceptor import Acceptor
 from tests.text.parsers.calling import SPECIAL, Spoken, spelled, tokenizer_of
 
@@ -246,3 +249,37 @@ def test_a_template_is_shown_what_models_were_trained_on() -> None:
     assert second["function"]["parameters"] == {"type": "object", "properties": {}}
     assert shown([WEATHER]) == [first]
     assert shown(TOOLS, choice="none") is None
+
+
+@pytest.mark.parametrize(
+    ("model", "dialect", "before"),
+    [
+        ("Qwen3-0.6B", ToolDialect.HERMES, ""),
+        ("gpt-oss-20b", ToolDialect.HARMONY, "final<|message|>"),
+    ],
+)
+def test_calls_and_documents_are_told_apart_in_a_models_own_tokens(
+    model: str, dialect: ToolDialect, before: str
+) -> None:
+    path = data_path("hf", model)
+    text = ModelText(path)
+    shape, _ = bound(dialect, StructuredOutput(json=CITY))
+    assert shape is not None
+    shape = replace(shape, special_tokens=tuple(text.tokenizer.marks.items()))
+    vocab_size = text.tokenizer.vocab_size
+    compiler = GrammarCompiler(path, vocab_size, 4096)
+    ending = text.eos_token_ids(vocab_size)
+    matcher = compiler.compile(grammar_source(shape).to_json(), ending).matcher
+
+    def accepts(answer: str) -> bool:
+        ids = text.tokenizer.encode(answer, add_special_tokens=False)
+        copy = matcher.deep_copy()
+        return copy.try_consume_tokens(ids) == len(ids) and copy.is_accepting()
+
+    written = call(dialect).removeprefix("<|channel|>").removesuffix("<|call|>")
+    assert accepts(written)
+    assert not accepts(written.replace("Rome", "Bonn"))
+    assert accepts(before + '{"name": "Rome", "size": 3}')
+    assert accepts(before + '{"name": "<b>[x]"}')
+    assert not accepts(before + '{"size": 3}')
+    assert not accepts(before + "It rains.")

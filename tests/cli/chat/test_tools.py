@@ -21,56 +21,13 @@ from inferno.errors import InvalidRequest
 from inferno.text.parsers.parser import Call, Part, Piece
 from tests.cli.chat.test_markdown_stream import Screen
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
-from tests.tiny import save_parrot
-
-TEMPLATE = (
-    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
-    "{% endfor %}<|end|>\n{% endfor %}{% set last = messages[-1] %}"
-    "{% if not add_generation_prompt %}"
-    "{% elif last.role == 'tool' %}{{ '<|again|>' if 'again' in last.content else '<|told|>' }}"
-    "{% elif 'both' in last.content %}<|two|>{% elif 'rain' in last.content %}<|one|>"
-    "{% else %}<|plain|>{% endif %}{# <tool_call> arguments #}"
-)
-SAYINGS = {
-    "<|one|>": (
-        "Let me *see*.\n",
-        '<tool_call>\n{"name": "get_weather", "arguments": {"place": "Rome", ',
-        '"days": 3}}\n</tool_call>',
-    ),
-    "<|two|>": (
-        '<tool_call>\n{"name": "get_weather", "arguments": {"place": "Oslo',
-        '"}}\n</tool_call>',
-        '\n<tool_call>\n{"name": "get_time", "arguments": {',
-        "}}\n</tool_call>",
-    ),
-    "<|again|>": (
-        '<tool_call>\n{"name": "get_time", "arguments": ',
-        "{}}\n</tool_call>",
-    ),
-    "<|told|>": ("It **rains**, ", "so take an umbrella."),
-    "<|plain|>": ("Hello! ", "What can I do?"),
-}
-WEATHER: dict[str, Any] = {
-    "name": "get_weather",
-    "description": "The weather of a place.",
-    "parameters": {
-        "type": "object",
-        "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
-        "required": ["place"],
-    },
-}
-TOOLS = [
-    {"type": "function", "function": WEATHER},
-    {"type": "function", "function": {"name": "get_time"}},
-]
+from tests.parrot import TOOLS, WEATHER, save_parrot
 
 
 @pytest.fixture(scope="module")
 def parrot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parrot")
-    save_parrot(folder, SAYINGS, TEMPLATE)
+    save_parrot(folder)
     return folder
 
 
