@@ -162,9 +162,7 @@ class Automaton:
         if expression is not None:
             return self._derivatives.is_within(expression, most)
         missing, targets = self._tails[state]
-        return any(
-            self._derivatives.is_within(target, most - missing) for _, _, target in targets
-        )
+        return any(self._derivatives.is_within(target, most - missing) for _, _, target in targets)
 
     def _next(self, state: int, byte: int) -> int:
         expression = self._expression[state]
