@@ -90,7 +90,7 @@ class TokenPaths:
 
     Of several shortest ways it is always the same, whatever was asked before.
 
-    banned      tokens that are never said, unless the grammar forces them.
+    banned      tokens that are never said.
     """
 
     def __init__(
@@ -285,6 +285,8 @@ class TokenPaths:
     def _steps(self, state: State) -> Iterator[tuple[int, State]]:
         """Yield the tokens that short ways begin with, and where each leads."""
         forced = self._only_token(state)
+        if forced is not None and forced in self._banned:
+            return  # the masks allow no other
         if forced is not None:
             end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
             assert end is not None, "what is forced goes on"

@@ -177,7 +177,10 @@ class GrammarCompiler:
         return self._tokens[eos_token_ids]
 
     def _banned(self, request: Request) -> Mask | None:
-        """Return the tokens that the request itself never allows, as a mask; None: all may come."""
+        """Return the tokens that the request itself never allows, as a mask; None: all may come.
+
+        Those that end an output aren't among them: an answer that is whole has to end.
+        """
         params = request.params
         words = [word[0] for word in request.bad_words_ids if len(word) == 1]
         if params.allowed_token_ids is None and not words:
@@ -185,7 +188,7 @@ class GrammarCompiler:
         banned = self._bits(words)
         if params.allowed_token_ids is not None:
             banned |= ~self._bits(params.allowed_token_ids)
-        return banned
+        return banned & ~self._bits(request.eos_token_ids)
 
     def _bits(self, token_ids: Iterable[int]) -> Mask:
         """Return a mask of these tokens."""
