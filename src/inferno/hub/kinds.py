@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError
-from inferno.hub.names import Listing
+from inferno.hub.names import Listing, asked_end
 from inferno.json_file import read_json
 from inferno.quantization import FORMATS, PACKED_HERE
 from inferno.untrusted_json import quoted
@@ -33,9 +33,14 @@ def refuse_listing(name: str, listing: Listing, include: str | None) -> None:
     if any(file.is_weights for file in listing.files):
         return
     if include is not None:
+        end = asked_end(include)
+        asked = (
+            f"that match --include {quoted(include)}"
+            if end is None
+            else f"named …{quoted(end, 100)[1:-1]}.gguf"
+        )
         raise ModelError(
-            f"{name} has no weights that match --include {quoted(include)}; it has "
-            f"{_some(listing, ('.safetensors', '.gguf'))}"
+            f"{name} has no weights {asked}; it has {_some(listing, ('.safetensors', '.gguf'))}"
         )
     if any(other.endswith(".gguf") for other in listing.others):
         raise ModelError(
