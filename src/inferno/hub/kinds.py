@@ -33,15 +33,12 @@ def refuse_listing(name: str, listing: Listing, include: str | None) -> None:
     if any(file.is_weights for file in listing.files):
         return
     if include is not None:
-        end = asked_end(include)
-        asked = (
-            f"that match --include {quoted(include)}"
-            if end is None
-            else f"named …{quoted(end, 100)[1:-1]}.gguf"
-        )
-        raise ModelError(
-            f"{name} has no weights {asked}; it has {_some(listing, ('.safetensors', '.gguf'))}"
-        )
+        end, there = asked_end(include), _some(listing, (".safetensors", ".gguf"))
+        if end is None:
+            raise ModelError(
+                f"{name} has no weights that match --include {quoted(include)}; it has {there}"
+            )
+        raise ModelError(f"{name} has no GGUF file that ends in {quoted(end)}; it has {there}")
     if any(other.endswith(".gguf") for other in listing.others):
         raise ModelError(
             f"{name} holds GGUF files, of which one is to be chosen: give --include with one of "
