@@ -177,6 +177,19 @@ def test_folders_without_weights(
     assert plan_says(path) == engine_says(path)
 
 
+@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("key", ["num_hidden_layers", "vocab_size"])
+def test_weights_of_another_size(
+    key: str, number: int, folders: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = copy(folders("llama"), tmp_path / "model")
+    edit_config(path, **{key: number})
+    told = plan_says(path)
+    assert told.startswith("WeightsMismatch")
+    assert f"there are {number} " in told
+    assert engine_says(path).startswith("WeightsMismatch")
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

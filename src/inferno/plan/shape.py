@@ -6,6 +6,7 @@ The config is read as the engine reads it, so that both refuse the same.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
-from inferno.errors import CheckpointError, ConfigError
+from inferno.errors import CheckpointError, ConfigError, WeightsMismatch
 from inferno.gguf.file import no_tensors
 from inferno.gguf.names import ROPE_FACTORS, hf_name
 from inferno.hub.facts import Tensor, read_tensors
@@ -26,6 +27,9 @@ from inferno.json_file import (
     read_json,
 )
 from inferno.model_files import CONFIG, TOKENIZER, model_files
+
+_LAYER = re.compile(r"model\.layers\.(\d{1,5})\.")
+_EMBEDDING = "model.embed_tokens.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,14 @@ def make_shape(
 ) -> ModelShape:
     """Return the shape that a config and the tensors of headers tell; `place` names the model.
 
-    Raises ConfigError and UnknownArchitecture as the engine does, and CheckpointError where there
-    are no weights.
+    Raises ConfigError and UnknownArchitecture as the engine does, CheckpointError where there are
+    no weights, and WeightsMismatch where they are plainly another model's.
     """
     decoder = read_model_config(config, allow_unknown=allow_unknown)
     kept = tuple(_kept(tensors, is_tied=decoder.tie_word_embeddings, is_gguf=is_gguf))
     if not kept:
         raise CheckpointError(f"{place} holds no weights; give a folder with safetensors or a GGUF")
+    _check_counts(kept, decoder, place)
     return ModelShape(
         config=config,
         decoder=decoder,
@@ -142,6 +147,28 @@ def _weight_files(folder: Path) -> set[str]:
         for name in names
         if isinstance(name, str) and name.isprintable() and Path(name).name == name
     }
+
+
+def _check_counts(tensors: Iterable[Tensor], decoder: DecoderConfig, place: str) -> None:
+    """Refuse other numbers of layers or tokens than the config's; the loader compares all shapes.
+
+    Raises WeightsMismatch.
+    """
+    layers = set()
+    for tensor in tensors:
+        if match := _LAYER.match(tensor.name):
+            layers.add(int(match[1]))
+        elif tensor.name == _EMBEDDING and tensor.shape[:1] != (decoder.vocab_size,):
+            raise WeightsMismatch(
+                f"{place}: its config says that there are {decoder.vocab_size} tokens, and "
+                f"{tensor.name} is {list(tensor.shape)}; use the config.json that came with the "
+                "weights"
+            )
+    if layers != set(range(decoder.num_layers)):
+        raise WeightsMismatch(
+            f"{place}: its config says that there are {decoder.num_layers} layers, and the files "
+            f"hold {len(layers)}; use the config.json that came with the weights"
+        )
 
 
 def _kept(tensors: Iterable[Tensor], *, is_tied: bool, is_gguf: bool) -> Iterator[Tensor]:
