@@ -15,7 +15,7 @@ from inferno.engine.execution.known_sequences import KnownSequence, KnownSequenc
 from inferno.engine.execution.runner import Runner
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import Sampled, Sampler, prompt_logprobs
+from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
@@ -38,7 +38,10 @@ class _Hidden:
 
 @dataclass(slots=True, eq=False)
 class LocalStep:
-    """A step of a LocalExecutor between its forward pass and its results."""
+    """A step of a LocalExecutor between its forward pass and its results.
+
+    processed   the rows of logits that were made for it, for those that are drawn again.
+    """
 
     executor: LocalExecutor
     chunks: Sequence[ScheduledChunk]
@@ -46,6 +49,7 @@ class LocalStep:
     starts: Sequence[int]
     hidden: _Hidden
     results: Sequence[StepResult] | None = None
+    processed: ProcessedRows | None = None
 
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is None, "a step is sampled once"
@@ -195,7 +199,7 @@ class LocalExecutor:
                 uses.append(_logits_row(sequence, chunk.start + chunk.num_tokens))
         if not rows:
             return [()] * len(step.chunks)
-        sampled = self._sample_rows(step.hidden, rows, uses, masks)
+        sampled = self._sample_rows(step, rows, uses, masks)
         if not has_proposals:
             each = iter(sampled)
             return [(next(each),) if chunk.wants_token else () for chunk in step.chunks]
@@ -209,22 +213,38 @@ class LocalExecutor:
 
     def _sample_rows(
         self,
-        hidden: _Hidden,
+        step: LocalStep,
         rows: Sequence[int],
         uses: Sequence[LogitsRow],
         masks: Mapping[MaskKey, Mask],
     ) -> Sequence[Sampled]:
         """Return what is chosen for each row; one whose mask has one token needs no logits."""
-        if not masks:
-            return self._sampler.sample(self._logits(hidden, rows), uses, masks)
-        sampled = [_only_choice(use, masks) for use in uses]
+        sampled: list[Sampled | None] = [None] * len(uses)
+        if masks:
+            sampled = [_only_choice(use, masks) for use in uses]
         open_rows = [i for i, known in enumerate(sampled) if known is None]
         if open_rows:
-            logits_RV = self._logits(hidden, [rows[i] for i in open_rows])
-            drawn = self._sampler.sample(logits_RV, [uses[i] for i in open_rows], masks)
+            open_uses = [uses[i] for i in open_rows]
+            processed = self._processed(step, [rows[i] for i in open_rows], open_uses)
+            drawn = self._sampler.choose(processed, masks)
             for i, each in zip(open_rows, drawn, strict=True):
                 sampled[i] = each
         return [each for each in sampled if each is not None]
+
+    def _processed(
+        self, step: LocalStep, rows: Sequence[int], uses: Sequence[LogitsRow]
+    ) -> ProcessedRows:
+        """Return the logits of rows, processed: those of the step's first draw, if it had them."""
+        if step.processed is not None:
+            places = {
+                (row.sequence_id, row.position): i for i, row in enumerate(step.processed.rows)
+            }
+            found = [places.get((use.sequence_id, use.position)) for use in uses]
+            known = [place for place in found if place is not None]
+            if len(known) == len(uses):
+                return self._sampler.some(step.processed, known)
+        step.processed = self._sampler.process(self._logits(step.hidden, rows), uses)
+        return step.processed
 
     def _prompt_logprobs(
         self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden

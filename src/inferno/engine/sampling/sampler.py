@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.sampling.constraints import Mask, MaskKey
+from inferno.engine.sampling.constraints import Mask, MaskKey, masks_of_rows
 from inferno.engine.sampling.logits_processors import LogitsProcessors, LogitsRow, is_processed
 from inferno.engine.step_plan import SequenceId
 from inferno.ops import Purpose, SamplingSpec, SamplingSpecs
@@ -26,6 +26,24 @@ class Sampled(NamedTuple):
     token_id: int
     logprobs: TokenLogprobs | None
     error: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessedRows:
+    """Rows of logits, processed, of which tokens may be chosen again and again, by other masks.
+
+    raw_logits_RV   the model's own; the same tensor where nothing was changed or nobody asks.
+    raw_peak_R      their largest, NaN where one is; peak_R, token_R: the likeliest as processed.
+    specs           how each row is drawn; None if none is, but gets the likeliest token.
+    """
+
+    rows: Sequence[LogitsRow]
+    logits_RV: Tensor
+    raw_logits_RV: Tensor
+    raw_peak_R: Tensor
+    peak_R: Tensor
+    token_R: Tensor
+    specs: SamplingSpecs | None
 
 
 class Sampler:
@@ -54,43 +72,93 @@ class Sampler:
     ) -> list[Sampled]:
         """Choose a token for each row; a row that can't have one gets an error, the others don't.
 
-        logits_RV: [len(rows), vocab_size], the sampler's to overwrite. A row's result depends on
-        that row, and its mask, alone.
+        A row's result depends on that row, and its mask, alone. See `process` for logits_RV.
         """
-        assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
         if not rows:
             return []
-        logits_RV = logits_RV.to(self._device, torch.float32)
-        explained = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
-        masks = masks or {}
-        processed = {
-            i: row for i, row in enumerate(rows) if is_processed(row) or _has_mask(row, masks)
-        }
-        raw_logits_RV = logits_RV.clone() if explained and processed else logits_RV
+        return self.choose(self.process(logits_RV, rows), masks or {})
+
+    def process(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> ProcessedRows:
+        """Process the logits of rows, of which there is at least one, as their requests ask.
+
+        logits_RV: [len(rows), vocab_size], the sampler's to overwrite.
+        """
+        assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
+        logits_RV = raw_logits_RV = logits_RV.to(self._device, torch.float32)
         raw_peak_R, token_R = ops.argmax(logits_RV)
         peak_R = raw_peak_R
-        self._processors.process(logits_RV, processed, masks)
+        processed = {i: row for i, row in enumerate(rows) if is_processed(row)}
+        if processed and any(row.params.logprobs is not None for row in rows):
+            raw_logits_RV = logits_RV.clone()
+        self._processors.process(logits_RV, processed)
         if processed:
             peak_R, token_R = ops.argmax(logits_RV)
-        self._draw(logits_RV, peak_R, rows, token_R)
-        outcome = (token_R.tolist(), raw_peak_R.tolist(), peak_R.tolist())
-        sampled = list(map(_sampled, rows, *outcome))
+        specs = self._specs_of([row.params for row in rows])
+        return ProcessedRows(rows, logits_RV, raw_logits_RV, raw_peak_R, peak_R, token_R, specs)
+
+    def choose(self, processed: ProcessedRows, masks: Mapping[MaskKey, Mask]) -> list[Sampled]:
+        """Choose a token for each row, of those that its mask allows if it has one."""
+        rows = processed.rows
+        found = [masks.get((row.sequence_id, row.position)) for row in rows] if masks else []
+        sampled, stuck = self._choose(processed, found)
+        if stuck:
+            part, of_part = self.some(processed, stuck), [found[i] for i in stuck]
+            self._processors.let_masks_stand(part.logits_RV, part.rows)
+            for i, each in zip(stuck, self._choose(part, of_part)[0], strict=True):
+                sampled[i] = each
+        explained = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
         if explained:
-            _explain(sampled, explained, raw_logits_RV, rows)
+            _explain(sampled, explained, processed.raw_logits_RV, rows)
         return sampled
 
-    def _draw(
-        self, logits_RV: Tensor, peak_R: Tensor, rows: Sequence[LogitsRow], token_R: Tensor
-    ) -> None:
-        """Replace the likeliest token by one that is drawn, where the row asks for that."""
-        params = [row.params for row in rows]
-        # They are the same for many steps, and the same objects, which takes no time to see.
-        if params != self._params:
+    def some(self, processed: ProcessedRows, places: Sequence[int]) -> ProcessedRows:
+        """Return some of the rows, copied."""
+        index_R = torch.tensor(places, device=self._device)
+        rows = [processed.rows[place] for place in places]
+        logits_RV = raw_logits_RV = processed.logits_RV[index_R]
+        if processed.raw_logits_RV is not processed.logits_RV:
+            raw_logits_RV = processed.raw_logits_RV[index_R]
+        return ProcessedRows(
+            rows,
+            logits_RV,
+            raw_logits_RV,
+            processed.raw_peak_R[index_R],
+            processed.peak_R[index_R],
+            processed.token_R[index_R],
+            self._tabulate([row.params for row in rows]),
+        )
+
+    def _choose(
+        self, processed: ProcessedRows, masks: Sequence[Mask | None]
+    ) -> tuple[list[Sampled], list[int]]:
+        """Return what is chosen for each row, and the rows whose bans leave nothing of a mask."""
+        logits_RV, rows = processed.logits_RV, processed.rows
+        words_RW = masks_of_rows(masks, self._vocab_size)
+        if words_RW is None:
+            allowed_RW, peak_R, token_R = None, processed.peak_R, processed.token_R.clone()
+        else:
+            allowed_RW = torch.from_numpy(words_RW).to(self._device)
+            peak_R, token_R = ops.argmax(logits_RV, allowed_RW=allowed_RW)
+        if processed.specs is not None:
+            uniform_R = _uniform(rows, self._device)
+            ops.draw(
+                logits_RV, peak_R, processed.specs, uniform_R, allowed_RW=allowed_RW, out=token_R
+            )
+        raw_peaks, peaks = processed.raw_peak_R.tolist(), peak_R.tolist()
+        stuck = [
+            i
+            for i, mask in enumerate(masks)
+            if mask is not None and peaks[i] == -math.inf and math.isfinite(raw_peaks[i])
+        ]
+        return list(map(_sampled, rows, token_R.tolist(), raw_peaks, peaks)), stuck
+
+    def _specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
+        """Return how each row of a batch is drawn, which is the same for many steps."""
+        if params != self._params:  # the same objects, as a rule, which takes no time to see
             self._params, self._specs = [], None  # until these are made, none are known
             self._specs = self._tabulate(params)
             self._params = params
-        if self._specs is not None:
-            ops.draw(logits_RV, peak_R, self._specs, _uniform(rows, self._device), out=token_R)
+        return self._specs
 
     def _tabulate(self, params: Sequence[SamplingParams]) -> SamplingSpecs | None:
         """Return how each row is drawn; None if none is."""
@@ -131,10 +199,6 @@ def prompt_logprobs(
     is_before_RV = (logits_RV > own_R1) | ((logits_RV == own_R1) & (id_1V < id_R1))
     ranks = (is_before_RV.sum(dim=1) + 1).tolist()
     return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
-
-
-def _has_mask(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> bool:
-    return bool(masks) and (row.sequence_id, row.position) in masks
 
 
 def _spec(params: SamplingParams, vocab_size: int) -> SamplingSpec:
