@@ -89,6 +89,7 @@ class TokenPaths:
         self._banned = banned
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
+        self._enough: dict[State, int] = {}  # tokens that are, though fewer may be as well
         self._short: dict[State, list[tuple[int, State]]] = {}
         self._has_given_up = False  # then what isn't known yet is reckoned in single bytes
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
@@ -105,10 +106,43 @@ class TokenPaths:
 
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end."""
-        is_surely = self.vocabulary.has_all_bytes and not self._banned
-        if is_surely and state.distance <= num_tokens:
+        is_free = self.vocabulary.has_all_bytes and not self._banned
+        if is_free and self._fits_surely(state, num_tokens):
             return True
         return self.num_to_end(state) <= num_tokens
+
+    def _fits_surely(self, state: State, num_tokens: int) -> bool:
+        """Return whether a way fits that is found at once: a shortest text, byte by byte.
+
+        Where bytes are forced, their tokens count; as soon as what is left fits, it fits.
+        """
+        passed: list[State] = []
+        place: State | None = state
+        num_left = num_tokens
+        while place is not None and num_left >= 0:
+            known = self._ways.get(place)
+            most = place.distance if known is None else known.num_tokens
+            if min(most, self._enough.get(place, _NEVER)) <= num_left:
+                self._note_enough(passed, num_tokens)
+                return True
+            if known is not None:
+                return False
+            passed.append(place)
+            forced = self.forced(place)
+            if forced is not None:
+                text = self.vocabulary.by_id[forced]
+            else:
+                text = self.recognizer.shortest_part(place, _FAVOURED)[:1]
+            place = self.recognizer.advance(place, text)
+            num_left -= 1
+        return False
+
+    def _note_enough(self, places: Iterable[State], num_tokens: int) -> None:
+        """Note for places, each a token after the one before, how many tokens are enough."""
+        if len(self._enough) >= _MOST_KEPT:
+            self._enough.clear()
+        for used, place in enumerate(places):
+            self._enough[place] = min(num_tokens - used, self._enough.get(place, _NEVER))
 
     def num_to_end(self, state: State) -> int:
         """Return how many tokens a text needs to end; a huge number where bans leave no way."""

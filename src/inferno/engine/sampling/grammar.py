@@ -88,8 +88,8 @@ class GrammarCompiler:
             if paths is not None:
                 paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(of_request))
         if paths is not None and self.is_costly(grammar, request):
-            with suppress(TooComplex):
-                paths.num_to_end(paths.recognizer.start)  # now, where no step waits for it
+            with suppress(TooComplex):  # now, where no step waits for it
+                paths.fits(paths.recognizer.start, request.params.max_tokens or 0)
         state = None if paths is None else paths.recognizer.start
         if request.answer_so_far:
             matcher = matcher.deep_copy()
