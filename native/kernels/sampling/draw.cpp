@@ -204,11 +204,11 @@ void for_rows(const Rows& logits, const Kernels& kernels, Team& team, F&& f,
 
 constexpr std::int64_t kWordBits = 32;
 constexpr std::uint32_t kAll = 0xffffffffu;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 // Writes a row without the tokens that may not be chosen. Words that forbid or allow all of their
 // tokens are the most by far.
 void write_allowed(const float* logits, std::int64_t width, Allowed words, float* out) {
-    constexpr float kNever = -std::numeric_limits<float>::infinity();
     for (std::int64_t first = 0; first < width; first += kWordBits) {
         const std::uint32_t word = words[first / kWordBits];
         const std::int64_t size = std::min(kWordBits, width - first);
@@ -224,17 +224,21 @@ void write_allowed(const float* logits, std::int64_t width, Allowed words, float
     }
 }
 
-// As for_rows: f(row, logits, helper), with the logits of tokens that may be chosen. They are
-// written into a thread's own memory, which its cache holds, and are left as they were.
+// As for_rows: f(row, logits, helper), with the logits of tokens that may be chosen, or with a null
+// pointer where none may. They are written into a thread's own memory, which its cache holds.
 template <class Helper, class F>
 void for_allowed(const Rows& logits, Allowed allowed, const Kernels& kernels, Team& team, F&& f) {
     const std::int64_t width = logits.width, num_words = (width + kWordBits - 1) / kWordBits;
     const auto call = [&](std::int64_t row, Helper& helper, void* memory) {
         const float* own = row_of(logits, row);
         const Allowed words = allowed == nullptr ? nullptr : allowed + row * num_words;
-        const auto is_all = [](std::uint32_t word) { return word == kAll; };
-        if (words == nullptr || std::all_of(words, words + num_words, is_all)) {
+        const auto are = [&](std::uint32_t value) {
+            return std::all_of(words, words + num_words, [=](auto word) { return word == value; });
+        };
+        if (words == nullptr || are(kAll)) {
             f(row, own, helper);
+        } else if (are(0)) {
+            f(row, static_cast<const float*>(nullptr), helper);
         } else {
             write_allowed(own, width, words, static_cast<float*>(memory));
             f(row, static_cast<const float*>(memory), helper);
@@ -249,7 +253,7 @@ void for_allowed(const Rows& logits, Allowed allowed, const Kernels& kernels, Te
 void argmax(const Rows& logits, Allowed allowed, const Kernels& kernels, float* peaks,
             std::int64_t* tokens, Team& team) {
     const auto find = [&](std::int64_t row, const float* own, const PeakFinder& finder) {
-        const Largest found = finder.find(own);
+        const Largest found = own == nullptr ? Largest{kNever, 0} : finder.find(own);
         peaks[row] = found.logit;
         tokens[row] = found.token;
     };
@@ -261,7 +265,7 @@ void draw(const Rows& logits, Allowed allowed, const float* peaks,
           std::int64_t* tokens, Team& team) {
     const auto draw_row = [&](std::int64_t row, const float* own, Drawer& drawer) {
         const SamplingSpec& spec = specs[static_cast<std::size_t>(row)];
-        if (spec.temperature == 0 || !std::isfinite(peaks[row])) return;
+        if (own == nullptr || spec.temperature == 0 || !std::isfinite(peaks[row])) return;
         tokens[row] = drawer.draw(own, spec, peaks[row], uniform[row]);
     };
     for_allowed<Drawer>(logits, allowed, kernels, team, draw_row);

@@ -225,26 +225,14 @@ class LocalExecutor:
         open_rows = [i for i, known in enumerate(sampled) if known is None]
         if open_rows:
             open_uses = [uses[i] for i in open_rows]
-            processed = self._processed(step, [rows[i] for i in open_rows], open_uses)
-            drawn = self._sampler.choose(processed, masks)
+            places = _places(step.processed, open_uses)
+            if step.processed is None or places is None:
+                logits_RV = self._logits(step.hidden, [rows[i] for i in open_rows])
+                step.processed = self._sampler.process(logits_RV, open_uses)
+            drawn = self._sampler.choose(step.processed, masks, places)
             for i, each in zip(open_rows, drawn, strict=True):
                 sampled[i] = each
         return [each for each in sampled if each is not None]
-
-    def _processed(
-        self, step: LocalStep, rows: Sequence[int], uses: Sequence[LogitsRow]
-    ) -> ProcessedRows:
-        """Return the logits of rows, processed: those of the step's first draw, if it had them."""
-        if step.processed is not None:
-            places = {
-                (row.sequence_id, row.position): i for i, row in enumerate(step.processed.rows)
-            }
-            found = [places.get((use.sequence_id, use.position)) for use in uses]
-            known = [place for place in found if place is not None]
-            if len(known) == len(uses):
-                return self._sampler.some(step.processed, known)
-        step.processed = self._sampler.process(self._logits(step.hidden, rows), uses)
-        return step.processed
 
     def _prompt_logprobs(
         self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden
@@ -280,6 +268,16 @@ def _only_choice(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> Sampled | Non
         return None
     token_id = only_token(mask)
     return None if token_id is None else Sampled(token_id, None, None)
+
+
+def _places(processed: ProcessedRows | None, uses: Sequence[LogitsRow]) -> list[int] | None:
+    """Return where these rows are among those that were processed; None if one isn't."""
+    if processed is None:
+        return None
+    places = {(row.sequence_id, row.position): i for i, row in enumerate(processed.rows)}
+    found = [places.get((use.sequence_id, use.position)) for use in uses]
+    known = [place for place in found if place is not None]
+    return known if len(known) == len(found) else None
 
 
 def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:

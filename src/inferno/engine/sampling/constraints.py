@@ -113,17 +113,6 @@ def empty_mask(vocab_size: int) -> Mask:
     return np.zeros(-(-vocab_size // 32), np.int32)
 
 
-def masks_of_rows(masks: Sequence[Mask | None], vocab_size: int) -> Mask | None:
-    """Return the masks of rows as one array [R, W], for `ops`; None where no row has one."""
-    if all(mask is None for mask in masks):
-        return None
-    words = np.full((len(masks), -(-vocab_size // 32)), -1, np.int32)
-    for row, mask in zip(words, masks, strict=True):
-        if mask is not None:
-            row[:] = mask
-    return words
-
-
 def set_bit(mask: Mask, token_id: int, is_allowed: bool) -> None:
     """Allow a token, or forbid it."""
     words = mask.view(np.uint32)

@@ -84,15 +84,7 @@ class LogitsProcessors:
             self._edits, self._rows = _Edits(constrained, self._vocab_size), constrained
         self._edits.apply(logits_RV)
         ban_completed_words(logits_RV, constrained, rows)
-        self._penalize(logits_RV, {i: row for i, row in rows.items() if has_penalty(row.params)})
-
-    def let_masks_stand(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> None:
-        """Make all tokens of these rows equally likely, for other bans leave none of their masks.
-
-        So a document that is complete ends before min_tokens. Penalties hold all the same.
-        """
-        logits_RV.zero_()
-        self._penalize(logits_RV, {i: row for i, row in enumerate(rows) if has_penalty(row.params)})
+        self.penalize(logits_RV, rows)
 
     def _find_constraints(self, rows: Mapping[int, LogitsRow]) -> list[_ConstrainedRow]:
         known, self._constraints = self._constraints, {}
@@ -108,7 +100,9 @@ class LogitsProcessors:
             constrained.append(_ConstrainedRow(i, found[1], is_too_short(row)))
         return constrained
 
-    def _penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+    def penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+        """Penalise in place the tokens that have occurred, in rows that ask for it."""
+        rows = {i: row for i, row in rows.items() if has_penalty(row.params)}
         if rows:
             counts = [self._count(row) for row in rows.values()]
             penalize(logits_RV, list(rows), [row.params for row in rows.values()], counts)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.sampling.constraints import Mask, MaskKey, masks_of_rows
+from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsProcessors, LogitsRow, is_processed
 from inferno.engine.step_plan import SequenceId
 from inferno.ops import Purpose, SamplingSpec, SamplingSpecs
@@ -30,7 +31,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessedRows:
-    """Rows of logits, processed, of which tokens may be chosen again and again, by other masks.
+    """Rows of logits, processed, of which tokens may be chosen again, by other masks.
 
     raw_logits_RV   the model's own; the same tensor where nothing was changed or nobody asks.
     raw_peak_R      their largest, NaN where one is; peak_R, token_R: the likeliest as processed.
@@ -57,6 +58,9 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._processors = LogitsProcessors(vocab_size, device)
+        self._all, self._nothing = (
+            np.full(-(-vocab_size // 32), bits, np.int32) for bits in (-1, 0)
+        )
         self._params: list[SamplingParams] = []
         self._specs: SamplingSpecs | None = None
 
@@ -96,47 +100,39 @@ class Sampler:
         specs = self._specs_of([row.params for row in rows])
         return ProcessedRows(rows, logits_RV, raw_logits_RV, raw_peak_R, peak_R, token_R, specs)
 
-    def choose(self, processed: ProcessedRows, masks: Mapping[MaskKey, Mask]) -> list[Sampled]:
-        """Choose a token for each row, of those that its mask allows if it has one."""
+    def choose(
+        self,
+        processed: ProcessedRows,
+        masks: Mapping[MaskKey, Mask],
+        places: Sequence[int] | None = None,
+    ) -> list[Sampled]:
+        """Choose a token for each row, or for those at some places, of those that its mask allows.
+
+        A row without a mask may have any. The logits stay as they are.
+        """
         rows = processed.rows
-        found = [masks.get((row.sequence_id, row.position)) for row in rows] if masks else []
+        places = range(len(rows)) if places is None else places
+        found = {i: masks.get((rows[i].sequence_id, rows[i].position)) for i in places}
         sampled, stuck = self._choose(processed, found)
         if stuck:
-            part, of_part = self.some(processed, stuck), [found[i] for i in stuck]
-            self._processors.let_masks_stand(part.logits_RV, part.rows)
-            for i, each in zip(stuck, self._choose(part, of_part)[0], strict=True):
-                sampled[i] = each
-        explained = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
+            freed = self._freed([rows[i] for i in stuck])
+            of_freed = {place: found[i] for place, i in enumerate(stuck)}
+            sampled |= zip(stuck, self._choose(freed, of_freed)[0].values(), strict=True)
+        explained = [i for i in places if rows[i].params.logprobs is not None]
         if explained:
             _explain(sampled, explained, processed.raw_logits_RV, rows)
-        return sampled
-
-    def some(self, processed: ProcessedRows, places: Sequence[int]) -> ProcessedRows:
-        """Return some of the rows, copied."""
-        index_R = torch.tensor(places, device=self._device)
-        rows = [processed.rows[place] for place in places]
-        logits_RV = raw_logits_RV = processed.logits_RV[index_R]
-        if processed.raw_logits_RV is not processed.logits_RV:
-            raw_logits_RV = processed.raw_logits_RV[index_R]
-        return ProcessedRows(
-            rows,
-            logits_RV,
-            raw_logits_RV,
-            processed.raw_peak_R[index_R],
-            processed.peak_R[index_R],
-            processed.token_R[index_R],
-            self._tabulate([row.params for row in rows]),
-        )
+        return [sampled[i] for i in places]
 
     def _choose(
-        self, processed: ProcessedRows, masks: Sequence[Mask | None]
-    ) -> tuple[list[Sampled], list[int]]:
-        """Return what is chosen for each row, and the rows whose bans leave nothing of a mask."""
+        self, processed: ProcessedRows, masks: Mapping[int, Mask | None]
+    ) -> tuple[dict[int, Sampled], list[int]]:
+        """Return what is chosen for these rows, and those whose bans leave nothing of a mask."""
         logits_RV, rows = processed.logits_RV, processed.rows
-        words_RW = masks_of_rows(masks, self._vocab_size)
-        if words_RW is None:
-            allowed_RW, peak_R, token_R = None, processed.peak_R, processed.token_R.clone()
-        else:
+        allowed_RW, peak_R, token_R = None, processed.peak_R, processed.token_R.clone()
+        if len(masks) < len(rows) or any(mask is not None for mask in masks.values()):
+            # Rows that aren't asked for are passed over where nothing of them is allowed.
+            words = [masks.get(i, self._nothing) for i in range(len(rows))]
+            words_RW = np.stack([self._all if mask is None else mask for mask in words])
             allowed_RW = torch.from_numpy(words_RW).to(self._device)
             peak_R, token_R = ops.argmax(logits_RV, allowed_RW=allowed_RW)
         if processed.specs is not None:
@@ -144,13 +140,27 @@ class Sampler:
             ops.draw(
                 logits_RV, peak_R, processed.specs, uniform_R, allowed_RW=allowed_RW, out=token_R
             )
-        raw_peaks, peaks = processed.raw_peak_R.tolist(), peak_R.tolist()
+        token_ids, raw_peaks, peaks = (
+            values_R.tolist() for values_R in (token_R, processed.raw_peak_R, peak_R)
+        )
+        sampled = {i: _sampled(rows[i], token_ids[i], raw_peaks[i], peaks[i]) for i in masks}
         stuck = [
             i
-            for i, mask in enumerate(masks)
+            for i, mask in masks.items()
             if mask is not None and peaks[i] == -math.inf and math.isfinite(raw_peaks[i])
         ]
-        return list(map(_sampled, rows, token_R.tolist(), raw_peaks, peaks)), stuck
+        return sampled, stuck
+
+    def _freed(self, rows: Sequence[LogitsRow]) -> ProcessedRows:
+        """Return rows in which all tokens are equal but for penalties: bans leave none of a mask.
+
+        So the mask stands, and a document that is complete ends before min_tokens.
+        """
+        logits_RV = torch.zeros((len(rows), self._vocab_size), device=self._device)
+        self._processors.penalize(logits_RV, dict(enumerate(rows)))
+        peak_R, token_R = ops.argmax(logits_RV)
+        specs = self._tabulate([row.params for row in rows])
+        return ProcessedRows(rows, logits_RV, logits_RV, peak_R, peak_R, token_R, specs)
 
     def _specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
         """Return how each row of a batch is drawn, which is the same for many steps."""
@@ -244,7 +254,7 @@ def _sampled(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sam
 
 
 def _explain(
-    sampled: list[Sampled],
+    sampled: dict[int, Sampled],
     indices: Sequence[int],
     raw_logits_RV: Tensor,
     rows: Sequence[LogitsRow],
