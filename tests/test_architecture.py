@@ -236,7 +236,6 @@ SHORT_FILES = {
     "hub/add.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
-    "ops/cpu/sampling.py": "a file per family of kernels",
     "ops/observing.py": "the public way to watch ops",
     "ops/reference/memory.py": "what a backend without kernels leaves to PyTorch",
     "ops/reference/philox.py": "a published algorithm, looked for by name",

@@ -41,10 +41,12 @@ SamplingSpecs sampling_specs(nb::handle rows) {
     return specs;
 }
 
-void argmax_of_rows(nb::handle logits, std::uintptr_t peaks, std::uintptr_t tokens) {
+void argmax_of_rows(nb::handle logits, std::uintptr_t allowed, std::uintptr_t peaks,
+                    std::uintptr_t tokens) {
     const Rows input = rows(logits);
     run_now([&](Team& team) {
-        argmax(input, the_kernels(), output<float>(peaks), output<std::int64_t>(tokens), team);
+        argmax(input, array<std::uint32_t>(allowed), the_kernels(), output<float>(peaks),
+               output<std::int64_t>(tokens), team);
     });
 }
 
@@ -61,15 +63,15 @@ void random_numbers(nb::handle some_seeds, nb::handle some_indices, nb::handle s
     }
 }
 
-void draw_tokens(nb::handle logits, std::uintptr_t peaks, const SamplingSpecs& specs,
-                 std::uintptr_t uniform, std::uintptr_t tokens) {
+void draw_tokens(nb::handle logits, std::uintptr_t allowed, std::uintptr_t peaks,
+                 const SamplingSpecs& specs, std::uintptr_t uniform, std::uintptr_t tokens) {
     const Rows input = rows(logits);
     if (static_cast<std::int64_t>(specs.rows.size()) != input.count) {
         throw std::invalid_argument("each row needs a SamplingSpec");
     }
     run_now([&](Team& team) {
-        draw(input, array<float>(peaks), specs.rows, array<double>(uniform), the_kernels(),
-             output<std::int64_t>(tokens), team);
+        draw(input, array<std::uint32_t>(allowed), array<float>(peaks), specs.rows,
+             array<double>(uniform), the_kernels(), output<std::int64_t>(tokens), team);
     });
 }
 

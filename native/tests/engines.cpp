@@ -173,9 +173,9 @@ struct Engine {
     std::uint64_t sample() {
         const Kernels& kernels = the_kernels();
         Team& team = context->team;
-        argmax(logits.rows, kernels, peaks, tokens, team);
+        argmax(logits.rows, nullptr, kernels, peaks, tokens, team);
         const std::vector<SamplingSpec> specs(kTokens, {0.8, 50, 0.9, 0});
-        draw(logits.rows, peaks, specs, uniform, kernels, tokens, team);
+        draw(logits.rows, nullptr, peaks, specs, uniform, kernels, tokens, team);
         log_totals(logits.rows, peaks, kernels, totals, team);
         top_tokens(logits.rows, 5, kernels, top, team);
         return xxh64(tokens, sizeof tokens) + xxh64(totals, sizeof totals) +

@@ -173,3 +173,21 @@ def test_what_was_followed_once_is_found_again() -> None:
         recognizer.start, b"[ab,c,d,e"
     )
     assert recognizer.advance(recognizer.start, b"[,") is None
+
+
+def test_a_terminal_of_one_text_is_followed_byte_by_byte() -> None:
+    for text in ("a", "né日🙂", '"name"'):
+        whole = text.encode()
+        recognizer = Recognizer(Grammar({START: ((Terminal(literal(text)),),)}))
+        state = recognizer.start
+        for place, byte in enumerate(whole):
+            assert recognizer.only_byte(state) == byte
+            assert recognizer.shortest(state) == whole[place:]
+            assert (state.distance, state.is_end) == (len(whole) - place, False)
+            others = [recognizer.advance(state, bytes((other,))) for other in range(256)]
+            assert [other for other, end in enumerate(others) if end is not None] == [byte]
+            following = recognizer.advance(state, bytes((byte,)))
+            assert following is not None
+            state = following
+        assert (state.is_end, state.distance, recognizer.only_byte(state)) == (True, 0, None)
+        assert not any(recognizer.advance(state, bytes((other,))) for other in range(256))

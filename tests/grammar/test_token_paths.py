@@ -120,6 +120,31 @@ def test_the_known_length_is_a_tenth_above_the_fewest_at_most(part: int) -> None
     assert not longer
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_a_budget_fits_that_is_enough_and_none_that_is_too_small(part: int) -> None:
+    for seed in range(part * 7, part * 7 + 7):
+        schema = make_schema(random.Random(seed))
+        vocabulary = make_vocabulary(seed)
+        recognizer = Recognizer(compile_schema(schema))
+        start = recognizer.start
+        exact = TokenPaths(recognizer, vocabulary)
+        known, true = exact.num_to_end(start), fewest(exact, vocabulary, start)
+        asked = TokenPaths(recognizer, vocabulary)
+        # From large to small, and then from small to large: what was asked before is no matter.
+        budgets = range(max(true - 3, 0), start.distance + 2)
+        fitting = [n for n in reversed(budgets) if asked.fits(start, n)]
+        assert fitting == [n for n in reversed(budgets) if asked.fits(start, n)], schema
+        assert min(fitting) >= true, schema
+        assert set(fitting) >= {n for n in budgets if n >= known}, schema
+        state = start
+        while not state.is_end:  # along a way that fits, all that is left does
+            assert TokenPaths(recognizer, vocabulary).fits(state, known)
+            text = vocabulary.by_id[exact.next_to_end(state)]
+            following = recognizer.advance(state, text)
+            assert following is not None
+            state, known = following, known - 1
+
+
 def test_banned_tokens_are_on_no_way() -> None:
     vocabulary = make_vocabulary(1)
     recognizer = Recognizer(compile_schema({"enum": ["hello", "xq"]}, whitespace=None))

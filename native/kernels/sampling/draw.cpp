@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "rank.h"
 
@@ -187,40 +188,93 @@ const float* row_of(const Rows& rows, std::int64_t row) {
     return static_cast<const float*>(rows.data) + row * rows.stride;
 }
 
-// Calls f(row, helper) for every row; each thread has a helper of its own.
+// Calls f(row, helper) for every row; each thread has a helper of its own, and memory for a row
+// behind it.
 template <class Helper, class F>
-void for_rows(const Rows& logits, const Kernels& kernels, Team& team, F&& f) {
+void for_rows(const Rows& logits, const Kernels& kernels, Team& team, F&& f,
+              std::size_t more_bytes = 0) {
     const std::int64_t width = logits.width, grain = 1 + kGrainLogits / width;
+    const std::size_t bytes = Helper::bytes(width);
     team.run(logits.count, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
-        Helper helper(kernels, width, team.scratch(thread, Helper::bytes(width)));
-        for (std::int64_t row = begin; row < end; ++row) f(row, helper);
+        auto* memory = static_cast<std::byte*>(team.scratch(thread, bytes + more_bytes));
+        Helper helper(kernels, width, memory);
+        for (std::int64_t row = begin; row < end; ++row) f(row, helper, memory + bytes);
     });
+}
+
+constexpr std::int64_t kWordBits = 32;
+constexpr std::uint32_t kAll = 0xffffffffu;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+// Writes a row without the tokens that may not be chosen. Words that forbid or allow all of their
+// tokens are the most by far.
+void write_allowed(const float* logits, std::int64_t width, Allowed words, float* out) {
+    for (std::int64_t first = 0; first < width; first += kWordBits) {
+        const std::uint32_t word = words[first / kWordBits];
+        const std::int64_t size = std::min(kWordBits, width - first);
+        if (word == 0) {
+            std::fill_n(out + first, size, kNever);
+        } else if (word == kAll) {
+            std::copy_n(logits + first, size, out + first);
+        } else {
+            for (std::int64_t i = 0; i < size; ++i) {
+                out[first + i] = word >> i & 1 ? logits[first + i] : kNever;
+            }
+        }
+    }
+}
+
+// As for_rows: f(row, logits, helper), with the logits of tokens that may be chosen, or with a null
+// pointer where none may. They are written into a thread's own memory, which its cache holds.
+template <class Helper, class F>
+void for_allowed(const Rows& logits, Allowed allowed, const Kernels& kernels, Team& team, F&& f) {
+    const std::int64_t width = logits.width, num_words = (width + kWordBits - 1) / kWordBits;
+    const auto call = [&](std::int64_t row, Helper& helper, void* memory) {
+        const float* own = row_of(logits, row);
+        const Allowed words = allowed == nullptr ? nullptr : allowed + row * num_words;
+        const auto are = [&](std::uint32_t value) {
+            return std::all_of(words, words + num_words, [=](auto word) { return word == value; });
+        };
+        if (words == nullptr || are(kAll)) {
+            f(row, own, helper);
+        } else if (are(0)) {
+            f(row, static_cast<const float*>(nullptr), helper);
+        } else {
+            write_allowed(own, width, words, static_cast<float*>(memory));
+            f(row, static_cast<const float*>(memory), helper);
+        }
+    };
+    const std::size_t row_bytes = static_cast<std::size_t>(width) * sizeof(float);
+    for_rows<Helper>(logits, kernels, team, call, allowed == nullptr ? 0 : row_bytes);
 }
 
 }  // namespace
 
-void argmax(const Rows& logits, const Kernels& kernels, float* peaks, std::int64_t* tokens,
-             Team& team) {
-    for_rows<PeakFinder>(logits, kernels, team, [&](std::int64_t row, PeakFinder& finder) {
-        const Largest found = finder.find(row_of(logits, row));
+void argmax(const Rows& logits, Allowed allowed, const Kernels& kernels, float* peaks,
+            std::int64_t* tokens, Team& team) {
+    const auto find = [&](std::int64_t row, const float* own, const PeakFinder& finder) {
+        const Largest found = own == nullptr ? Largest{kNever, 0} : finder.find(own);
         peaks[row] = found.logit;
         tokens[row] = found.token;
-    });
+    };
+    for_allowed<PeakFinder>(logits, allowed, kernels, team, find);
 }
 
-void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& specs,
-          const double* uniform, const Kernels& kernels, std::int64_t* tokens, Team& team) {
-    for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer) {
+void draw(const Rows& logits, Allowed allowed, const float* peaks,
+          const std::vector<SamplingSpec>& specs, const double* uniform, const Kernels& kernels,
+          std::int64_t* tokens, Team& team) {
+    const auto draw_row = [&](std::int64_t row, const float* own, Drawer& drawer) {
         const SamplingSpec& spec = specs[static_cast<std::size_t>(row)];
-        if (spec.temperature == 0 || !std::isfinite(peaks[row])) return;
-        tokens[row] = drawer.draw(row_of(logits, row), spec, peaks[row], uniform[row]);
-    });
+        if (own == nullptr || spec.temperature == 0 || !std::isfinite(peaks[row])) return;
+        tokens[row] = drawer.draw(own, spec, peaks[row], uniform[row]);
+    };
+    for_allowed<Drawer>(logits, allowed, kernels, team, draw_row);
 }
 
 void log_totals(const Rows& logits, const float* peaks, const Kernels& kernels, double* out,
                 Team& team) {
     const float unit = unit_weight(logits.width);
-    for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer) {
+    for_rows<Drawer>(logits, kernels, team, [&](std::int64_t row, Drawer& drawer, void*) {
         const Scale scale = {peaks[row], 1, unit, 0};
         out[row] = std::log(drawer.blocks(row_of(logits, row), scale).mass() / unit);
     });
@@ -228,7 +282,7 @@ void log_totals(const Rows& logits, const float* peaks, const Kernels& kernels, 
 
 void top_tokens(const Rows& logits, std::int64_t count, const Kernels& kernels,
                 std::int64_t* tokens, Team& team) {
-    for_rows<Ranker>(logits, kernels, team, [&](std::int64_t row, Ranker& ranker) {
+    for_rows<Ranker>(logits, kernels, team, [&](std::int64_t row, Ranker& ranker, void*) {
         std::int64_t* out = tokens + row * count;
         std::fill(out, out + count, 0);
         if (!ranker.read(row_of(logits, row))) return;

@@ -18,13 +18,18 @@ struct SamplingSpec {
     double min_p;
 };
 
+// Which tokens of rows may be chosen: bit t % 32 of a row's word t / 32 is the token t. Rows follow
+// one another; a null pointer allows all tokens of all rows. Others count as minus infinity.
+using Allowed = const std::uint32_t*;
+
 // Logits are float32. Each row's largest logit, NaN where it holds one, and the first token that
 // has it.
-void argmax(const Rows& logits, const Kernels&, float* peaks, std::int64_t* tokens, Team&);
+void argmax(const Rows& logits, Allowed, const Kernels&, float* peaks, std::int64_t* tokens,
+            Team&);
 
 // A token for each row, by its SamplingSpec and its random number in [0, 1). Rows that are not drawn, or
 // whose peak is not finite, are passed over.
-void draw(const Rows& logits, const float* peaks, const std::vector<SamplingSpec>& specs,
+void draw(const Rows& logits, Allowed, const float* peaks, const std::vector<SamplingSpec>& specs,
           const double* uniform, const Kernels&, std::int64_t* tokens, Team&);
 
 // The logarithm of each row's sum of exponentials, less its peak.

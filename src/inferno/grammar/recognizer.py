@@ -342,9 +342,7 @@ class _Compiled:
         number = self._terminals.get(key)
         if number is None:
             number = self._terminals[key] = len(self.automata)
-            self.automata.append(
-                _MarkAutomaton(key) if isinstance(key, Mark) else Automaton(key, meter=self._meter)
-            )
+            self.automata.append(_automaton_of(key, self._meter))
         return _Element(True, number, 1, 1, False)
 
     def _add(self, rule: int, elements: tuple[_Element, ...]) -> None:
@@ -379,13 +377,16 @@ class _Compiled:
         return [self._total(elements[dot:]) for dot in range(len(elements) + 1)]
 
 
-class _MarkAutomaton:
-    """The automaton of a mark: its states are how many bytes of its text were read, from 1."""
+class _TextAutomaton:
+    """The automaton of one text: its states are how many of its bytes were read, from 1.
+
+    It is there at once, and most terminals are names of properties.
+    """
 
     start = 1
 
-    def __init__(self, mark: Mark) -> None:
-        self._text = text_of_mark(mark.token_id)
+    def __init__(self, text: bytes) -> None:
+        self._text = text
 
     def next(self, state: int, byte: int) -> int:
         is_next = 0 < state <= len(self._text) and self._text[state - 1] == byte
@@ -412,7 +413,27 @@ class _MarkAutomaton:
             yield byte, byte, state + 1
 
 
-_Automaton = Automaton | _MarkAutomaton
+_Automaton = Automaton | _TextAutomaton
+
+
+def _automaton_of(terminal: Regex | Mark, meter: Meter) -> _Automaton:
+    if isinstance(terminal, Mark):
+        return _TextAutomaton(text_of_mark(terminal.token_id))
+    text = _only_text(terminal)
+    return _TextAutomaton(text) if text else Automaton(terminal, meter=meter)
+
+
+def _only_text(regex: Regex) -> bytes | None:
+    """Return the one text of a regular expression that is written as such; None if it isn't."""
+    found = []
+    for part in regex.parts if isinstance(regex, Seq) else (regex,):
+        if not isinstance(part, Chars) or len(part.ranges) != 1:
+            return None
+        first, last = part.ranges[0]
+        if first != last:
+            return None
+        found.append(chr(first))
+    return "".join(found).encode()
 
 
 def text_of_mark(token_id: int) -> bytes:

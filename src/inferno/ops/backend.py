@@ -95,7 +95,9 @@ class ForwardOps(Protocol):
 class TokenOps(Protocol):
     """The ops that make tokens of logits."""
 
-    def argmax(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]: ...
+    def argmax(
+        self, logits_RV: Tensor, *, allowed_RW: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]: ...
 
     def uniform(
         self,
@@ -117,6 +119,7 @@ class TokenOps(Protocol):
         specs: SamplingSpecs,
         uniform_R: Tensor,
         *,
+        allowed_RW: Tensor | None = None,
         out: Tensor,
     ) -> Tensor: ...
 

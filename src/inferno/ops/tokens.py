@@ -1,7 +1,10 @@
 """The contract's second part: what becomes of logits after a forward pass.
 
-Shape letters: R rows, V vocabulary, C tokens of interest. Logits are float32, and a row's result
-depends on that row alone.
+Shape letters: R rows, V vocabulary, C tokens of interest, W words of 32 tokens. Logits are float32,
+and a row's result depends on that row alone.
+
+allowed_RW tells which tokens of each row may be chosen, int32: bit t % 32 of word t // 32 is the
+token t. None allows all; the others count as minus infinity, and what is NaN there is no matter.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from inferno.ops.dispatch import BACKENDS, backend_of
 from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 
 
-def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Find each row's largest logit, NaN where it has one, and its lowest id: ([R], [R] int64)."""
-    return backend_of(logits_RV).argmax(logits_RV)
+    return backend_of(logits_RV).argmax(logits_RV, allowed_RW=allowed_RW)
 
 
 def uniform(
@@ -40,16 +43,25 @@ def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> Sampl
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor,
+    peak_R: Tensor,
+    specs: SamplingSpecs,
+    uniform_R: Tensor,
+    *,
+    allowed_RW: Tensor | None = None,
+    out: Tensor,
 ) -> Tensor:
     """Draw a token for each row, as its spec says, into out [R] int64.
 
-    peak_R      what `argmax` found. Where it isn't finite, the token means nothing.
+    peak_R      what `argmax` found with the same allowed_RW. Where it isn't finite, the token means
+                nothing.
     uniform_R   the random number that decides.
     A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
     equals; top-p measures the mass that min-p and top-k leave.
     """
-    return backend_of(logits_RV).draw(logits_RV, peak_R, specs, uniform_R, out=out)
+    return backend_of(logits_RV).draw(
+        logits_RV, peak_R, specs, uniform_R, allowed_RW=allowed_RW, out=out
+    )
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def logits(num_rows: int = 1) -> Tensor:
 
 def shaped(*rows: LogitsRow, raw: Tensor | None = None) -> Tensor:
     result = logits(len(rows)) if raw is None else raw.clone()
-    LogitsProcessors(VOCAB, CPU).process(result, dict(enumerate(rows)), {})
+    LogitsProcessors(VOCAB, CPU).process(result, dict(enumerate(rows)))
     return result
 
 
@@ -136,7 +136,7 @@ def test_counts_follow_a_request_that_grows() -> None:
     processors, tokens = LogitsProcessors(VOCAB, CPU), [1, 2, 3]
     for token_id in (4, 2, 4, 39, 4):
         kept = logits()
-        processors.process(kept, {0: row(params, tokens)}, {})
+        processors.process(kept, {0: row(params, tokens)})
         assert torch.equal(kept, shaped(row(params, list(tokens))))
         tokens.append(token_id)
 
@@ -144,21 +144,21 @@ def test_counts_follow_a_request_that_grows() -> None:
 def test_counts_follow_a_request_that_comes_back() -> None:
     params = SamplingParams(frequency_penalty=0.5)
     processors, tokens, other = LogitsProcessors(VOCAB, CPU), [1, 2, 3, 4], [1, 2, 3, 9]
-    processors.process(logits(), {0: row(params, tokens)}, {})
-    processors.process(logits(), {0: row(params, other, request_id="b")}, {})
+    processors.process(logits(), {0: row(params, tokens)})
+    processors.process(logits(), {0: row(params, other, request_id="b")})
     tokens += [4, 5]
     kept = logits()
-    processors.process(kept, {0: row(params, tokens)}, {})
+    processors.process(kept, {0: row(params, tokens)})
     assert torch.equal(kept, shaped(row(params, tokens)))
 
 
 def test_another_request_may_get_the_id_of_one_that_is_forgotten() -> None:
     params, processors = SamplingParams(frequency_penalty=0.5), LogitsProcessors(VOCAB, CPU)
-    processors.process(logits(), {0: row(params, [1, 2, 3, 4, 4])}, {})
+    processors.process(logits(), {0: row(params, [1, 2, 3, 4, 4])})
     processors.forget([SequenceId("a", 0)])
     other = SamplingParams(presence_penalty=0.5, logit_bias={7: 1.0})
     kept = logits()
-    processors.process(kept, {0: row(other, [1, 2, 3, 9])}, {})
+    processors.process(kept, {0: row(other, [1, 2, 3, 9])})
     assert torch.equal(kept, shaped(row(other, [1, 2, 3, 9])))
 
 

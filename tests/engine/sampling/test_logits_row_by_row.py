@@ -86,7 +86,7 @@ def test_any_rows_of_any_steps_equal_plain_loops(data: st.DataObject) -> None:
             shaped_plainly(raw[i], rows[i]) if i in rows else raw[i] for i in range(len(raw))
         ]
         result = raw.clone()
-        processors.process(result, rows, {})
+        processors.process(result, rows)
         assert bits(result) == [bit for row in expected for bit in bits(row)]
         for *_, tokens in samples:
             tokens.append(data.draw(said))
@@ -99,7 +99,7 @@ def test_many_bad_words_of_one_beginning_equal_plain_loops(length: int) -> None:
         raw = torch.arange(float(VOCAB)).unsqueeze(0)
         row = LogitsRow(SequenceId("a", 0), SamplingParams(), 0, 0, tokens, 1, bad_words_ids=words)
         expected = shaped_plainly(raw[0], row)
-        LogitsProcessors(VOCAB, CPU).process(raw, {0: row}, {})
+        LogitsProcessors(VOCAB, CPU).process(raw, {0: row})
         assert torch.equal(raw[0], expected)
 
 
@@ -126,7 +126,7 @@ def test_a_request_is_read_once_for_all_its_samples_and_steps() -> None:
             LogitsRow(SequenceId("a", i), params, 0, 1, ids, 1, bad_words_ids=words)
             for i, ids in enumerate(samples)
         ]
-        processors.process(torch.zeros(3, VOCAB), dict(enumerate(rows)), {})
+        processors.process(torch.zeros(3, VOCAB), dict(enumerate(rows)))
         return Watched.num_reads
 
     first = step()
@@ -142,8 +142,8 @@ def test_nothing_is_kept_of_a_request_that_is_gone() -> None:
     other = LogitsRow(SequenceId("other", 0), SamplingParams(logit_bias={1: 1.0}), 0, 1, [1], 1)
     row = LogitsRow(SequenceId("gone", 0), SamplingParams(min_tokens=1), 0, 1, [1], 1, eos)
     gone = weakref.ref(eos)
-    processors.process(torch.zeros(2, VOCAB), {0: row, 1: other}, {})
+    processors.process(torch.zeros(2, VOCAB), {0: row, 1: other})
     del eos, row
     assert gone() is not None
-    processors.process(torch.zeros(1, VOCAB), {0: other}, {})
+    processors.process(torch.zeros(1, VOCAB), {0: other})
     assert gone() is None

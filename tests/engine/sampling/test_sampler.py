@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
+from inferno.engine.sampling.constraints import Mask, MaskKey, empty_mask, set_bit
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import (
     Sampled,
@@ -401,3 +402,81 @@ def test_log_probabilities_of_named_tokens_are_told_in_place_of_the_likeliest() 
         assert (entry.token_id, tuple(token_id for token_id, _ in entry.top)) == (chosen, ids)
         values = [entry.logprob, *(logprob for _, logprob in entry.top)]
         assert values == pytest.approx(expected[i, [chosen, *ids]].tolist(), abs=1e-5)
+
+
+# Masks
+
+
+def mask_of(vocab_size: int, *token_ids: int) -> Mask:
+    mask = empty_mask(vocab_size)
+    for token_id in token_ids:
+        set_bit(mask, token_id, is_allowed=True)
+    return mask
+
+
+def key_of(row: LogitsRow) -> MaskKey:
+    return row.sequence_id, row.position
+
+
+@given(seed=st.integers(0, 2**32), asked=st.lists(st.sampled_from(STEPS), min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_a_row_drawn_again_is_drawn_as_if_for_the_first_time(
+    seed: int, asked: list[dict[str, Any]]
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(len(asked), 70, generator=generator)
+    others: list[dict[str, Any]] = [
+        {},
+        {"logprobs": 2},
+        {"repetition_penalty": 1.5, "logit_bias": {3: 2.0}},
+        {"logprobs": 0, "presence_penalty": 1.0},
+    ]
+    rows = [
+        row(seed=i, **others[(seed + i) % len(others)], **params) for i, params in enumerate(asked)
+    ]
+    is_allowed = torch.rand(3, len(asked), 70, generator=generator) < 0.3
+    is_allowed[:, :, seed % 70] = True
+    first, *again = [
+        {
+            key_of(each): mask_of(70, *allowed.nonzero().flatten().tolist())
+            for each, allowed in zip(rows, one, strict=True)
+        }
+        for one in is_allowed
+    ]
+    sampler = Sampler(70, CPU)
+    processed = sampler.process(logits.clone(), rows)
+    assert sampler.choose(processed, first) == sampler.sample(logits.clone(), rows, first)
+    for masks in again:
+        places = list(range(len(rows)))[seed % 2 :: 2] or [0]
+        some = [rows[place] for place in places]
+        expected = sampler.sample(logits[places], some, masks)
+        assert sampler.choose(processed, masks, places) == expected
+        assert all(
+            masks[key_of(row)][token.token_id // 32] >> token.token_id % 32 & 1
+            for row, token in zip(some, expected, strict=True)
+        )
+
+
+def test_a_mask_stands_where_other_bans_leave_nothing_of_it() -> None:
+    row = LogitsRow(
+        *(SequenceId("a", 0), SamplingParams(min_tokens=5, logprobs=0, temperature=0.0), 0, 3),
+        *(PROMPT, len(PROMPT), frozenset({7})),
+    )
+    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(1))
+    sampler = Sampler(40, CPU)
+    processed = sampler.process(logits.clone(), [row])
+    for _ in range(2):  # a second time as the first
+        (ended,) = sampler.choose(processed, {key_of(row): mask_of(40, 7)})
+        assert (ended.token_id, ended.error) == (7, None)
+        assert ended.logprobs is not None
+        assert ended.logprobs.logprob == pytest.approx(float(logits.log_softmax(1)[0, 7]), abs=1e-6)
+        (free,) = sampler.choose(processed, {key_of(row): mask_of(40, 7, 9)})
+        assert free.token_id == 9
+
+
+def test_an_error_of_the_model_is_told_whatever_a_mask_leaves_out() -> None:
+    logits = torch.zeros(1, 40)
+    logits[0, 3] = NAN
+    (result,) = Sampler(40, CPU).sample(logits, [row()], {key_of(row()): mask_of(40, 7)})
+    assert result.error is not None
+    assert "non-finite" in result.error

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops import Purpose, SamplingSpec, cpu, reference
+from inferno.ops.backend import Backend
 from inferno.ops.reference import philox
 from inferno.ops.reference.sampling import exponential
 from tests.ops.cpu.guarded import copied, guarded
@@ -59,15 +60,41 @@ def fitting(spec: SamplingSpec, width: int) -> SamplingSpec:
 
 
 def drawn(
-    backend: object, logits_RV: Tensor, specs: Sequence[SamplingSpec], uniform_R: Tensor
+    backend: object,
+    logits_RV: Tensor,
+    specs: Sequence[SamplingSpec],
+    uniform_R: Tensor,
+    allowed_RW: Tensor | None = None,
 ) -> list[int]:
     """The tokens; -1 for rows that are not drawn."""
-    peak_R, _ = backend.argmax(logits_RV)  # type: ignore[attr-defined]
+    peak_R, _ = backend.argmax(logits_RV, allowed_RW=allowed_RW)  # type: ignore[attr-defined]
     specs = [fitting(spec, logits_RV.shape[1]) for spec in specs]
     prepared = backend.sampling_specs(specs, CPU)  # type: ignore[attr-defined]
     out_R = torch.full((len(specs),), -1)
-    backend.draw(logits_RV, peak_R, prepared, uniform_R, out=out_R)  # type: ignore[attr-defined]
+    backend.draw(  # type: ignore[attr-defined]
+        logits_RV, peak_R, prepared, uniform_R, allowed_RW=allowed_RW, out=out_R
+    )
     return out_R.tolist()
+
+
+def random_masks(num_rows: int, width: int) -> tuple[Tensor, Tensor]:
+    """Masks of one, few, many and all tokens, by turns, each of one token at least.
+
+    As numbers of which those that aren't allowed are minus infinity, and as words.
+    """
+    generator = torch.Generator().manual_seed(width)
+    shares_R1 = torch.tensor([0.0, 0.01, 0.5, 0.99, 1.0]).repeat(num_rows)[:num_rows, None]
+    is_allowed_RV = torch.rand(num_rows, width, generator=generator) < shares_R1
+    is_allowed_RV[torch.arange(num_rows), torch.arange(num_rows) % width] = True
+    words_RW = [
+        [
+            sum(int(is_set) << bit for bit, is_set in enumerate(row[first : first + 32]))
+            for first in range(0, width, 32)
+        ]
+        for row in is_allowed_RV.tolist()
+    ]
+    ban_RV = torch.zeros(num_rows, width).masked_fill(~is_allowed_RV, -INF)
+    return ban_RV, torch.tensor(words_RW).to(torch.int32)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -105,6 +132,34 @@ def test_where_weights_are_equal_the_token_is_the_references(width: int) -> None
     uniform_R[:7], uniform_R[7:14] = 0.0, 1 - 2.0**-53
     expected = drawn(reference, logits_RV, specs, uniform_R)
     assert drawn(cpu, logits_RV, specs, uniform_R) == expected
+
+
+@pytest.mark.parametrize("backend", [cpu, reference])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_of_what_is_allowed_the_likeliest_is_found(backend: Backend, width: int) -> None:
+    logits_RV = random_logits(50, width).round()  # many ties
+    ban_RV, words_RW = random_masks(50, width)
+    expected_RV = logits_RV + ban_RV
+    logits_RV[ban_RV == -INF] += 100.0  # the others would win, and NaN would spread
+    logits_RV[4::9][ban_RV[4::9] == -INF] = NAN
+    peak_R, token_R = backend.argmax(copied(logits_RV), allowed_RW=copied(words_RW))
+    assert torch.equal(peak_R, expected_RV.amax(1))
+    assert torch.equal(token_R, expected_RV.argmax(1))
+
+
+@pytest.mark.parametrize("backend", [cpu, reference])
+@pytest.mark.parametrize("width", [1, 31, 32, 300, 4097])
+def test_what_is_not_allowed_is_drawn_as_if_it_were_minus_infinity(
+    backend: Backend, width: int
+) -> None:
+    num_rows = 210
+    logits_RV = (random_logits(num_rows, width) * 2).round() / 2
+    ban_RV, words_RW = random_masks(num_rows, width)
+    specs, uniform_R = repeated([*RULES, *HOT, NONE], num_rows), random_numbers(num_rows)
+    expected = drawn(backend, logits_RV + ban_RV, specs, uniform_R)
+    kept_RV = logits_RV.clone()
+    assert drawn(backend, logits_RV, specs, uniform_R, words_RW) == expected
+    assert torch.equal(logits_RV, kept_RV), "the logits are left as they were"
 
 
 @pytest.mark.parametrize("num_possible", [1, 2, 8, 256])

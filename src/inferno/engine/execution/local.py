@@ -16,7 +16,7 @@ from inferno.engine.execution.known_sequences import KnownSequence, KnownSequenc
 from inferno.engine.execution.runner import Runner
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import Sampled, Sampler, prompt_logprobs
+from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
@@ -39,7 +39,10 @@ class _Hidden:
 
 @dataclass(slots=True, eq=False)
 class LocalStep:
-    """A step of a LocalExecutor between its forward pass and its results."""
+    """A step of a LocalExecutor between its forward pass and its results.
+
+    processed   the rows of logits that were made for it, for those that are drawn again.
+    """
 
     executor: LocalExecutor
     chunks: Sequence[ScheduledChunk]
@@ -47,6 +50,7 @@ class LocalStep:
     starts: Sequence[int]
     hidden: _Hidden
     results: Sequence[StepResult] | None = None
+    processed: ProcessedRows | None = None
 
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is None, "a step is sampled once"
@@ -205,7 +209,7 @@ class LocalExecutor:
                 uses.append(_logits_row(sequence, chunk.start + chunk.num_tokens))
         if not rows:
             return [()] * len(step.chunks)
-        sampled = self._sample_rows(step.hidden, rows, uses, masks)
+        sampled = self._sample_rows(step, rows, uses, masks)
         if not has_proposals:
             each = iter(sampled)
             return [(next(each),) if chunk.wants_token else () for chunk in step.chunks]
@@ -219,19 +223,23 @@ class LocalExecutor:
 
     def _sample_rows(
         self,
-        hidden: _Hidden,
+        step: LocalStep,
         rows: Sequence[int],
         uses: Sequence[LogitsRow],
         masks: Mapping[MaskKey, Mask],
     ) -> Sequence[Sampled]:
         """Return what is chosen for each row; one whose mask has one token needs no logits."""
-        if not masks:
-            return self._sampler.sample(self._logits(hidden, rows), uses, masks)
-        sampled = [_only_choice(use, masks) for use in uses]
+        sampled: list[Sampled | None] = [None] * len(uses)
+        if masks:
+            sampled = [_only_choice(use, masks) for use in uses]
         open_rows = [i for i, known in enumerate(sampled) if known is None]
         if open_rows:
-            logits_RV = self._logits(hidden, [rows[i] for i in open_rows])
-            drawn = self._sampler.sample(logits_RV, [uses[i] for i in open_rows], masks)
+            open_uses = [uses[i] for i in open_rows]
+            places = _places(step.processed, open_uses)
+            if step.processed is None or places is None:
+                logits_RV = self._logits(step.hidden, [rows[i] for i in open_rows])
+                step.processed = self._sampler.process(logits_RV, open_uses)
+            drawn = self._sampler.choose(step.processed, masks, places)
             for i, each in zip(open_rows, drawn, strict=True):
                 sampled[i] = each
         return [each for each in sampled if each is not None]
@@ -270,6 +278,16 @@ def _only_choice(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> Sampled | Non
         return None
     token_id = only_token(mask)
     return None if token_id is None else Sampled(token_id, None, None)
+
+
+def _places(processed: ProcessedRows | None, uses: Sequence[LogitsRow]) -> list[int] | None:
+    """Return where these rows are among those that were processed; None if one isn't."""
+    if processed is None:
+        return None
+    places = {(row.sequence_id, row.position): i for i, row in enumerate(processed.rows)}
+    found = [places.get((use.sequence_id, use.position)) for use in uses]
+    known = [place for place in found if place is not None]
+    return known if len(known) == len(found) else None
 
 
 def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:

@@ -6,6 +6,7 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask, set_bit
 from inferno.engine.sampling.grammar_child import LIMITS, GrammarSource, compiled, refusal
+from inferno.engine.sampling.grammar_tokenizer import llguidance_tokenizer
 from inferno.errors import InvalidRequest, TokenizerError
 from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
@@ -39,13 +41,17 @@ class GrammarCompiler:
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
     max_length  of a prompt and an output together.
+    most_mask_bytes     of masks that are kept by their states: by default 1,700 of 150,000 tokens.
     """
 
-    def __init__(self, path: Path, vocab_size: int, max_length: int) -> None:
+    def __init__(
+        self, path: Path, vocab_size: int, max_length: int, *, most_mask_bytes: int = 32 << 20
+    ) -> None:
         self._path = path
         self._vocab_size = vocab_size
         self._max_length = max_length
         self._tokens: dict[frozenset[int], _Tokens] = {}
+        self._masks = KeptMasks(most_mask_bytes)
 
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
         """Read the model's tokens, which takes most of a second where they are many."""
@@ -87,7 +93,8 @@ class GrammarCompiler:
         if of_request is not None:
             banned = banned | of_request
             try:
-                first = GrammarConstraint(matcher.deep_copy(), None, banned, request.eos_token_ids)
+                ends = request.eos_token_ids
+                first = GrammarConstraint(matcher.deep_copy(), None, self._masks, banned, ends)
                 first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
@@ -108,8 +115,9 @@ class GrammarCompiler:
             if grammar.searched is None:
                 grammar.searched = self._search(grammar, request)
             paths, state = grammar.searched
+        ends = request.eos_token_ids
         return [
-            GrammarConstraint(matcher.deep_copy(), paths, banned, request.eos_token_ids, state)
+            GrammarConstraint(matcher.deep_copy(), paths, self._masks, banned, ends, state)
             for _ in range(request.params.n)
         ]
 
@@ -161,15 +169,9 @@ class GrammarCompiler:
             content = model_files(self._path).read(
                 TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
             )
-            # Slices make masks fast. Python's lock is held while either is made, so make them
-            # apart: others are held up half as long at a time.
-            plain = llguidance.LLTokenizer(
-                content.decode(),
-                n_vocab=self._vocab_size,
-                eos_token=sorted(eos_token_ids),
-                slices=[],
+            tokenizer = llguidance_tokenizer(
+                content.decode(), self._vocab_size, sorted(eos_token_ids)
             )
-            tokenizer = plain.with_slices(plain.general_slices())
             special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
             vocabulary = _vocabulary(tokenizer, special)
             without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
@@ -197,10 +199,37 @@ class GrammarCompiler:
         return np.packbits(is_meant, bitorder="little").view(np.int32)
 
 
+class KeptMasks:
+    """Masks by the states of recognizers, those used last, within a number of bytes.
+
+    What may follow is the same wherever the state is: of many streams that have one shape, most
+    find the masks that others have made. Each keeps its grammar's recognizer as well.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[State, Mask] = OrderedDict()
+
+    def find(self, state: State | None) -> Mask | None:
+        """Return the mask of a state, if it is kept; it is the last used now."""
+        found = None if state is None else self._kept.get(state)
+        if state is not None and found is not None:
+            self._kept.move_to_end(state)
+        return found
+
+    def keep(self, state: State | None, mask: Mask) -> None:
+        """Keep a copy of a mask, and forget those that were used least lately to make room."""
+        if state is not None:
+            self._kept[state] = mask.copy()
+            while len(self._kept) * mask.nbytes > self._most_bytes:
+                self._kept.popitem(last=False)
+
+
 class GrammarConstraint:
     """A grammar, and how far one sequence has come in it; see `Constraint`.
 
     paths   what is known of the ways to an end; None where nothing is.
+    masks   those of states where others have been.
     banned  tokens that the request or the grammar never allows.
     state   where the output begins; None where no way to an end is known.
     """
@@ -209,13 +238,16 @@ class GrammarConstraint:
         self,
         matcher: llguidance.LLMatcher,
         paths: TokenPaths | None,
+        masks: KeptMasks,
         banned: Mask,
         eos_token_ids: frozenset[int],
         state: State | None = None,
     ) -> None:
         self._matcher = matcher
         self._paths = paths
+        self._masks = masks
         self._banned = banned
+        self._not_banned = ~banned
         self._end = min(eos_token_ids)
         self._states = [state]
         self._knows_ends = state is not None
@@ -223,10 +255,13 @@ class GrammarConstraint:
     def mask_into(self, mask: Mask) -> None:
         if forced := self.forced(1):
             set_bit(mask, forced[0], is_allowed=True)
+        elif (known := self._masks.find(self._states[-1])) is not None:
+            mask[:] = known
         else:
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
             self._check()
-        np.bitwise_and(mask, ~self._banned, out=mask)
+            self._masks.keep(self._states[-1], mask)
+        np.bitwise_and(mask, self._not_banned, out=mask)
         if not mask.any():
             raise ValueError("its grammar, allowed_token_ids and bad_words together leave no token")
 

@@ -1,7 +1,8 @@
 """Process rows of logits as their requests ask, before tokens are chosen: biases, bans, penalties.
 
-The order is vLLM's: logit_bias; allowed tokens, bad words, min_tokens and masks; then repetition,
+The order is vLLM's: logit_bias; allowed tokens, bad words and min_tokens; then repetition,
 frequency and presence penalty. Bans commute with the rest; a bias counts as the model's own.
+Masks of constraints are bans as well, which `ops.argmax` and `ops.draw` take as they are.
 
 A new processor is a function over rows beside those below, its call in `LogitsProcessors.process`,
 and its line in `is_processed`.
@@ -20,14 +21,12 @@ import torch
 from torch import Tensor
 
 from inferno.engine.sampling.bad_words import BadWords
-from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.step_plan import SequenceId
 from inferno.requests import SamplingParams
 
 _SMALLEST = torch.finfo(torch.float32).tiny
 _LARGEST = torch.finfo(torch.float32).max
 _BANNED = float("-inf")
-_FEW = 4  # a mask that allows less than one token in so many is one of few
 
 _Asked = tuple[SamplingParams, frozenset[int], tuple[tuple[int, ...], ...]]
 
@@ -75,9 +74,7 @@ class LogitsProcessors:
         for sequence_id in sequence_ids:
             self._occurrences.pop(sequence_id, None)
 
-    def process(
-        self, logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
-    ) -> None:
+    def process(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
         """Process float32 logits in place; `rows` says what to do, by row number, ascending.
 
         Token ids that the vocabulary doesn't have are passed over.
@@ -87,9 +84,7 @@ class LogitsProcessors:
             self._edits, self._rows = _Edits(constrained, self._vocab_size), constrained
         self._edits.apply(logits_RV)
         ban_completed_words(logits_RV, constrained, rows)
-        if masks:
-            apply_masks(logits_RV, rows, masks)
-        self._penalize(logits_RV, {i: row for i, row in rows.items() if has_penalty(row.params)})
+        self.penalize(logits_RV, rows)
 
     def _find_constraints(self, rows: Mapping[int, LogitsRow]) -> list[_ConstrainedRow]:
         known, self._constraints = self._constraints, {}
@@ -105,7 +100,9 @@ class LogitsProcessors:
             constrained.append(_ConstrainedRow(i, found[1], is_too_short(row)))
         return constrained
 
-    def _penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+    def penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+        """Penalise in place the tokens that have occurred, in rows that ask for it."""
+        rows = {i: row for i, row in rows.items() if has_penalty(row.params)}
         if rows:
             counts = [self._count(row) for row in rows.values()]
             penalize(logits_RV, list(rows), [row.params for row in rows.values()], counts)
@@ -162,38 +159,6 @@ def ban_completed_words(
     places_N = _places(banned, logits_RV.shape[1])
     if places_N is not None:
         logits_RV.view(-1).index_fill_(0, places_N, _BANNED)
-
-
-def apply_masks(
-    logits_RV: Tensor, rows: Mapping[int, LogitsRow], masks: Mapping[MaskKey, Mask]
-) -> None:
-    """Ban what the mask of a row leaves out, where it has one; see `Mask` for the bits.
-
-    Where other bans leave nothing of what a mask allows, the mask stands: a document that is
-    complete ends before min_tokens.
-    """
-    keys = {i: (row.sequence_id, row.position) for i, row in rows.items()}
-    found = {i: masks[key] for i, key in keys.items() if key in masks}
-    if not found:
-        return
-    for i, mask in found.items():
-        logits_V = logits_RV[i]
-        is_allowed_V = np.unpackbits(
-            mask.view(np.uint8), count=len(logits_V), bitorder="little"
-        ).view(bool)
-        num_allowed = int(np.count_nonzero(is_allowed_V))
-        if num_allowed * _FEW < len(logits_V):  # to look at few takes a tenth of the time
-            allowed_N = torch.from_numpy(np.flatnonzero(is_allowed_V)).to(logits_V.device)
-            kept_N = logits_V[allowed_N]
-            if num_allowed and kept_N.max() == _BANNED:
-                kept_N.zero_()
-            logits_V.fill_(_BANNED)
-            logits_V[allowed_N] = kept_N
-            continue
-        banned_N = torch.from_numpy(np.flatnonzero(~is_allowed_V)).to(logits_V.device)
-        logits_V.index_fill_(0, banned_N, _BANNED)
-        if logits_V.max() == _BANNED:
-            logits_V[torch.from_numpy(is_allowed_V).to(logits_V.device)] = 0.0
 
 
 def penalize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,24 @@ class Sampled(NamedTuple):
     error: str | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ProcessedRows:
+    """Rows of logits, processed, of which tokens may be chosen again, by other masks.
+
+    raw_logits_RV   the model's own; the same tensor where nothing was changed or nobody asks.
+    raw_peak_R      their largest, NaN where one is; peak_R, token_R: the likeliest as processed.
+    specs           how each row is drawn; None if none is, but gets the likeliest token.
+    """
+
+    rows: Sequence[LogitsRow]
+    logits_RV: Tensor
+    raw_logits_RV: Tensor
+    raw_peak_R: Tensor
+    peak_R: Tensor
+    token_R: Tensor
+    specs: SamplingSpecs | None
+
+
 class Sampler:
     """Chooses tokens: logits are processed (logits_processors.py), then tokens are drawn (ops).
 
@@ -39,6 +58,9 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._processors = LogitsProcessors(vocab_size, device)
+        self._all, self._nothing = (
+            np.full(-(-vocab_size // 32), bits, np.int32) for bits in (-1, 0)
+        )
         self._params: list[SamplingParams] = []
         self._specs: SamplingSpecs | None = None
 
@@ -54,43 +76,99 @@ class Sampler:
     ) -> list[Sampled]:
         """Choose a token for each row; a row that can't have one gets an error, the others don't.
 
-        logits_RV: [len(rows), vocab_size], the sampler's to overwrite. A row's result depends on
-        that row, and its mask, alone.
+        A row's result depends on that row, and its mask, alone. See `process` for logits_RV.
         """
-        assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
         if not rows:
             return []
-        logits_RV = logits_RV.to(self._device, torch.float32)
-        explained = [i for i, row in enumerate(rows) if row.params.logprobs is not None]
-        masks = masks or {}
-        processed = {
-            i: row for i, row in enumerate(rows) if is_processed(row) or _has_mask(row, masks)
-        }
-        raw_logits_RV = logits_RV.clone() if explained and processed else logits_RV
+        return self.choose(self.process(logits_RV, rows), masks or {})
+
+    def process(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> ProcessedRows:
+        """Process the logits of rows, of which there is at least one, as their requests ask.
+
+        logits_RV: [len(rows), vocab_size], the sampler's to overwrite.
+        """
+        assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
+        logits_RV = raw_logits_RV = logits_RV.to(self._device, torch.float32)
         raw_peak_R, token_R = ops.argmax(logits_RV)
         peak_R = raw_peak_R
-        self._processors.process(logits_RV, processed, masks)
+        processed = {i: row for i, row in enumerate(rows) if is_processed(row)}
+        if processed and any(row.params.logprobs is not None for row in rows):
+            raw_logits_RV = logits_RV.clone()
+        self._processors.process(logits_RV, processed)
         if processed:
             peak_R, token_R = ops.argmax(logits_RV)
-        self._draw(logits_RV, peak_R, rows, token_R)
-        outcome = (token_R.tolist(), raw_peak_R.tolist(), peak_R.tolist())
-        sampled = list(map(_sampled, rows, *outcome))
-        if explained:
-            _explain(sampled, explained, raw_logits_RV, rows)
-        return sampled
+        specs = self._specs_of([row.params for row in rows])
+        return ProcessedRows(rows, logits_RV, raw_logits_RV, raw_peak_R, peak_R, token_R, specs)
 
-    def _draw(
-        self, logits_RV: Tensor, peak_R: Tensor, rows: Sequence[LogitsRow], token_R: Tensor
-    ) -> None:
-        """Replace the likeliest token by one that is drawn, where the row asks for that."""
-        params = [row.params for row in rows]
-        # They are the same for many steps, and the same objects, which takes no time to see.
-        if params != self._params:
+    def choose(
+        self,
+        processed: ProcessedRows,
+        masks: Mapping[MaskKey, Mask],
+        places: Sequence[int] | None = None,
+    ) -> list[Sampled]:
+        """Choose a token for each row, or for those at some places, of those that its mask allows.
+
+        A row without a mask may have any. The logits stay as they are.
+        """
+        rows = processed.rows
+        places = range(len(rows)) if places is None else places
+        found = {i: masks.get((rows[i].sequence_id, rows[i].position)) for i in places}
+        sampled, stuck = self._choose(processed, found)
+        if stuck:
+            freed = self._freed([rows[i] for i in stuck])
+            of_freed = {place: found[i] for place, i in enumerate(stuck)}
+            sampled |= zip(stuck, self._choose(freed, of_freed)[0].values(), strict=True)
+        explained = [i for i in places if rows[i].params.logprobs is not None]
+        if explained:
+            _explain(sampled, explained, processed.raw_logits_RV, rows)
+        return [sampled[i] for i in places]
+
+    def _choose(
+        self, processed: ProcessedRows, masks: Mapping[int, Mask | None]
+    ) -> tuple[dict[int, Sampled], list[int]]:
+        """Return what is chosen for these rows, and those whose bans leave nothing of a mask."""
+        logits_RV, rows = processed.logits_RV, processed.rows
+        allowed_RW, peak_R, token_R = None, processed.peak_R, processed.token_R.clone()
+        if len(masks) < len(rows) or any(mask is not None for mask in masks.values()):
+            # Rows that aren't asked for are passed over where nothing of them is allowed.
+            words = [masks.get(i, self._nothing) for i in range(len(rows))]
+            words_RW = np.stack([self._all if mask is None else mask for mask in words])
+            allowed_RW = torch.from_numpy(words_RW).to(self._device)
+            peak_R, token_R = ops.argmax(logits_RV, allowed_RW=allowed_RW)
+        if processed.specs is not None:
+            uniform_R = _uniform(rows, self._device)
+            ops.draw(
+                logits_RV, peak_R, processed.specs, uniform_R, allowed_RW=allowed_RW, out=token_R
+            )
+        token_ids, raw_peaks, peaks = (
+            values_R.tolist() for values_R in (token_R, processed.raw_peak_R, peak_R)
+        )
+        sampled = {i: _sampled(rows[i], token_ids[i], raw_peaks[i], peaks[i]) for i in masks}
+        stuck = [
+            i
+            for i, mask in masks.items()
+            if mask is not None and peaks[i] == -math.inf and math.isfinite(raw_peaks[i])
+        ]
+        return sampled, stuck
+
+    def _freed(self, rows: Sequence[LogitsRow]) -> ProcessedRows:
+        """Return rows in which all tokens are equal but for penalties: bans leave none of a mask.
+
+        So the mask stands, and a document that is complete ends before min_tokens.
+        """
+        logits_RV = torch.zeros((len(rows), self._vocab_size), device=self._device)
+        self._processors.penalize(logits_RV, dict(enumerate(rows)))
+        peak_R, token_R = ops.argmax(logits_RV)
+        specs = self._tabulate([row.params for row in rows])
+        return ProcessedRows(rows, logits_RV, logits_RV, peak_R, peak_R, token_R, specs)
+
+    def _specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
+        """Return how each row of a batch is drawn, which is the same for many steps."""
+        if params != self._params:  # the same objects, as a rule, which takes no time to see
             self._params, self._specs = [], None  # until these are made, none are known
             self._specs = self._tabulate(params)
             self._params = params
-        if self._specs is not None:
-            ops.draw(logits_RV, peak_R, self._specs, _uniform(rows, self._device), out=token_R)
+        return self._specs
 
     def _tabulate(self, params: Sequence[SamplingParams]) -> SamplingSpecs | None:
         """Return how each row is drawn; None if none is."""
@@ -131,10 +209,6 @@ def prompt_logprobs(
     is_before_RV = (logits_RV > own_R1) | ((logits_RV == own_R1) & (id_1V < id_R1))
     ranks = (is_before_RV.sum(dim=1) + 1).tolist()
     return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
-
-
-def _has_mask(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> bool:
-    return bool(masks) and (row.sequence_id, row.position) in masks
 
 
 def _spec(params: SamplingParams, vocab_size: int) -> SamplingSpec:
@@ -180,7 +254,7 @@ def _sampled(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sam
 
 
 def _explain(
-    sampled: list[Sampled],
+    sampled: dict[int, Sampled],
     indices: Sequence[int],
     raw_logits_RV: Tensor,
     rows: Sequence[LogitsRow],

@@ -32,10 +32,12 @@ _POLYNOMIAL = (
     *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
     *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
 )
+_WORD_BITS = 32  # of a mask of tokens
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
 
 
-def argmax(logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    logits_RV = _where_allowed(logits_RV, allowed_RW)
     maxima_RB = _block_maxima(logits_RV)
     logits_RC, ids_RC = _open_block(logits_RV, maxima_RB.argmax(-1, keepdim=True))
     token_R1 = ids_RC.gather(1, logits_RC.argmax(-1, keepdim=True))
@@ -66,9 +68,16 @@ def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> Group
 
 
 def draw(
-    logits_RV: Tensor, peak_R: Tensor, specs: SamplingSpecs, uniform_R: Tensor, *, out: Tensor
+    logits_RV: Tensor,
+    peak_R: Tensor,
+    specs: SamplingSpecs,
+    uniform_R: Tensor,
+    *,
+    allowed_RW: Tensor | None = None,
+    out: Tensor,
 ) -> Tensor:
     assert isinstance(specs, GroupedSpecs), "specs of another device"
+    logits_RV = _where_allowed(logits_RV, allowed_RW)
     for group in specs.groups:
         i = group.index
         out[i] = group.draw(logits_RV[i], peak_R[i].unsqueeze(1), uniform_R[i].unsqueeze(1))
@@ -277,6 +286,16 @@ def draw_truncated(logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor
             part = (logits_RV[rows], scale.rows(rows), cut.rows(rows), uniform_R1[rows])
             token_R[rows], _ = _draw_ranked(*part, num_candidates=vocab_size)
     return token_R
+
+
+def _where_allowed(logits_RV: Tensor, allowed_RW: Tensor | None) -> Tensor:
+    """Return the logits of the tokens that may be chosen, and minus infinity for the others."""
+    if allowed_RW is None:
+        return logits_RV
+    places = torch.arange(_WORD_BITS, dtype=torch.int32, device=logits_RV.device)
+    bits_RV = allowed_RW.unsqueeze(-1).bitwise_right_shift(places).bitwise_and_(1).flatten(1)
+    is_allowed_RV = bits_RV[:, : logits_RV.shape[1]].bool()
+    return logits_RV.masked_fill(~is_allowed_RV, float("-inf"))
 
 
 def _block_maxima(logits_RV: Tensor) -> Tensor:

@@ -1,0 +1,189 @@
+"""Tokenizers that are made in steps, against those that llguidance reads in one call; masks."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from inferno.demo import MODEL_FOLDERS
+from inferno.engine.sampling.constraints import Mask, empty_mask
+from inferno.grammar.recognizer import State
+from inferno.requests import Request, SamplingParams
+from inferno.structured import StructuredOutput
+from tests.data import data_path
+from tests.grammar.schemas import SCHEMAS
+
+llguidance = pytest.importorskip("llguidance")
+
+from inferno.engine.sampling import grammar_tokenizer  # noqa: E402
+from inferno.engine.sampling.grammar import GrammarCompiler, KeptMasks  # noqa: E402
+from inferno.engine.sampling.grammar_child import grammar_source  # noqa: E402
+
+WORDS = [
+    *(
+        '{"name":',
+        '"',
+        '": "',
+        " hello",
+        "world",
+        "\n  ",
+        "été",
+        "日本語",
+        "🙂",
+        "e\u0301",
+        "\u2581",
+    ),
+    *("<|im_end|>", "</s>", "<s>", "<think>", "<|return|>", "123", "  ", "\t", "a", "ing", "},{"),
+]
+SCHEMA = json.dumps({"type": "object", "properties": {"a": {"type": "string"}}})
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is waited for."""
+    monkeypatch.setattr(grammar_tokenizer, "_STEP_SECONDS", 0.0)
+
+
+def folder_of(name: str) -> Path:
+    return MODEL_FOLDERS["demo"] if name == "demo" else data_path("hf", name)
+
+
+def texts(count: int) -> list[bytes]:
+    """Texts of such words, some of which are cut within a character."""
+    rng = random.Random(1)
+    found = []
+    for i in range(count):
+        text = "".join(rng.choices(WORDS, k=rng.randint(1, 7))).encode()
+        found.append(
+            text[rng.randint(0, 2) : len(text) - rng.randint(0, 2)] if i % 7 == 0 else text
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "is_in_steps"),
+    [
+        ("demo", 2048, None),
+        ("TinyLlama-1.1B-Chat-v1.0", 32000, False),
+        ("Qwen3-0.6B", 151936, True),
+    ],
+)
+def test_a_tokenizer_is_the_one_that_llguidance_reads(
+    name: str, vocab_size: int, is_in_steps: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = (folder_of(name) / "tokenizer.json").read_text()
+    in_steps: list[bool] = []
+    usual = grammar_tokenizer._of_bytes
+
+    def of_bytes(*given: Any) -> Any:
+        in_steps.append(True)
+        return usual(*given)
+
+    monkeypatch.setattr(grammar_tokenizer, "_of_bytes", of_bytes)
+    ours = grammar_tokenizer.llguidance_tokenizer(content, vocab_size, [2])
+    assert is_in_steps is None or bool(in_steps) == is_in_steps
+    theirs = llguidance.LLTokenizer(content, n_vocab=vocab_size, eos_token=[2], slices=[])
+    ids = range(vocab_size)
+    assert (ours.vocab_size, ours.eos_tokens) == (theirs.vocab_size, theirs.eos_tokens)
+    assert ours.is_canonical == theirs.is_canonical
+    assert list(map(ours.is_special_token, ids)) == list(map(theirs.is_special_token, ids))
+    assert [ours.decode_bytes([i]) for i in ids] == [theirs.decode_bytes([i]) for i in ids]
+    for text in texts(600):
+        assert ours.tokenize_bytes(text) == theirs.tokenize_bytes(text)
+        assert ours.tokenize_partial(text) == theirs.tokenize_partial(text)
+    masks = []
+    for tokenizer in (ours, theirs):
+        matcher = llguidance.LLMatcher(
+            tokenizer, llguidance.LLMatcher.grammar_from_json_schema(SCHEMA)
+        )
+        masks.append([matcher.compute_bitmask()])
+        for token_id in theirs.tokenize_bytes(b'{"a": "hel'):
+            assert matcher.consume_token(token_id)
+            masks[-1].append(matcher.compute_bitmask())
+    assert masks[0] == masks[1]
+
+
+def byte_level(**changes: Any) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE({chr(0x61 + i): i for i in range(26)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    for name, value in changes.items():
+        setattr(tokenizer, name, value)
+    return tokenizer
+
+
+def test_a_tokenizer_that_changes_texts_is_left_to_llguidance() -> None:
+    assert grammar_tokenizer._is_of_bytes(byte_level())
+    assert grammar_tokenizer._is_of_bytes(byte_level(normalizer=normalizers.NFC()))
+    others: list[dict[str, Any]] = [
+        {"normalizer": normalizers.Lowercase()},
+        {"normalizer": normalizers.Prepend("_")},
+        {"pre_tokenizer": pre_tokenizers.ByteLevel(add_prefix_space=True)},
+        {"pre_tokenizer": pre_tokenizers.Metaspace()},
+        {"pre_tokenizer": None},
+        {"decoder": decoders.Metaspace()},
+        {"decoder": None},
+        {"model": models.WordLevel({"a": 0}, unk_token="a")},
+        {"model": models.BPE({"a": 0}, [], dropout=0.5)},
+    ]
+    for changes in others:
+        assert not grammar_tokenizer._is_of_bytes(byte_level(**changes)), changes
+    cut = byte_level()
+    cut.enable_truncation(5)
+    assert not grammar_tokenizer._is_of_bytes(cut)
+
+
+# Masks that are kept
+
+
+def test_a_mask_is_the_same_wherever_its_state_was_met() -> None:
+    folder, ends = MODEL_FOLDERS["demo"], frozenset({0})
+    keeping = GrammarCompiler(folder, 2048, 4096)
+    alone = GrammarCompiler(folder, 2048, 4096, most_mask_bytes=0)
+    shapes = [StructuredOutput(json=SCHEMAS[name]) for name in list(SCHEMAS)[::6]]
+    shapes += [StructuredOutput(regex=regex) for regex in ("a*a+b?", "(ab|a)(bc|c)*", ".*x.*")]
+    rng = random.Random(3)
+    for shape in shapes:
+        params = SamplingParams(structured=shape, max_tokens=2000)
+        request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+        source = grammar_source(shape).to_json()
+        kept, fresh = (each.compile(source, ends) for each in (keeping, alone))
+        for _ in range(3):
+            [ours], [theirs] = keeping.constrain(kept, request), alone.constrain(fresh, request)
+            for _ in range(40):
+                masks = [empty_mask(2048), empty_mask(2048)]
+                ours.mask_into(masks[0])
+                theirs.mask_into(masks[1])
+                assert masks[0].tolist() == masks[1].tolist()
+                bits = np.unpackbits(masks[0].view(np.uint8), bitorder="little")
+                token_id = int(rng.choice(np.flatnonzero(bits)))
+                if token_id in ends:
+                    break
+                ours.accept((token_id,))
+                theirs.accept((token_id,))
+
+
+def test_masks_that_were_used_last_are_kept_within_their_bytes() -> None:
+    def mask(number: int) -> Mask:
+        return np.full(4, number, np.int32)  # of 16 bytes
+
+    kept = KeptMasks(40)
+    first, second, third = (State((), is_end=True, distance=0) for _ in range(3))
+    kept.keep(first, mask(1))
+    kept.keep(second, mask(2))
+    assert kept.find(first) is not None
+    kept.keep(third, mask(3))
+    assert [kept.find(each) is not None for each in (first, second, third)] == [True, False, True]
+    assert kept.find(None) is None
+    own = mask(4)
+    kept.keep(first, own)
+    own[:] = 0
+    found = kept.find(first)
+    assert found is not None
+    assert found.tolist() == [4, 4, 4, 4]
