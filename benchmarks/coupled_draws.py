@@ -254,8 +254,8 @@ def _back(ranked_NV: Reals, order_NV: Ids) -> Reals:
 def _overlap(p_ends_NV: Reals, p_NV: Reals, q_ends_NV: Reals, q_NV: Reals) -> Reals:
     last_NV = np.minimum(p_ends_NV, q_ends_NV)
     first_NV = np.maximum(p_ends_NV - p_NV, q_ends_NV - q_NV)
-    overlap_NV: Reals = np.maximum(last_NV - first_NV, 0)
-    return overlap_NV
+    chance_NV: Reals = np.maximum(last_NV - first_NV, 0)
+    return chance_NV
 
 
 def _likeliest_near(p_NV: Reals, q_NV: Reals, *, is_ranked: bool) -> Reals:
