@@ -96,7 +96,7 @@ PREDICTION = "prediction"  # the name of whoever proposes Request.prediction_ids
 
 
 class ProposalCounts(NamedTuple):
-    """How many tokens a proposer proposed, and how many of them stood."""
+    """The number of tokens that a proposer proposed, and of those that stood."""
 
     name: str
     num_proposed: int

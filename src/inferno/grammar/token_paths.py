@@ -78,7 +78,7 @@ class _Way(NamedTuple):
 
 
 class _Came(NamedTuple):
-    """How a search has come to a place: whence, by which token, and which of the ways there."""
+    """The way of a search to a place: whence, by which token, and which of the ways there."""
 
     state: State
     token_id: int

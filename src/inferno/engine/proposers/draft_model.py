@@ -158,7 +158,7 @@ class DraftModelProposer:
         return found.weights_bytes + found.kv_cache_bytes
 
     def serves(self, sequence: SequenceState) -> bool:
-        """Return True: it may know what follows any sequence."""
+        """Return True, for a model has a guess for any sequence."""
         return True
 
     def propose(

@@ -48,7 +48,7 @@ class EarlyLayersProposer:
         return self._first_layers.num_bytes
 
     def serves(self, sequence: SequenceState) -> bool:
-        """Return True: it may know what follows any sequence."""
+        """Return True, for a model has a guess for any sequence."""
         return True
 
     @torch.inference_mode()

@@ -67,7 +67,7 @@ class NgramProposer:
         return self._num_bytes + self._written.num_bytes
 
     def serves(self, sequence: SequenceState) -> bool:
-        """Return True: it may know what follows any sequence."""
+        """Return True, for any sequence may repeat what was seen."""
         return True
 
     def propose(

@@ -157,7 +157,7 @@ def _hash(token_ids: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class _Reading:
-    """How far an output has come in its prediction.
+    """The place that an output has reached in its prediction.
 
     first       place of the output's first token in the sequence.
     length      tokens of the sequence that were taken in.

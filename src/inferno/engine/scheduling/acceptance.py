@@ -1,4 +1,4 @@
-"""How many proposals pay: what they cost against how likely they stand.
+"""Choose how many proposals pay, by what they cost and how likely they stand.
 
 A proposer's rate is how likely its next token stands if those before it did, learnt of each
 sequence, and of all sequences for those that begin. So the first proposal of a sequence is worth

@@ -96,7 +96,7 @@ class _Guess(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a sequence.
+    """The knowledge of a sequence.
 
     servants        names of those who could propose for it.
     trials, counts  of each proposer: what was learnt, and how many it proposed and how many stood.

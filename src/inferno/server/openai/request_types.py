@@ -190,7 +190,7 @@ class TextPart(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Prediction(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What the answer may be like: a text, or its parts."""
+    """A text that the answer may be like, or its parts."""
 
     type: Literal["content"]
     content: str | list[TextPart]
