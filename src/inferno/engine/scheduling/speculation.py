@@ -67,7 +67,7 @@ class Proposer(Protocol):
         ...
 
     def serves(self, sequence: SequenceState) -> bool:
-        """Return whether it could ever propose anything for a sequence."""
+        """Return whether anything could ever be proposed for a sequence."""
         ...
 
     def propose(

@@ -89,7 +89,7 @@ def speculation_row(
 
 
 class Difference(NamedTuple):
-    """What is told otherwise.
+    """A piece of news that is told otherwise.
 
     size        of log-probabilities: how far they are apart, where that is all.
     is_parting  another token is told, which rounding may explain and nobody can tell.

@@ -51,7 +51,7 @@ Key = tuple[str, int]  # a request's id, and which of its sequences
 
 @dataclass(slots=True)
 class Told:
-    """Everything that an engine told of a sequence, but for when."""
+    """The news that an engine told of a sequence, but for when."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
