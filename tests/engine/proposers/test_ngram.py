@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.engine.proposers import ngram
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.scheduling.sequence import SequenceState
 from tests.engine.proposers.sequences import sequence
@@ -55,6 +56,7 @@ def test_the_longer_the_match_the_more_is_proposed() -> None:
     assert sizes == sorted(set(sizes))
 
 
+@settings(deadline=None)
 @given(
     prompt=st.lists(st.integers(0, 3), min_size=1, max_size=30),
     output=st.lists(st.integers(0, 3), max_size=60),
@@ -63,8 +65,14 @@ def test_the_longer_the_match_the_more_is_proposed() -> None:
 def test_each_proposal_continues_the_latest_place_or_follows_the_one_before(
     prompt: list[int], output: list[int], cuts: set[int]
 ) -> None:
-    """By brute force, whatever number of tokens came at a time."""
-    proposer, text = NgramProposer(), sequence(prompt)
+    """By brute force, whatever number of tokens came at a time, where no places share a slot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngram, "_SLOTS", 1 << 16)
+        compare_with_brute_force(prompt, output, cuts)
+
+
+def compare_with_brute_force(prompt: list[int], output: list[int], cuts: set[int]) -> None:
+    proposer, text = NgramProposer(most_bytes=1 << 40), sequence(prompt)
     followed: int | None = None  # the place of the token expected next
     for end in sorted({*cuts, len(output)}):
         new = output[len(text.token_ids) - len(prompt) : end]
@@ -148,6 +156,7 @@ def test_a_cleared_proposer_keeps_what_was_written_and_no_sequence() -> None:
     assert propose(proposer, text) == [5]
 
 
+@settings(deadline=None)
 @given(
     outputs=st.lists(
         st.tuples(st.sampled_from(["", "a", "b"]), st.lists(st.integers(0, 5), max_size=20)),
