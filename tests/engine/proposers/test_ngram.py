@@ -137,6 +137,13 @@ def test_outputs_are_told_apart() -> None:
     assert propose(proposer, sequence([0], [3, 4, 5]), 9) == []
 
 
+def test_the_end_of_an_output_hides_nothing() -> None:
+    proposer = NgramProposer()
+    written(proposer, [5, 1, 2, 3])
+    written(proposer, [5, 6, 7, 8])
+    assert propose(proposer, sequence([9, 9, 2, 3, 7], [1, 2, 3])) == [7]
+
+
 def test_prompts_are_nobody_elses() -> None:
     proposer = NgramProposer()
     text = sequence([1, 2, 3, 4, 5, 6], [9])
