@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferno.engine.proposers import ngram
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.scheduling.sequence import SequenceState
 from tests.engine.proposers.sequences import sequence
@@ -55,6 +56,7 @@ def test_the_longer_the_match_the_more_is_proposed() -> None:
     assert sizes == sorted(set(sizes))
 
 
+@settings(deadline=None)
 @given(
     prompt=st.lists(st.integers(0, 3), min_size=1, max_size=30),
     output=st.lists(st.integers(0, 3), max_size=60),
@@ -63,8 +65,14 @@ def test_the_longer_the_match_the_more_is_proposed() -> None:
 def test_each_proposal_continues_the_latest_place_or_follows_the_one_before(
     prompt: list[int], output: list[int], cuts: set[int]
 ) -> None:
-    """By brute force, whatever number of tokens came at a time."""
-    proposer, text = NgramProposer(), sequence(prompt)
+    """By brute force, whatever number of tokens came at a time, where no places share a slot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngram, "_SLOTS", 1 << 16)
+        compare_with_brute_force(prompt, output, cuts)
+
+
+def compare_with_brute_force(prompt: list[int], output: list[int], cuts: set[int]) -> None:
+    proposer, text = NgramProposer(most_bytes=1 << 40), sequence(prompt)
     followed: int | None = None  # the place of the token expected next
     for end in sorted({*cuts, len(output)}):
         new = output[len(text.token_ids) - len(prompt) : end]
@@ -129,6 +137,13 @@ def test_outputs_are_told_apart() -> None:
     assert propose(proposer, sequence([0], [3, 4, 5]), 9) == []
 
 
+def test_the_end_of_an_output_hides_nothing() -> None:
+    proposer = NgramProposer()
+    written(proposer, [5, 1, 2, 3])
+    written(proposer, [5, 6, 7, 8])
+    assert propose(proposer, sequence([9, 9, 2, 3, 7], [1, 2, 3])) == [7]
+
+
 def test_prompts_are_nobody_elses() -> None:
     proposer = NgramProposer()
     text = sequence([1, 2, 3, 4, 5, 6], [9])
@@ -148,6 +163,7 @@ def test_a_cleared_proposer_keeps_what_was_written_and_no_sequence() -> None:
     assert propose(proposer, text) == [5]
 
 
+@settings(deadline=None)
 @given(
     outputs=st.lists(
         st.tuples(st.sampled_from(["", "a", "b"]), st.lists(st.integers(0, 5), max_size=20)),

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferno.engine.proposers.prediction import PredictionProposer
@@ -89,6 +89,39 @@ def test_parts_in_another_order_are_found() -> None:
     assert num_stood >= 180
 
 
+def after(prediction: Sequence[int], output: Sequence[int]) -> list[int]:
+    """Return what is proposed after an output that came token by token."""
+    proposer = PredictionProposer()
+    text = sequence([1, 2, 3], prediction=prediction)
+    proposer.propose([text], [4])
+    for token_id in output:
+        text.token_ids.append(token_id)
+        (proposed,) = proposer.propose([text], [4])
+    return list(proposed)
+
+
+def test_one_token_is_looked_for_near_the_place_that_was_reached() -> None:
+    prediction = [*range(100, 200)]
+    reached = [*range(100, 110), 900]
+    assert after(prediction, [*reached, 112]) == [113, 114]
+    assert after(prediction, [*reached, 150]) == []
+    assert after(prediction, [*reached, 150, 151]) == [152, 153, 154, 155]
+
+
+def test_an_output_that_went_far_from_it_is_found_again_by_three_tokens() -> None:
+    prediction = [*range(100, 200)]
+    far = [*range(1000, 1050)]
+    assert after(prediction, [*far[:10], 150, 151])
+    assert after(prediction, [*far, 150, 151]) == []
+    assert after(prediction, [*far, 150, 151, 152]) == [153, 154, 155, 156]
+
+
+def test_what_stands_twice_is_found_behind_the_place_that_was_reached() -> None:
+    first, second = [*range(20), 1, 2, 3, 50], [*range(100, 120), 1, 2, 3, 60]
+    assert after(first + second, [*first, *second[:10], 900, 1, 2, 3]) == [60]
+    assert after(first + second, [900, 1, 2, 3]) == [4, 5, 6, 7]
+
+
 def test_text_before_the_answer_leaves_the_prediction_where_it_is() -> None:
     thoughts = random.Random(1).sample(range(1000, 2000), 200)
     prediction = [*range(200)]
@@ -96,6 +129,7 @@ def test_text_before_the_answer_leaves_the_prediction_where_it_is() -> None:
     assert num_stood >= 180
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_after_any_edits_most_of_what_is_left_stands(data: st.DataObject) -> None:
     """Each edit of a text without repetitions costs at most four tokens."""

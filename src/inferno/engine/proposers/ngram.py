@@ -112,8 +112,9 @@ class NgramProposer:
         length = sequence.num_prompt_tokens
         prompt = self._prompts.get(request.request_id)
         if prompt is None:
-            capacity = min(length, self._affordable(length))
-            text = _Text(request.prompt_token_ids, length - capacity, capacity, has_pairs=True)
+            capacity = self._affordable(max(length, _FIRST_CAPACITY))
+            start = max(0, length - capacity)
+            text = _Text(request.prompt_token_ids, start, capacity, has_pairs=True)
             prompt = self._prompts[request.request_id] = _Prompt(text)
             self._num_bytes += text.num_bytes
         prompt.num_users += 1
