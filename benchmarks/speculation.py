@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from step_overhead import QWEN3_06B
 from torch import Tensor
 
-from benchmarks.step_overhead import QWEN3_06B
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LocalExecutor

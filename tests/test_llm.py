@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
+from inferno import LLM, InfernoError, SamplingParams
 from inferno.errors import (
     ConfigError,
     DeviceUnavailable,
@@ -25,7 +25,7 @@ from inferno.errors import (
     UnknownArchitecture,
 )
 from inferno.requests import FinishReason
-from inferno.text.parsers.answer import ToolCall, join_pieces
+from inferno.text.parsers.answer import join_pieces
 from tests.data import data_path
 from tests.tiny import edit_config, expected_logits, save_tiny_model
 
@@ -185,27 +185,93 @@ def test_chat_follows_the_template(llm: LLM) -> None:
 
 
 HERMES = "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> arguments #}"
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"enum": [1, 2]}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
+ASK = [{"role": "user", "content": "Hi"}]
 
 
-def test_calls_of_tools_are_taken_out_of_an_answer(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    """A model that has learnt nothing, whose template takes tools."""
+    folder = tmp_path_factory.mktemp("caller")
+    save_tiny_model(folder, max_position_embeddings=1024)
+    (folder / "tokenizer_config.json").write_text(
         json.dumps({"eos_token": "<|end|>", "chat_template": HERMES})
     )
-    said = 'Well.\n<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
-    params = SamplingParams(structured=StructuredOutput(choice=(said,)), max_tokens=100)
-    messages = [{"role": "user", "content": "Hi"}]
-    with LLM(tmp_path, threads=1) as llm:
-        [done] = llm.chat(messages, params, tools=TOOLS)
-        assert (done.text, done.tool_calls) == ("Well.", (ToolCall("add", '{"a": 1}'),))
-        chunks = list(llm.stream_chat(messages, params, tools=TOOLS))
-        assert chunks[-1].completion is not None
-        assert chunks[-1].completion.tool_calls == done.tool_calls
-        pieces = [piece for chunk in chunks for piece in chunk.pieces]
-        assert join_pieces(pieces).tool_calls == done.tool_calls
-        [without] = llm.chat(messages, params)
-        assert (without.text, without.tool_calls) == (said, ())
+    with LLM(folder, threads=1) as llm:
+        yield llm
+
+
+def test_a_call_that_is_required_keeps_to_its_schema(caller: LLM) -> None:
+    params = SamplingParams(max_tokens=200, n=8, seed=3, temperature=100.0)  # anything allowed
+    options: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required"}
+    answers = caller.chat(ASK, params, parallel_tool_calls=False, **options)
+    for done in answers:
+        [call] = done.tool_calls
+        assert done.text == ""
+        assert json.loads(call.arguments) in ([{}] if call.name == "stop" else [{"a": 1}, {"a": 2}])
+    assert {call.name for done in answers for call in done.tool_calls} == {"add", "stop"}
+    named = {"type": "function", "function": {"name": "add"}}
+    chunks = list(caller.stream_chat(ASK, params, tools=TOOLS, tool_choice=named))
+    for index in range(params.n):
+        own = [chunk for chunk in chunks if chunk.sequence_index == index]
+        assert own[-1].completion is not None
+        calls = own[-1].completion.tool_calls
+        assert join_pieces(piece for chunk in own for piece in chunk.pieces).tool_calls == calls
+        assert [call.name for call in calls] == ["add"]
+
+
+def test_a_schema_beside_tools_is_of_answers_without_calls(caller: LLM) -> None:
+    schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}
+    params = SamplingParams(max_tokens=200, n=8, seed=1, temperature=100.0)
+    answers = caller.chat(ASK, params, schema=schema, tools=TOOLS)
+    for done in answers:
+        if done.tool_calls:
+            assert (done.text, done.parsed) == ("", None)
+        else:
+            assert done.parsed == json.loads(done.text)
+            assert set(done.parsed) <= {True, False}
+    assert {bool(done.tool_calls) for done in answers} == {True, False}
+    [alone] = caller.chat(
+        ASK, SamplingParams(seed=1), schema=schema, tools=TOOLS, tool_choice="none"
+    )
+    assert isinstance(alone.parsed, list)
+
+
+def test_tools_are_shown_as_they_are_given_and_not_where_none_may_be_called(caller: LLM) -> None:
+    [done] = caller.chat(ASK, SamplingParams(max_tokens=1), tools=TOOLS)
+    assert list(done.prompt_token_ids) == caller.encode_chat(ASK, tools=TOOLS)
+    [done] = caller.chat(ASK, SamplingParams(max_tokens=1), tools=TOOLS, tool_choice="none")
+    assert list(done.prompt_token_ids) == caller.encode_chat(ASK)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"tools": [{"name": "a b"}]}, "tools"),
+        ({"tools": TOOLS, "tool_choice": "add"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ],
+)
+def test_bad_tools_are_refused_by_name(caller: LLM, options: dict[str, Any], param: str) -> None:
+    for chat in (caller.chat, caller.stream_chat):
+        with pytest.raises(InvalidRequest) as caught:
+            list(chat(ASK, **options))
+        assert caught.value.param == param
 
 
 def test_tools_that_a_template_does_not_take_are_refused(llm: LLM) -> None:

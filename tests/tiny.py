@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,3 +99,56 @@ def save_tiny_model(folder: Path, **config: Any) -> Any:
     folder.mkdir(exist_ok=True)
     vocab_size = save_tokenizer(folder)
     return save_tiny(folder, "llama", vocab_size=vocab_size, **config)
+
+
+# What is said after a token that ends a prompt: pieces of up to 100 letters, each a token.
+Sayings = Mapping[str, Sequence[str]]
+END = "<|end|>"
+
+
+def save_parrot(folder: Path, sayings: Sayings, template: str) -> None:
+    """A model that says what it was told to: after the token of a key its pieces, then the end.
+
+    Each token alone decides the next one, so that a piece goes on in one way.
+
+    template    a chat template; it ends prompts with one of the keys.
+    """
+    folder.mkdir(exist_ok=True)
+    special = ["<|pad|>", "<|bos|>", END, *sayings]
+    said = list(dict.fromkeys(piece for pieces in sayings.values() for piece in pieces))
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: token_id for token_id, token in enumerate([*special, *alphabet])}
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(special)
+    tokenizer.add_tokens(said)
+    folder.joinpath("tokenizer.json").write_text(tokenizer.to_str())
+    folder.joinpath("tokenizer_config.json").write_text(
+        json.dumps({"eos_token": END, "chat_template": template})
+    )
+    size = tokenizer.get_vocab_size()
+    width = -(-size // 64) * 64
+    model = save_tiny(
+        folder,
+        "llama",
+        vocab_size=size,
+        hidden_size=width,
+        num_attention_heads=width // 64,
+        num_key_value_heads=width // 64,
+        num_hidden_layers=1,
+        max_position_embeddings=4096,
+        eos_token_id=vocab[END],
+    )
+    follows: dict[int, int] = {}
+    for key, pieces in sayings.items():
+        ids: list[Any] = [tokenizer.token_to_id(each) for each in (key, *pieces, END)]
+        for before, after in itertools.pairwise(ids):
+            assert follows.setdefault(before, after) == after
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.fill_(1.0 if "norm" in name else 0.0)
+        for token_id in range(size):
+            model.model.embed_tokens.weight[token_id, token_id] = 1.0
+            model.lm_head.weight[follows.get(token_id, vocab[END]), token_id] = 100.0
+    model.save_pretrained(folder)

@@ -62,7 +62,7 @@ def save(folder: Path, model_type: str, **config: Any) -> Any:
     return save_tiny(folder, model_type, vocab_size=size + 10, **config)
 
 
-def convert(folder: Path, target: Path, type_name: str, **options: Any) -> Written:
+def convert(folder: Path, target: Path, type_name: str | None, **options: Any) -> Written:
     return write_gguf(folder, target, type_name, name="tiny", threads=2, **options)
 
 

@@ -174,6 +174,9 @@ class StandIn:
     takes_passes = False
     num_bytes = 0
 
+    def serves(self, sequence: SequenceState) -> bool:
+        return True
+
     def forget(self, sequence: SequenceState) -> None:
         pass
 

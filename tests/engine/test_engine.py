@@ -152,7 +152,7 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
 
-        def fail(_: object) -> None:
+        def fail(*_: object) -> None:
             raise kind("out of memory, say")
 
         patch.setattr(executor_of(engine)._runner, "forward", fail)
@@ -276,7 +276,7 @@ def prompt_logprobs(events: list[TokenEvent], request_id: str) -> list[float]:
 
 
 def test_logits_report_a_failed_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("no kernel")
 
     with monkeypatch.context() as patch:

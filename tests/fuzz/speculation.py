@@ -23,6 +23,7 @@ from typing import Any
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.errors import InvalidRequest
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
 from inferno.structured import StructuredOutput
@@ -143,7 +144,7 @@ def run(
     counts: dict[tuple[str, int], Mapping[str, int]] = {}
     while waiting or engine.has_work:
         while waiting and rng.random() < 0.5:
-            engine.add_request(waiting.pop(0))
+            _add(engine, waiting.pop(0))
         for event in engine.step():
             key = event.request_id, event.sequence_index
             outcomes.setdefault(key, Outcome()).note(event)
@@ -157,6 +158,18 @@ def run(
     for each in counts.values():
         stood.update(each)
     return outcomes, stood
+
+
+def _add(engine: Engine, each: Request) -> None:
+    """Add a request; a machine that is too busy to compile its shape in time gets more of it."""
+    for attempt in range(20):
+        try:
+            engine.add_request(each)
+            return
+        except InvalidRequest:
+            if attempt == 19:
+                raise
+            time.sleep(1)
 
 
 def differences(found: Outcomes, expected: Outcomes) -> list[str]:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from inferno import machine, ops
+from inferno.config.families import read_model_config
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.planning import plan_engine
 from inferno.engine.proposers.load_draft import load_draft, open_draft
 from inferno.errors import NotEnoughMemory
 from inferno.model_files import CONFIG, model_files
-from inferno.models import read_model_config
 from inferno.options import EngineOptions
 from inferno.plan.memory import DRAFT_FLOOR_TOKENS, Plan, make_plan
 from inferno.plan.report import cures, memory_table

@@ -33,7 +33,7 @@ from inferno.plan.speed import (
 
 _OPTIONS = (
     *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "allow_unknown_config"),
     *("speculative", "speculative_model"),
 )
 
@@ -56,9 +56,13 @@ def plan(
     """
     with one_line_errors(debug=debug, loads_model=False):
         given_options = options_of(EngineOptions, given)
-        shape, path = _shape(model, revision)
+        shape, path = _shape(model, revision, allow_unknown=given_options["allow_unknown_config"])
         options = EngineOptions(model=path, **given_options)
-        draft = None if options.draft_name is None else _shape(options.draft_name, None)[0]
+        draft = None
+        if options.draft_name is not None:
+            draft, _ = _shape(
+                options.draft_name, None, allow_unknown=given_options["allow_unknown_config"]
+            )
         found = make_plan(shape, options, available_memory(), draft=draft)
         on_gpus = list(gpu_plans(shape, options, find_gpus(), draft))
         if not as_json:
@@ -76,11 +80,11 @@ def plan(
         raise typer.Exit(1)
 
 
-def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
+def _shape(model: str, revision: str | None, *, allow_unknown: bool) -> tuple[ModelShape, Path]:
     """Return the shape of a model, here or on the hub, and the path that stands for it."""
     if not is_absent(model, revision):
         path = find_model_folder(model, revision)
-        return read_shape(path), path
+        return read_shape(path, allow_unknown=allow_unknown), path
     repository, file = split_file(model)
     # Imported now: with the HTTP client it takes longer than a model that is here.
     from inferno.hub.fetch import hub_client  # noqa: PLC0415
@@ -95,6 +99,7 @@ def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
         place=model,
         tokenizer_bytes=remote.tokenizer_bytes,
         is_gguf=remote.is_gguf,
+        allow_unknown=allow_unknown,
     )
     return shape, Path(repository)
 

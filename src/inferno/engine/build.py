@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
@@ -35,8 +37,6 @@ from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
@@ -149,7 +149,7 @@ def _compute_dtype(
     return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
 
 
-def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
+def _grammars(path: Path, vocab_size: int, max_length: int) -> ConstraintCompiler:
     """Return what constrains the sequences of requests that have a grammar.
 
     Nothing is imported or read before the first of them comes.
@@ -157,7 +157,7 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
 
     def load() -> Grammars:
         grammar = import_module("inferno.engine.sampling.grammar")
-        library: Grammars = grammar.GrammarCompiler(path, vocab_size)
+        library: Grammars = grammar.GrammarCompiler(path, vocab_size, max_length)
         return library
 
     return ConstraintCompiler(load)
@@ -267,5 +267,5 @@ def _connect(
         executor,
         vocab_size=config.vocab_size,
         max_model_len=max_model_len,
-        constraints=_grammars(options.model, config.vocab_size),
+        constraints=_grammars(options.model, config.vocab_size, max_model_len),
     )

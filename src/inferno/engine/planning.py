@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from inferno import machine
+from inferno.config.decoder import DecoderConfig
 from inferno.engine.proposers.load_draft import OpenedDraft
 from inferno.errors import ModelError, NotEnoughMemory
 from inferno.hub.facts import Tensor
 from inferno.machine import readable_size
 from inferno.models import find_model
-from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.plan.memory import BASE_BYTES, Plan, make_plan
 from inferno.plan.report import refusal
-from inferno.plan.shape import LayerCache, ModelShape, read_shape
+from inferno.plan.shape import ModelShape, read_shape
 from inferno.weights.pieces import find_pieces
 
 _logger = logging.getLogger("inferno")
@@ -81,18 +80,14 @@ def _shape(
 
     The loader says more of what is wrong with files.
     """
-    caches = tuple(
-        LayerCache(spec.num_kv_heads, spec.head_dim, spec.window)
-        for spec in config.kv_specs(torch.float32)
-    )
     if options.load_format != "dummy":
         try:
-            return replace(read_shape(options.model), caches=caches)
+            return read_shape(options.model, allow_unknown=options.allow_unknown_config)
         except ModelError:
             pass
     tensors = tuple(_expected_tensors(hf_config, config))
     return ModelShape(
-        config=hf_config, tensors=tensors, caches=caches, tokenizer_bytes=0, is_gguf=False
+        config=hf_config, decoder=config, tensors=tensors, tokenizer_bytes=0, is_gguf=False
     )
 
 

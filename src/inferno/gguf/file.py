@@ -44,6 +44,11 @@ def is_gguf_name(path: Path) -> bool:
     return path.suffix.lower() == ".gguf"
 
 
+def no_tensors(path: Path) -> CheckpointError:
+    """Return the error of a file that has no tensors."""
+    return CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
+
+
 def is_later_shard(path: Path) -> bool:
     """Return whether a file's name says that it goes on with a model that another one begins."""
     name = _SHARD_NAME.fullmatch(path.name)

@@ -11,10 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from inferno import quantization
-from inferno.errors import ConfigError, InvalidRequest
+from inferno.config.decoder import DecoderConfig
+from inferno.errors import InvalidRequest
 from inferno.gguf.tensor_types import BY_NAME
 from inferno.hub.facts import Tensor
 from inferno.machine import has_bfloat16
@@ -212,7 +212,7 @@ def make_plan(
     if room is not None and available is not None:
         room = min(room, available)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
-    context = _context(shape.config, options)
+    context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
     weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
@@ -274,7 +274,7 @@ def _draft_plan(
         options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
     )
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
-    context = min(context, _context(shape.config, replace(options, max_model_len=None)))
+    context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
     weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
     return DraftPlan(
@@ -284,7 +284,7 @@ def _draft_plan(
         cache=cache,
         num_blocks=least * len(cache.windows),
         buffers=_buffers(shape, decodes=bool(unpacked)),
-        workspace=_tables_and_logits(shape, options, cache, context),
+        workspace=_tables_and_logits(shape.decoder, options, cache, context),
     )
 
 
@@ -406,7 +406,7 @@ def _buffers(shape: ModelShape, *, decodes: bool) -> int:
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int]:
     """Return what the tokenizer takes, and what it takes at most while it is made."""
-    vocab = shape.size("vocab_size")
+    vocab = shape.decoder.vocab_size
     if shape.is_gguf:
         return _GGUF_TOKEN_BYTES * vocab, _MAKING_GGUF_TOKEN_BYTES * vocab
     size = min(_TOKEN_BYTES * vocab, 10 * shape.tokenizer_bytes)
@@ -428,46 +428,36 @@ def _workspace(
     """
     num_tokens = min(options.max_num_batched_tokens, options.max_num_seqs * context)
     num_tokens = max(SMALL_STEP, num_tokens)
-    size, layer = shape.size("hidden_size"), cache.layers[0]
-    queries = max(1, shape.size("num_attention_heads")) * layer.head_dim
-    keys = layer.num_kv_heads * layer.head_dim
-    inner = shape.size("intermediate_size")
-    if shape.num_experts:
-        inner = shape.size("moe_intermediate_size") or inner
+    decoder = shape.decoder
+    size, mixture = decoder.hidden_size, decoder.mixture
+    queries = decoder.num_heads * decoder.head_dim
+    keys = decoder.num_kv_heads * decoder.head_dim
+    inner = decoder.intermediate_size if mixture is None else mixture.size
     # The norm's output, the residual stream, and the output; queries before and after rotation,
     # and what they have mixed. An arena takes the first gap that is large enough, and the inner
     # values of the feed-forward network find none among those that attention leaves.
     # Those of experts lie in the kernels' own memory.
-    alive = 3 * size + 3 * queries + 2 * keys + (0 if shape.num_experts else inner)
+    alive = 3 * size + 3 * queries + 2 * keys + (0 if mixture else inner)
     packed = max(size, queries, inner)
-    if shape.num_experts:
-        packed = max(packed, shape.num_chosen * (2 * inner + 2 * size))
+    if mixture is not None:
+        packed = max(packed, mixture.num_chosen * (2 * inner + 2 * size))
     value = FORMATS[dtype].code_bits // 8
     arenas = (1 if options.eager else 2) * value * alive
-    packed_value = 1.25 if quantize is not None and not shape.num_experts else value
+    packed_value = 1.25 if quantize is not None and mixture is None else value
     steps = num_tokens * (arenas + math.ceil(packed_value * packed))
-    return _RUNNING_BYTES + steps + _tables_and_logits(shape, options, cache, context)
+    return _RUNNING_BYTES + steps + _tables_and_logits(decoder, options, cache, context)
 
 
 def _tables_and_logits(
-    shape: ModelShape, options: EngineOptions, cache: CacheShape, context: int
+    decoder: DecoderConfig, options: EngineOptions, cache: CacheShape, context: int
 ) -> int:
     rows = max(SMALL_STEP, options.max_num_seqs)
     tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
-    return tables + 4 * options.max_num_seqs * shape.size("vocab_size")
+    return tables + 4 * options.max_num_seqs * decoder.vocab_size
 
 
-def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
-    most = _size(config, "max_position_embeddings")
-    scaling = config.get("rope_scaling") or config.get("rope_parameters")
-    if isinstance(scaling, dict) and "yarn" in (scaling.get("rope_type"), scaling.get("type")):
-        original = config.get("original_max_position_embeddings")
-        original = original or scaling.get("original_max_position_embeddings") or most
-        factor = scaling.get("factor")
-        if isinstance(factor, int | float) and isinstance(original, int) and factor < 1e6:
-            most = max(most, int(factor * original))
-    if not most:
-        raise ConfigError("config.json lacks max_position_embeddings, which this model needs")
+def _context(decoder: DecoderConfig, options: EngineOptions) -> int:
+    most = decoder.max_model_len
     if options.max_model_len is not None and options.max_model_len > most:
         raise InvalidRequest(
             f"max_model_len must be at most the model's context of {most} tokens, "
@@ -475,8 +465,3 @@ def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
             param="max_model_len",
         )
     return options.max_model_len or most
-
-
-def _size(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    return value if type(value) is int and value > 0 else 0

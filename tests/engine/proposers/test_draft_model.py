@@ -222,8 +222,8 @@ def test_a_pass_that_fails_costs_nothing_but_guesses(
     runner: Any = recorder.draft._runner
     forward, calls = runner.forward, iter(range(10**6))
 
-    def failing(batch: Any) -> Any:
-        hidden = forward(batch)
+    def failing(*batch: Any) -> Any:
+        hidden = forward(*batch)
         if next(calls) % every == every - 1:
             raise problem
         return hidden

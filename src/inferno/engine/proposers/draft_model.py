@@ -157,6 +157,10 @@ class DraftModelProposer:
         found = self.footprint
         return found.weights_bytes + found.kv_cache_bytes
 
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return True: it may know what follows any sequence."""
+        return True
+
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:

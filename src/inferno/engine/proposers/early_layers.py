@@ -47,6 +47,10 @@ class EarlyLayersProposer:
     def num_bytes(self) -> int:
         return self._first_layers.num_bytes
 
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return True: it may know what follows any sequence."""
+        return True
+
     @torch.inference_mode()
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]

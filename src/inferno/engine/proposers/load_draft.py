@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype
 from inferno.engine.execution.footprint import dtype_name, measure
@@ -29,8 +31,6 @@ from inferno.engine.sampling.sampler import Sampler
 from inferno.errors import ConfigError, ModelError, NotEnoughMemory
 from inferno.machine import return_free_memory
 from inferno.model_files import CONFIG, model_files
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype

@@ -66,6 +66,10 @@ class NgramProposer:
         """Return the memory that its tables and texts take."""
         return self._num_bytes + self._written.num_bytes
 
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return True: it may know what follows any sequence."""
+        return True
+
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:

@@ -51,6 +51,10 @@ class PredictionProposer:
         """Return the memory that the tables of predictions take."""
         return sum(prediction.num_bytes for prediction in self._predictions.values())
 
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return whether a sequence's request has a prediction."""
+        return bool(sequence.request.prediction_ids)
+
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:

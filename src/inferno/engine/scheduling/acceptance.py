@@ -23,7 +23,15 @@ _MOST_RATE = 0.995  # nothing is certain
 # A proposer that doesn't pay is tried again after so many tokens of the sequence, twice as many
 # each time that it fails, up to the longest wait.
 _FIRST_WAIT, _LONGEST_WAIT = 8, 512
-TRIAL_TOKENS = 4
+TRIAL_TOKENS, TRIAL_PASSES = 4, 2  # tokens that are there, and those that take passes
+
+# In steps: what proposers may cost before they gain anything, for each step, each new sequence's
+# share of one, and at first; and the bounds of a balance, for nothing counts for ever.
+STEP_CREDIT, SEQUENCE_CREDIT = 0.01, 0.25
+FIRST_CREDIT, FIRST_PASS_CREDIT = 1.0, 4.0
+_MOST_DEBT, _MOST_CREDIT = -5.0, 50.0
+
+_PASS_DECAY = 0.8  # how much an earlier time of a proposer's pass counts beside a new one
 
 # Proposals must promise so much more speed, since prices are not known better.
 _LEAST_GAIN = 1.03
@@ -49,6 +57,39 @@ class Rate:
         """Return the rate; `before` is what was expected before anything was learnt."""
         rate = (self.stood + _PRIOR_WEIGHT * before) / (self.tried + _PRIOR_WEIGHT)
         return min(rate, _MOST_RATE)
+
+
+@dataclass(slots=True)
+class Account:
+    """What one proposer is worth, over all sequences.
+
+    balance         what its proposals have gained, less what it took to make and compute them, in
+                    steps. It is asked while that isn't negative.
+    pass_seconds    how long a pass of it takes; None where nobody knows, or it takes none.
+    """
+
+    balance: float
+    rate: Rate = field(default_factory=Rate)
+    pass_seconds: float | None = None
+    num_proposed: int = 0
+    num_stood: int = 0
+
+    def add(self, steps: float) -> None:
+        """Add a gain, or a cost, which is negative."""
+        self.balance = max(_MOST_DEBT, min(self.balance + steps, _MOST_CREDIT))
+
+    def learn(self, num_proposed: int, num_stood: int) -> None:
+        """Take in how many of some proposals stood."""
+        self.num_proposed += num_proposed
+        self.num_stood += num_stood
+        self.rate.learn(num_proposed, num_stood)
+
+    def time(self, num_passes: int, seconds: float) -> None:
+        """Learn how long a pass takes."""
+        each = seconds / num_passes
+        before = each if self.pass_seconds is None else self.pass_seconds
+        each = min(each, 2 * before)  # it was held up, or had much to catch up with
+        self.pass_seconds = _PASS_DECAY * before + (1 - _PASS_DECAY) * each
 
 
 @dataclass(slots=True)

@@ -161,6 +161,7 @@ class Scheduler:
         self._requests[request.request_id] = sequences
         for sequence in sequences:
             insort(self._waiting, sequence, key=_RANK)
+            self.speculation.add(sequence)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
         """End a request or one of its sequences at once, if it is there; take_events tells."""
@@ -206,7 +207,7 @@ class Scheduler:
                 shares = {first: num_tokens}
                 held = [first]
         proposals: Mapping[SequenceState, tuple[int, ...]] = {}
-        if any(map(self.speculation.may_propose, held)):
+        if held and self.speculation.is_awake():
             proposals = self._propose({sequence: shares[sequence] for sequence in held})
         for sequence in held:
             compute(sequence, shares[sequence], proposals.get(sequence, ()))
@@ -307,8 +308,11 @@ class Scheduler:
         Who must be introduced anew waits for its token in flight, which no plan can tell, and so
         does everybody where guesses are to follow that token.
         """
-        waits = self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
-        return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
+        if sequence.num_pending_tokens and (
+            self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
+        ):
+            return False
+        return sequence.num_uncomputed_tokens > 0
 
     # Admitting sequences: places and blocks
 

@@ -8,6 +8,7 @@ as many as stand. `acceptance.py` says how many pay.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,14 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from inferno.engine.scheduling.acceptance import (
+    FIRST_CREDIT,
+    FIRST_PASS_CREDIT,
+    SEQUENCE_CREDIT,
+    STEP_CREDIT,
+    TRIAL_PASSES,
     TRIAL_TOKENS,
+    Account,
     Candidate,
-    Rate,
     Trials,
     choose,
 )
@@ -31,7 +37,7 @@ MOST_FORCED = 32
 # Who proposes those: a sequence's constraint.
 GRAMMAR = "grammar"
 
-_PASS_DECAY = 0.8  # how much an earlier time of a proposer's pass counts beside a new one
+_LONGEST_SLEEP = 64  # steps
 
 _logger = logging.getLogger("inferno")
 
@@ -60,6 +66,10 @@ class Proposer(Protocol):
         """Return the memory that it takes."""
         ...
 
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return whether it could ever propose anything for a sequence."""
+        ...
+
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:
@@ -79,7 +89,7 @@ class Proposer(Protocol):
 class _Guess(NamedTuple):
     """Proposals for one sequence: who makes them, and which they are, or only how many."""
 
-    proposer: Proposer | None  # None: its constraint
+    proposer: Proposer
     token_ids: Sequence[int]
     most: int
 
@@ -88,14 +98,55 @@ class _Guess(NamedTuple):
 class _Known:
     """What is known of a sequence.
 
+    servants        names of those who could propose for it.
     trials, counts  of each proposer: what was learnt, and how many it proposed and how many stood.
     in_flight       who made its latest proposals; told: the counts as events have them.
+    worth           what each of these is worth in steps, if it stands.
     """
 
+    servants: frozenset[str] = frozenset()
     trials: dict[str, Trials] = field(default_factory=dict)
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     in_flight: str = ""
     told: tuple[ProposalCounts, ...] = ()
+    worth: float = 0.0
+
+
+class _Step:
+    """The step that is planned, before proposals: what its streams cost, and all that it computes.
+
+    seconds     of its streams alone; None while nobody knows.
+    """
+
+    def __init__(
+        self, shares: Mapping[SequenceState, int], costs: StepCostModel, window: int | None
+    ) -> None:
+        self.costs = costs
+        self.streams, self.whole = StepWork(window), StepWork(window)
+        self.num_streams = 0
+        for sequence, share in shares.items():
+            self.whole.add(sequence.num_planned_tokens, share)
+            if sequence.is_stream:
+                self.streams.add(sequence.num_planned_tokens, share)
+                self.num_streams += 1
+        self.seconds = costs.expect(self.streams)
+
+    @property
+    def has_prompts(self) -> bool:
+        return self.whole.num_tokens > self.streams.num_tokens
+
+    def marginal_seconds(self, position: int) -> float:
+        """Return what a proposal at a position costs beside all that the step computes."""
+        before = self.costs.expect(self.whole) or 0.0
+        return (self.costs.expect(self.whole.with_proposal(position)) or 0.0) - before
+
+    def widened(self, positions: Iterable[int]) -> Iterator[float]:
+        """Yield the seconds of the streams, and those after each proposal that is added."""
+        work = self.streams.with_proposal()
+        yield self.costs.expect(work) or 0.0
+        for position in positions:
+            work.widen(position)
+            yield self.costs.expect(work) or 0.0
 
 
 class Speculation:
@@ -120,14 +171,24 @@ class Speculation:
         self._is_on = is_on
         self._clock = clock
         self._known: dict[SequenceState, _Known] = {}
-        self._rates = {proposer.name: Rate() for proposer in proposers}
-        self._pass_seconds: dict[str, float] = {}
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._accounts = {
+            each.name: Account(FIRST_PASS_CREDIT if each.takes_passes else FIRST_CREDIT)
+            for each in proposers
+        }
+        self._of_grammars = Account(0.0)
+        self._num_bound = 0  # sequences that have a constraint
+        self._num_asleep = 0  # steps for which no proposer is asked
+        self._step_seconds: float | None = None  # of the latest step's streams
 
     @property
     def counts(self) -> tuple[ProposalCounts, ...]:
         """Return what became of all proposals so far, by proposer."""
-        return _listed(self._counts)
+        accounts = {**self._accounts, GRAMMAR: self._of_grammars}
+        return tuple(
+            ProposalCounts(name, each.num_proposed, each.num_stood)
+            for name, each in accounts.items()
+            if each.num_proposed
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -137,6 +198,22 @@ class Speculation:
     def may_propose(self, sequence: SequenceState) -> bool:
         """Return whether proposals may follow a sequence's tokens."""
         return self._is_on and (bool(self._proposers) or sequence.constraint is not None)
+
+    def add(self, sequence: SequenceState) -> None:
+        """Get to know a new sequence; whoever serves it has some credit."""
+        servants = frozenset(each.name for each in self._proposers if each.serves(sequence))
+        self._known[sequence] = _Known(servants)
+        for name in servants:
+            self._accounts[name].add(SEQUENCE_CREDIT / len(self._known))
+        self._num_bound += sequence.constraint is not None
+        self._num_asleep = 0
+
+    def is_awake(self) -> bool:
+        """Return whether anybody is to be asked in this step; called once for each."""
+        if self._num_asleep:
+            self._num_asleep -= 1
+            return bool(self._num_bound) and self._is_on
+        return self._is_on and bool(self._num_bound or self._proposers)
 
     def propose(
         self,
@@ -153,33 +230,52 @@ class Speculation:
         window      see StepWork.
         num_tokens  room that the step has left for all of them together.
         """
+        began = self._clock()
+        asked = [] if self._num_asleep else self._to_ask(shares)
+        if not asked and not self._num_bound:
+            return {}
         most = dict(self._open_sequences(shares, num_tokens))
         if not most:
             return {}
-        guesses = self._guess(most)
-        lengths = self._lengths(guesses, shares, costs, window, num_tokens)
+        forced = self._forced(most)
+        lengths = _fitting({each: len(found) for each, found in forced.items()}, num_tokens)
+        room = num_tokens - sum(lengths.values())
+        others = {sequence: n for sequence, n in most.items() if sequence not in forced}
+        guesses: dict[SequenceState, _Guess] = {}
+        if asked and others and room:
+            guesses = self._guess(asked, others)
+            if self._num_tokens is not None:
+                wanted = {each: min(g.most, self._num_tokens) for each, g in guesses.items()}
+                lengths |= _fitting(wanted, room)
+            else:
+                step = _Step(shares, costs, window)
+                self._step_seconds = step.seconds
+                if guesses and step.seconds is not None:
+                    lengths |= self._that_pay(guesses, step, room)
         lengths = {sequence: reserve(sequence, n) for sequence, n in lengths.items() if n}
         proposals = {}
-        for sequence, token_ids in self._tokens(guesses, lengths):
+        for sequence, name, token_ids in self._tokens(forced, guesses, lengths):
             proposed = token_ids[: lengths[sequence]]
             taken = tuple(_before_a_stop(proposed, sequence.stop_token_ids))
             if taken:
                 proposals[sequence] = taken
-                proposer = guesses[sequence].proposer
-                known = self._known.setdefault(sequence, _Known())
-                known.in_flight = GRAMMAR if proposer is None else proposer.name
+                self._known[sequence].in_flight = name
+        seconds = (self._clock() - began) / max(1, len(asked))
+        for proposer in asked:
+            self._charge(proposer.name, seconds)
         return proposals
 
     def learn(self, sequence: SequenceState, num_proposed: int, num_stood: int) -> None:
         """Take in how many of a sequence's proposals stood."""
         known = self._known[sequence]
         name = known.in_flight
-        for counts in (known.counts, self._counts):
-            proposed, stood = counts.get(name, (0, 0))
-            counts[name] = (proposed + num_proposed, stood + num_stood)
-        known.told = _listed(known.counts)
-        if name != GRAMMAR:
-            self._rates[name].learn(num_proposed, num_stood)
+        proposed, stood = known.counts.get(name, (0, 0))
+        known.counts[name] = (proposed + num_proposed, stood + num_stood)
+        known.told = tuple(ProposalCounts(name, *each) for name, each in known.counts.items())
+        account = self._accounts.get(name, self._of_grammars)
+        account.learn(num_proposed, num_stood)
+        if name in known.trials:
+            account.add(num_stood * known.worth)
             known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
 
     def counts_of(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
@@ -189,13 +285,15 @@ class Speculation:
 
     def forget(self, sequence: SequenceState) -> None:
         """Let go of a sequence that has ended."""
-        self._known.pop(sequence, None)
+        if self._known.pop(sequence, None) is not None:
+            self._num_bound -= sequence.constraint is not None
         for proposer in self._proposers:
             proposer.forget(sequence)
 
     def clear(self) -> None:
         """Forget all sequences."""
         self._known.clear()
+        self._num_bound = 0
         for proposer in self._proposers:
             proposer.clear()
 
@@ -211,43 +309,88 @@ class Speculation:
             if sequence.is_stream and is_whole and most > 0 and self.may_propose(sequence):
                 yield sequence, most
 
-    def _guess(self, most: Mapping[SequenceState, int]) -> dict[SequenceState, _Guess]:
-        """Return who proposes for each sequence; models are only to be asked."""
-        guesses = {}
+    def _to_ask(self, shares: Mapping[SequenceState, int]) -> list[Proposer]:
+        """Return who serves any of these sequences, and has gained more than it cost.
+
+        Where nobody has, all sleep until credit makes up for that, but not for long.
+        """
+        names = frozenset[str]().union(*(self._known[each].servants for each in shares))
+        accounts = [self._accounts[name] for name in names]
+        for account in accounts:
+            account.add(STEP_CREDIT)
+        if self._num_tokens is not None:
+            return [each for each in self._proposers if each.name in names]
+        if accounts and all(account.balance < 0 for account in accounts):
+            least = min(-account.balance for account in accounts)
+            self._num_asleep = min(math.ceil(least / STEP_CREDIT), _LONGEST_SLEEP)
+            for account in accounts:
+                account.add(STEP_CREDIT * self._num_asleep)
+            return []
+        return [
+            each
+            for each in self._proposers
+            if each.name in names and self._accounts[each.name].balance >= 0
+        ]
+
+    def _forced(self, most: Mapping[SequenceState, int]) -> dict[SequenceState, Sequence[int]]:
+        """Return the tokens that constraints make certain, where there are any."""
+        forced = {}
         for sequence, room in most.items():
             if sequence.constraint is not None:
-                forced = sequence.constraint.forced(min(room, MOST_FORCED))
-                if forced:
-                    guesses[sequence] = _Guess(None, forced, len(forced))
-        for proposer in self._proposers:
-            others = [sequence for sequence in most if sequence not in guesses]
+                found = sequence.constraint.forced(min(room, MOST_FORCED))
+                if found:
+                    forced[sequence] = found
+        return forced
+
+    def _guess(
+        self, asked: Sequence[Proposer], most: Mapping[SequenceState, int]
+    ) -> dict[SequenceState, _Guess]:
+        """Return who proposes for each sequence; models are only to be asked."""
+        guesses: dict[SequenceState, _Guess] = {}
+        for proposer in asked:
+            name = proposer.name
+            others = [
+                each for each in most if each not in guesses and name in self._known[each].servants
+            ]
             if proposer.takes_passes:
                 guesses |= {each: _Guess(proposer, (), most[each]) for each in others}
-                continue
-            for sequence, token_ids in self._ask(proposer, others, [most[each] for each in others]):
-                if token_ids:
-                    found = token_ids[: most[sequence]]
-                    guesses[sequence] = _Guess(proposer, found, len(found))
+            elif others:
+                for sequence, found in self._ask(proposer, others, [most[each] for each in others]):
+                    if found:
+                        token_ids = found[: most[sequence]]
+                        guesses[sequence] = _Guess(proposer, token_ids, len(token_ids))
         return guesses
 
+    def _charge(self, name: str, seconds: float) -> None:
+        """Note what a proposer cost; nothing while nobody knows how long steps take."""
+        if self._step_seconds:
+            self._accounts[name].add(-seconds / self._step_seconds)
+
     def _tokens(
-        self, guesses: Mapping[SequenceState, _Guess], lengths: Mapping[SequenceState, int]
-    ) -> Iterator[tuple[SequenceState, Sequence[int]]]:
-        """Yield the tokens that are proposed; models make them now."""
+        self,
+        forced: Mapping[SequenceState, Sequence[int]],
+        guesses: Mapping[SequenceState, _Guess],
+        lengths: Mapping[SequenceState, int],
+    ) -> Iterator[tuple[SequenceState, str, Sequence[int]]]:
+        """Yield who proposes what for whom; models make their tokens now."""
         to_ask: dict[str, list[SequenceState]] = {}
         for sequence, length in lengths.items():
-            proposer, token_ids, _ = guesses[sequence]
-            if proposer is not None and proposer.takes_passes and length:
-                to_ask.setdefault(proposer.name, []).append(sequence)
-            else:
-                yield sequence, token_ids
+            if sequence in forced:
+                yield sequence, GRAMMAR, forced[sequence]
+            elif length:
+                proposer, token_ids, _ = guesses[sequence]
+                if proposer.takes_passes:
+                    to_ask.setdefault(proposer.name, []).append(sequence)
+                else:
+                    yield sequence, proposer.name, token_ids
         for proposer in self._proposers:
             if proposer.name in to_ask:
                 asked = to_ask[proposer.name]
                 began = self._clock()
                 answers = self._ask(proposer, asked, [lengths[each] for each in asked])
                 self._time(proposer.name, answers, self._clock() - began)
-                yield from answers
+                for sequence, token_ids in answers:
+                    yield sequence, proposer.name, token_ids
 
     def _ask(
         self, proposer: Proposer, sequences: Sequence[SequenceState], most: Sequence[int]
@@ -270,98 +413,65 @@ class Speculation:
         """Learn how long a pass of a proposer takes."""
         num_passes = max((len(token_ids) for _, token_ids in answers), default=0)
         if num_passes:
-            each = seconds / num_passes
-            before = self._pass_seconds.get(name, each)
-            self._pass_seconds[name] = _PASS_DECAY * before + (1 - _PASS_DECAY) * each
+            self._accounts[name].time(num_passes, seconds)
 
     # How many
 
-    def _lengths(
-        self,
-        guesses: Mapping[SequenceState, _Guess],
-        shares: Mapping[SequenceState, int],
-        costs: StepCostModel,
-        window: int | None,
-        num_tokens: int,
-    ) -> dict[SequenceState, int]:
-        """Return how many tokens of each guess to compute; all together at most `num_tokens`."""
-        lengths: dict[SequenceState, int] = {}
-        open_guesses: list[tuple[SequenceState, Proposer, int]] = []
-        for sequence, (proposer, _, most) in guesses.items():
-            if proposer is None or self._num_tokens is not None:
-                asked = most if proposer is None else min(most, self._num_tokens or 0)
-                lengths[sequence] = min(asked, num_tokens)
-                num_tokens -= lengths[sequence]
-            else:
-                open_guesses.append((sequence, proposer, most))
-            if proposer is not None:
-                self._trials(sequence, proposer)
-        if open_guesses and num_tokens:
-            lengths |= self._that_pay(open_guesses, shares, costs, window, num_tokens)
-        return lengths
-
     def _that_pay(
         self,
-        guesses: Sequence[tuple[SequenceState, Proposer, int]],
-        shares: Mapping[SequenceState, int],
-        costs: StepCostModel,
-        window: int | None,
+        guesses: Mapping[SequenceState, _Guess],
+        step: _Step,
         num_tokens: int,
     ) -> dict[SequenceState, int]:
-        streams, whole, num_streams = StepWork(window), StepWork(window), 0
-        for sequence, share in shares.items():
-            whole.add(sequence.num_planned_tokens, share)
-            if sequence.is_stream:
-                streams.add(sequence.num_planned_tokens, share)
-                num_streams += 1
-        if costs.expect(streams) is None:
-            return {}
-        candidates = []
-        for sequence, proposer, most in guesses:
-            rate = self._trials(sequence, proposer).rate
-            candidates.append(
-                Candidate(
-                    rate.estimate(self._rates[proposer.name].estimate()),
-                    most,
-                    len(sequence.token_ids),
-                    proposer.name if proposer.takes_passes else None,
-                    self._pass_seconds.get(proposer.name, 0.0),
-                )
-            )
-        marginal = 0.0
-        if whole.num_tokens > streams.num_tokens:
-            before = costs.expect(whole) or 0.0
-            whole.widen(candidates[0].position)
-            marginal = (costs.expect(whole) or 0.0) - before
-
-        def seconds(positions: Iterable[int]) -> Iterator[float]:
-            yield costs.expect(streams) or 0.0
-            for position in positions:
-                streams.widen(position)
-                yield costs.expect(streams) or 0.0
-
-        most = min(num_tokens, max(0, SMALL_STEP - streams.num_tokens))
-        chosen = choose(candidates, num_streams, seconds, most, marginal)
+        """Return how many tokens of each guess make the most tokens a second, or are a trial."""
+        candidates = [self._candidate(sequence, guess) for sequence, guess in guesses.items()]
+        marginal = step.marginal_seconds(candidates[0].position)
+        most = min(num_tokens, max(0, SMALL_STEP - step.streams.num_tokens))
+        chosen = choose(
+            candidates,
+            step.num_streams,
+            step.widened,
+            most,
+            marginal if step.has_prompts else 0.0,
+        )
         lengths: dict[SequenceState, int] = {}
-        for (sequence, proposer, available), length in zip(guesses, chosen, strict=True):
-            if (
-                not length
-                and len(sequence.token_ids) >= self._trials(sequence, proposer).next_trial
-            ):
-                length = min(TRIAL_TOKENS, available, max(0, most - sum(lengths.values())))
+        for (sequence, guess), length in zip(guesses.items(), chosen, strict=True):
+            proposer = guess.proposer
+            next_trial = self._trials(sequence, proposer).next_trial
+            if not length and len(sequence.token_ids) >= next_trial:
+                wanted = TRIAL_PASSES if proposer.takes_passes else TRIAL_TOKENS
+                length = min(wanted, guess.most, max(0, most - sum(lengths.values())))
             lengths[sequence] = length
+            self._known[sequence].worth = 1 / step.num_streams
+            self._charge(proposer.name, length * marginal)
         return lengths
 
+    def _candidate(self, sequence: SequenceState, guess: _Guess) -> Candidate:
+        proposer = guess.proposer
+        account = self._accounts[proposer.name]
+        rate = self._trials(sequence, proposer).rate.estimate(account.rate.estimate())
+        position = len(sequence.token_ids)
+        if not proposer.takes_passes:
+            return Candidate(rate, guess.most, position)
+        if account.pass_seconds is None:  # a trial tells
+            return Candidate(rate, 0, position)
+        return Candidate(rate, guess.most, position, proposer.name, account.pass_seconds)
+
     def _trials(self, sequence: SequenceState, proposer: Proposer) -> Trials:
-        known = self._known.setdefault(sequence, _Known())
+        known = self._known[sequence]
         trials = known.trials.get(proposer.name)
         if trials is None:
             trials = known.trials[proposer.name] = Trials(len(sequence.token_ids))
         return trials
 
 
-def _listed(counts: Mapping[str, tuple[int, int]]) -> tuple[ProposalCounts, ...]:
-    return tuple(ProposalCounts(name, *numbers) for name, numbers in counts.items())
+def _fitting(wanted: Mapping[SequenceState, int], num_tokens: int) -> dict[SequenceState, int]:
+    """Return as many tokens for each as it wants, as long as there is room."""
+    lengths = {}
+    for sequence, length in wanted.items():
+        lengths[sequence] = min(length, num_tokens)
+        num_tokens -= lengths[sequence]
+    return lengths
 
 
 def _before_a_stop(proposed: Sequence[int], stop_token_ids: Collection[int]) -> Iterable[int]:

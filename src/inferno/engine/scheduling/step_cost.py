@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import mul
 
 import numpy as np
@@ -81,6 +81,13 @@ class StepWork:
         more.num_rows, more.num_tokens = self.num_rows, self.num_tokens
         more.num_pairs, more.num_keys = self.num_pairs, self.num_keys
         more.add(start, num_tokens)
+        return more
+
+    def with_proposal(self, *positions: int) -> StepWork:
+        """Return the cost of the same step with proposals at these positions."""
+        more = replace(self)
+        for position in positions:
+            more.widen(position)
         return more
 
     @property

@@ -24,11 +24,10 @@ from inferno.sampling_params import (
     MAX_TOKEN_ID,
     SamplingParams,
 )
+from inferno.text.tools import MAX_TOOL_DESCRIPTION, MAX_TOOLS, TOOL_NAME
 
 MAX_TOKEN_IDS = 4096  # of stops and biases
 MAX_PRIORITY = 2**31
-MAX_TOOLS = 128
-MAX_TOOL_DESCRIPTION = 1 << 15  # characters
 _MAX_NAME = 512
 _TIMEOUT = 7 * 24 * 3600.0
 
@@ -59,7 +58,7 @@ Bias = Annotated[float, Meta(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS)]
 StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Template = Annotated[str, Meta(max_length=MAX_TEMPLATE_BYTES)]
 Salt = Annotated[str, Meta(max_length=128, pattern=r"^[^@/\\\x00]*$")]
-ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$(?!\n)")]
+ToolName = Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$(?!\n)")]
 RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$(?!\n)")]
 
 _PART_SCHEMA = {
@@ -143,7 +142,7 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
     """A JSON Schema that the answer keeps to; strict or not, it is kept to in full."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$")]
     schema: dict[str, Any] | None = None
     description: str | None = None
     strict: bool | None = None

@@ -200,8 +200,10 @@ def _observing(outcome: Outcome) -> Iterator[None]:
         observer.see_plan(plan)
         return launch(self, plan)
 
-    def forward_observed(self: Runner, batch: Batch) -> Tensor:
-        hidden = forward(self, batch)
+    def forward_observed(
+        self: Runner, batch: Batch, layers: range | None = None, stream_TE: Tensor | None = None
+    ) -> Tensor:
+        hidden = forward(self, batch, layers, stream_TE)
         observer.see_states(batch.rows_N, hidden)
         return hidden
 
