@@ -127,6 +127,9 @@ class Recorder:
     def num_bytes(self) -> int:
         return self.draft.num_bytes
 
+    def serves(self, sequence: SequenceState) -> bool:
+        return self.draft.serves(sequence)
+
     @property
     def blocks(self) -> BlockManager:
         return self.draft._blocks
