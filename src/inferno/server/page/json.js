@@ -1,27 +1,25 @@
 // JSON as text: read for a schema, and laid out for an answer, its numbers and order untouched.
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const STEPS = { "{": 1, "[": 1, "}": -1, "]": -1 };
 
-// The schema that a text holds: { schema } or { problem }, both null where it is empty.
+// The schema that a text holds: { schema } or { problem }; neither where it is empty.
 export function readSchema(text) {
-    if (!text.trim()) return { schema: null, problem: null };
-    let schema;
+    if (!text.trim()) return {};
     try {
-        schema = JSON.parse(text);
+        const schema = JSON.parse(text);
+        if (schema?.constructor === Object) return { schema };
+        return { problem: "The schema must be a JSON object." };
     } catch (error) {
-        return { schema: null, problem: `The schema is not JSON: ${error.message}.` };
+        return { problem: `The schema is not JSON: ${error.message}.` };
     }
-    const isObject = typeof schema === "object" && schema !== null && !Array.isArray(schema);
-    return isObject
-        ? { schema, problem: null }
-        : { schema: null, problem: "The schema must be a JSON object, such as {\"type\": \"object\"}." };
 }
 
 // An answer in JSON as Markdown: a block of code, laid out once it is whole.
 export function asCode(text, isOpen) {
     const shown = isOpen ? text : laidOut(text);
-    const longest = Math.max(2, ...[...shown.matchAll(/`+/g)].map(([run]) => run.length));
-    const fence = "`".repeat(longest + 1);
+    let fence = "```";
+    while (shown.includes(fence)) fence += "`";
     return `${fence}json\n${shown}${isOpen ? "" : `\n${fence}`}`;
 }
 
@@ -32,18 +30,15 @@ function laidOut(text) {
     } catch {
         return text;
     }
-    let made = "";
-    let depth = 0;
-    const line = () => `\n${"  ".repeat(depth)}`;
-    let before = "";
+    let [made, depth, before] = ["", 0, ""];
     for (const [token] of text.matchAll(TOKEN)) {
-        const isEnd = token === "}" || token === "]";
-        if (isEnd) depth -= 1;
-        const isEmpty = isEnd && (before === "{" || before === "[");
-        if (before === "," || ((before === "{" || before === "[") && !isEmpty)) made += line();
-        else if (isEnd && !isEmpty) made += line();
+        const step = STEPS[token] ?? 0;
+        if (step < 0) depth -= 1;
+        const isFirst = STEPS[before] > 0;
+        const isEmpty = isFirst && step < 0;
+        if (before === "," || ((isFirst || step < 0) && !isEmpty)) made += `\n${"  ".repeat(depth)}`;
         made += token === ":" ? ": " : token;
-        if (token === "{" || token === "[") depth += 1;
+        if (step > 0) depth += 1;
         before = token;
     }
     return made;

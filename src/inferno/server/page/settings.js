@@ -67,9 +67,9 @@ export class Settings {
     #checkSchema() {
         const { problem } = readSchema(this.inputs.schema.value);
         const told = this.dialog.querySelector("#schema-problem");
-        told.hidden = problem === null;
+        told.hidden = !problem;
         told.textContent = problem ?? "";
-        this.inputs.schema.setAttribute("aria-invalid", problem !== null);
+        this.inputs.schema.setAttribute("aria-invalid", Boolean(problem));
     }
 
     #save() {
