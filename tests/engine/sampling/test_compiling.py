@@ -284,7 +284,7 @@ def test_hostile_shapes_are_honoured_or_refused() -> None:
 
     model = Path(compiling.__file__).parents[2] / "demo" / "files" / "demo"
     compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048, 4096))
-    said = [outcome(compiler.start(request(shape))) for shape in shapes(2 * len(MAKERS))]
+    said = [outcome(compiler.start(request(shape))) for shape in shapes(len(MAKERS))[::3]]
     assert compiler.start(request()).result(PATIENCE)
     compiler.close()
     assert {"compiled"} < set(said)

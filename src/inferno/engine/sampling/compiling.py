@@ -47,7 +47,7 @@ _BOUNDS = Bounds(
     long_niceness=3,
 )
 _MOST_KEPT = 64  # compiled grammars
-_MOST_KEPT_BYTES = 256 << 20
+_MOST_KEPT_BYTES = 64 << 20
 # How long a thread may keep Python's lock that another one waits for: by itself, ten times as long.
 _SWITCH_SECONDS = 0.0005
 

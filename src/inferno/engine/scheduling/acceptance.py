@@ -40,7 +40,7 @@ _LEAST_WORTH = 0.02  # tokens; proposals deeper than that are not looked at
 
 @dataclass(slots=True)
 class Rate:
-    """The likelihood that a proposal stands where those before did, by what became of earlier ones."""
+    """The likelihood that a proposal stands, learnt from what became of earlier ones."""
 
     decay: float = _PROPOSER_DECAY
     tried: float = 0.0
