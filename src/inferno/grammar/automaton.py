@@ -91,11 +91,14 @@ class Automaton:
         found = [self._derivatives.distance(target) for _, _, target in targets]
         return missing + min(each for each in found if each is not None)
 
-    def shortest(self, state: int, favoured: Sequence[int] = _FAVOURED) -> bytes:
+    def shortest(
+        self, state: int, favoured: Sequence[int] = _FAVOURED, most: int | None = None
+    ) -> bytes:
         """Return a shortest text that completes the match.
 
         favoured  bytes, the first best first: of those that are as good, the first is taken, and
                   the lowest byte where none of them is good.
+        most      bytes of it that are wanted, from its beginning; None is all.
 
         Raises ValueError for DEAD.
         """
@@ -103,7 +106,7 @@ class Automaton:
         if missing is None:
             raise ValueError("nothing completes a text that can't match")
         text = bytearray()
-        while missing:
+        while missing and len(text) != most:
             missing -= 1
             byte = self._nearer(state, missing, favoured)
             text.append(byte)

@@ -139,16 +139,22 @@ class Recognizer:
         """
         found = b""
         while not state.is_end:
-            part = self.shortest_part(state, favoured)
+            part = self._shortest_part(state, favoured)
             following = self.advance(state, part)
             assert following is not None, "a shortest text goes on"
             found, state = found + part, following
         return found
 
-    def shortest_part(self, state: State, favoured: Sequence[int] = b"") -> bytes:
-        """Return a shortest text as far as its first terminal goes; the state is no end."""
+    def first_of_shortest(self, state: State, favoured: Sequence[int] = b"") -> bytes:
+        """Return the first byte of a shortest text; the state is no end."""
+        return self._shortest_part(state, favoured, 1)
+
+    def _shortest_part(
+        self, state: State, favoured: Sequence[int], most: int | None = None
+    ) -> bytes:
+        """Return a shortest text as far as its first terminal goes, or `most` bytes of it."""
         terminal, inner, _ = min(state.scans, key=self._scan_distance)
-        return self.automata[terminal].shortest(inner, favoured)
+        return self.automata[terminal].shortest(inner, favoured, most)
 
     def _scan_distance(self, scan: _Scan) -> int:
         terminal, inner, began = scan
@@ -378,8 +384,8 @@ class _TextAutomaton:
     def distance(self, state: int) -> int | None:
         return len(self._text) + 1 - state if state else None
 
-    def shortest(self, state: int, favoured: Sequence[int] = b"") -> bytes:
-        return self._text[state - 1 :]
+    def shortest(self, state: int, favoured: Sequence[int] = b"", most: int | None = None) -> bytes:
+        return self._text[state - 1 :][:most]
 
     def only_byte(self, state: int) -> int | None:
         return self._text[state - 1] if self.can_go_on(state) else None

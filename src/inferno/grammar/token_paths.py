@@ -27,6 +27,7 @@ _RANKS = {
 # Places that are looked through from one place on, before a text of single bytes is good enough.
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
+_MOST_PASSED = 256  # places, before a search is to answer: some milliseconds
 _FEW_BYTES = 16
 _MOST_FILLED = 32
 _MOST_OF_LIST, _MOST_ENDS = 64, 3  # places that one byte may lead to: in lists of texts, elsewhere
@@ -119,7 +120,7 @@ class TokenPaths:
         passed: list[State] = []
         place: State | None = state
         num_left = num_tokens
-        while place is not None and num_left >= 0:
+        while place is not None and num_left >= 0 and len(passed) < _MOST_PASSED:
             known = self._ways.get(place)
             most = place.distance if known is None else known.num_tokens
             if min(most, self._enough.get(place, _NEVER)) <= num_left:
@@ -132,7 +133,7 @@ class TokenPaths:
             if forced is not None:
                 text = self.vocabulary.by_id[forced]
             else:
-                text = self.recognizer.shortest_part(place, _FAVOURED)[:1]
+                text = self.recognizer.first_of_shortest(place, _FAVOURED)
             place = self.recognizer.advance(place, text)
             num_left -= 1
         return False
