@@ -29,7 +29,7 @@ setup: $(VENV)/.dev-installed
 # Clients of the server that tests use where they are there; the second needs Node.
 clients: $(VENV)/.dev-installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[clients]"
-	npm install --silent --no-audit --no-fund --prefix build/node openai
+	npm install --silent --no-audit --no-fund --prefix build/node openai zod ai @ai-sdk/openai-compatible @ai-sdk/openai
 
 # The CPU kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer; or, as
 # `make sanitize SANITIZER=thread`, engines at once under ThreadSanitizer, first without Python. The

@@ -1,6 +1,6 @@
 """What do shapes cost, those who ask for them and those beside them? Prints a table.
 
-    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--threads N]
+    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--first N] [--threads N]
 
 FOLDER has config.json and tokenizer.json of a model, such as Qwen3-0.6B; weights are random, int4.
 The engine is in a process of its own, as behind a server. Measured are
@@ -187,20 +187,33 @@ async def measure(arguments: argparse.Namespace) -> None:
     beside = [await first_token(client, schema_of_2_kb(i)) for i in range(9)]
     print(f"new schemas of 2 KB beside them: first token {statistics.median(beside) * 1e3:.0f} ms")
     streams.take()
-    hostile = iter(shapes(arguments.hostile))
+    numbers = range(arguments.first, arguments.first + arguments.hostile)
+    hostile = iter(list(enumerate(shapes(numbers.stop)))[numbers.start :])
     ends: list[tuple[float, str]] = []
+    slowest: list[tuple[float, int, str]] = []
+    before = client.stats().rss_bytes
 
     async def ask() -> None:
-        for shape in hostile:
-            ends.append(await outcome(client, shape))
+        for number, shape in hostile:
+            seconds, said = await outcome(client, shape)
+            ends.append((seconds, said))
+            slowest.append((seconds, number, said))
 
     await asyncio.gather(ask(), ask())
+    grown = (client.stats().rss_bytes - before) / 2**20
     print(f"beside {arguments.hostile} hostile shapes, two at a time: gaps {streams.take()}")
     for said in ("begun", "refused", "stopped", "busy"):
         if times := sorted(each for each, how in ends if how == said):
             print(
                 f"  {said}: {len(times)}, p50 {times[len(times) // 2]:.2f} s, max {times[-1]:.2f} s"
             )
+    for seconds, number, said in sorted(slowest, reverse=True)[:8]:
+        print(f"  of the slowest, number {number} was {said} after {seconds:.2f} s")
+    print(f"  the engine has grown by {grown:.0f} MB", flush=True)
+    if arguments.streams == 0:
+        await streams.end()
+        await client.close()
+        return
     await streams.end()
     await asyncio.sleep(0.5)
     rounds = [
@@ -229,8 +242,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--streams", type=int, default=32)
+    parser.add_argument("--streams", type=int, default=32, help="0: none, the end.")
     parser.add_argument("--hostile", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="Number of the first hostile shape.")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
     asyncio.run(measure(parser.parse_args()))

@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from inferno.config.families import ARCHITECTURES
 from inferno.gguf.tensor_types import BY_NAME
-from inferno.models import ARCHITECTURES
 from inferno.ops.dispatch import BACKENDS
-from inferno.quantization import BLOCK_FORMATS, FORMATS
+from inferno.quantization import FORMATS, KEPT_BLOCKS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "compatibility.md"
@@ -66,6 +66,7 @@ class Source:
 
 SAFETENSORS = Source("tests.models.test_against_transformers", "VARIANTS")
 GGUF = Source("tests.weights.test_gguf", "VARIANTS")
+GGUF_GPT_OSS = Source("tests.weights.test_gguf_gpt_oss", "VARIANTS")
 QUANTIZED = Source("tests.verify.test_quantized", "MODELS")
 QUANTIZATIONS = Source("tests.verify.test_quantized", "KINDS")
 LLAMA_CPP = Source("tests.verify.test_llamacpp", "SHAPES")
@@ -74,8 +75,8 @@ VALUES = Source("tests.ops.test_gguf_blocks", "DECODED")
 KERNELS = Source("tests.ops.cpu.packed_weights", "KERNEL_FORMATS", "tests.ops.cpu.test_linear")
 BLOCK_KERNELS = Source("tests.ops.cpu.test_block_formats", "FORMATS")
 SOURCES = (
-    *(SAFETENSORS, GGUF, QUANTIZED, QUANTIZATIONS, LLAMA_CPP, LLAMA_CPP_TYPES, VALUES),
-    *(KERNELS, BLOCK_KERNELS),
+    *(SAFETENSORS, GGUF, GGUF_GPT_OSS, QUANTIZED, QUANTIZATIONS, LLAMA_CPP, LLAMA_CPP_TYPES),
+    *(VALUES, KERNELS, BLOCK_KERNELS),
 )
 _GGUF_FLOATS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _RANDOM = Source("tests.verify.random_models", "FAMILIES")  # drawn from by their numbers
@@ -96,12 +97,14 @@ def make_page() -> str:
 def _architectures() -> str:
     counts: dict[str, Mapping[str, object]] = {
         "safetensors": _by_family(kind for kind, _ in SAFETENSORS.load().values()),
-        "GGUF": _by_family(kind for kind, _ in GGUF.load().values()),
+        "GGUF": _by_family(
+            kind for table in (GGUF, GGUF_GPT_OSS) for kind, _ in table.load().values()
+        ),
         "random": dict.fromkeys(_by_family(_RANDOM.load()), "yes"),
         **dict.fromkeys(QUANTIZATIONS.load(), _by_family(QUANTIZED.load())),
         "llama.cpp": _by_family(kind for kind, _ in LLAMA_CPP.load().values()),
     }
-    names = {module: hf for hf, module in ARCHITECTURES.items()}
+    names = {family.name: hf for hf, family in ARCHITECTURES.items()}
     rows = [
         (hf, *(str(column.get(family, "-")) for column in counts.values()))
         for family, hf in names.items()
@@ -132,7 +135,8 @@ def _types() -> str:
     for name, each in BY_NAME.items():
         if name in values:
             bits = f"{8 * each.block_bytes / each.block_values:g}"
-            has_kernel = str(BLOCK_FORMATS.get(name)) in kernels
+            kept = KEPT_BLOCKS[name].format
+            has_kernel = kept.name == name.lower() and str(kept) in kernels
             ticks = (_tick(has_kernel), _tick(name in in_llama_cpp))
             rows.append((name, "GGUF", bits, "yes", *ticks))
     return _table(("Type", "in", "bits a weight", "values", "kernels", "llama.cpp"), rows)

@@ -56,7 +56,7 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
-    *("home", "structured", "option_table", "file_identity"),
+    *("home", "structured", "option_table", "file_identity", "config"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
@@ -64,6 +64,7 @@ EXCEPTIONS = {
     "engine/process/fingerprint.py": {"inferno"},
 }
 TORCH_FREE = (
+    "config/",
     "gguf/",
     "limited/",
     "model_files.py",
@@ -80,6 +81,8 @@ TORCH_FREE_ENGINE = (
     "engine/step_plan.py",
     "engine/kv/block_",
     "engine/execution/known_sequences.py",
+    "engine/proposers/ngram.py",
+    "engine/proposers/prediction.py",
 )
 ONLY_IN = {
     "triton": "ops/cuda/",
@@ -238,7 +241,6 @@ SHORT_FILES = {
     "ops/reference/philox.py": "a published algorithm, looked for by name",
     "ops/tokens.py": "the second part of the contract",
     "plan/cache.py": "the arithmetic of blocks, which engine/kv/ has with tensors",
-    "plan/devices.py": "what other devices a plan is for",
     "quantization/floats.py": "a file per weight format",
     "quantization/gguf.py": "a file per weight format",
     "quantization/int4.py": "a file per weight format",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
+from inferno import LLM, InfernoError, SamplingParams
+from inferno.engine.proposers.prediction import PredictionProposer
+from inferno.engine.scheduling.speculation import Speculation
 from inferno.errors import (
     ConfigError,
     DeviceUnavailable,
@@ -25,7 +28,7 @@ from inferno.errors import (
     UnknownArchitecture,
 )
 from inferno.requests import FinishReason
-from inferno.text.parsers.answer import ToolCall, join_pieces
+from inferno.text.parsers.answer import join_pieces
 from tests.data import data_path
 from tests.tiny import edit_config, expected_logits, save_tiny_model
 
@@ -185,27 +188,93 @@ def test_chat_follows_the_template(llm: LLM) -> None:
 
 
 HERMES = "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> arguments #}"
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "add",
+            "parameters": {
+                "type": "object",
+                "properties": {"a": {"enum": [1, 2]}},
+                "required": ["a"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
+ASK = [{"role": "user", "content": "Hi"}]
 
 
-def test_calls_of_tools_are_taken_out_of_an_answer(tmp_path: Path) -> None:
-    save_tiny_model(tmp_path)
-    (tmp_path / "tokenizer_config.json").write_text(
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    """A model that has learnt nothing, whose template takes tools."""
+    folder = tmp_path_factory.mktemp("caller")
+    save_tiny_model(folder, max_position_embeddings=1024)
+    (folder / "tokenizer_config.json").write_text(
         json.dumps({"eos_token": "<|end|>", "chat_template": HERMES})
     )
-    said = 'Well.\n<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
-    params = SamplingParams(structured=StructuredOutput(choice=(said,)), max_tokens=100)
-    messages = [{"role": "user", "content": "Hi"}]
-    with LLM(tmp_path, threads=1) as llm:
-        [done] = llm.chat(messages, params, tools=TOOLS)
-        assert (done.text, done.tool_calls) == ("Well.", (ToolCall("add", '{"a": 1}'),))
-        chunks = list(llm.stream_chat(messages, params, tools=TOOLS))
-        assert chunks[-1].completion is not None
-        assert chunks[-1].completion.tool_calls == done.tool_calls
-        pieces = [piece for chunk in chunks for piece in chunk.pieces]
-        assert join_pieces(pieces).tool_calls == done.tool_calls
-        [without] = llm.chat(messages, params)
-        assert (without.text, without.tool_calls) == (said, ())
+    with LLM(folder, threads=1) as llm:
+        yield llm
+
+
+def test_a_call_that_is_required_keeps_to_its_schema(caller: LLM) -> None:
+    params = SamplingParams(max_tokens=200, n=8, seed=3, temperature=100.0)  # anything allowed
+    options: dict[str, Any] = {"tools": TOOLS, "tool_choice": "required"}
+    answers = caller.chat(ASK, params, parallel_tool_calls=False, **options)
+    for done in answers:
+        [call] = done.tool_calls
+        assert done.text == ""
+        assert json.loads(call.arguments) in ([{}] if call.name == "stop" else [{"a": 1}, {"a": 2}])
+    assert {call.name for done in answers for call in done.tool_calls} == {"add", "stop"}
+    named = {"type": "function", "function": {"name": "add"}}
+    chunks = list(caller.stream_chat(ASK, params, tools=TOOLS, tool_choice=named))
+    for index in range(params.n):
+        own = [chunk for chunk in chunks if chunk.sequence_index == index]
+        assert own[-1].completion is not None
+        calls = own[-1].completion.tool_calls
+        assert join_pieces(piece for chunk in own for piece in chunk.pieces).tool_calls == calls
+        assert [call.name for call in calls] == ["add"]
+
+
+def test_a_schema_beside_tools_is_of_answers_without_calls(caller: LLM) -> None:
+    schema = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3}
+    params = SamplingParams(max_tokens=200, n=8, seed=1, temperature=100.0)
+    answers = caller.chat(ASK, params, schema=schema, tools=TOOLS)
+    for done in answers:
+        if done.tool_calls:
+            assert (done.text, done.parsed) == ("", None)
+        else:
+            assert done.parsed == json.loads(done.text)
+            assert set(done.parsed) <= {True, False}
+    assert {bool(done.tool_calls) for done in answers} == {True, False}
+    [alone] = caller.chat(
+        ASK, SamplingParams(seed=1), schema=schema, tools=TOOLS, tool_choice="none"
+    )
+    assert isinstance(alone.parsed, list)
+
+
+def test_tools_are_shown_as_they_are_given_and_not_where_none_may_be_called(caller: LLM) -> None:
+    [done] = caller.chat(ASK, SamplingParams(max_tokens=1), tools=TOOLS)
+    assert list(done.prompt_token_ids) == caller.encode_chat(ASK, tools=TOOLS)
+    [done] = caller.chat(ASK, SamplingParams(max_tokens=1), tools=TOOLS, tool_choice="none")
+    assert list(done.prompt_token_ids) == caller.encode_chat(ASK)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"tools": [{"name": "a b"}]}, "tools"),
+        ({"tools": TOOLS, "tool_choice": "add"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ],
+)
+def test_bad_tools_are_refused_by_name(caller: LLM, options: dict[str, Any], param: str) -> None:
+    for chat in (caller.chat, caller.stream_chat):
+        with pytest.raises(InvalidRequest) as caught:
+            list(chat(ASK, **options))
+        assert caught.value.param == param
 
 
 def test_tools_that_a_template_does_not_take_are_refused(llm: LLM) -> None:
@@ -450,3 +519,35 @@ def test_random_weights_need_no_tokenizer_but_texts_do(folder: Path, tmp_path: P
             llm.generate("a text", GREEDY)
     with pytest.raises(TokenizerError, match=r"tokenizer\.json is missing"):
         LLM(tmp_path, threads=1)
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_predicted_text_is_the_same_and_usage_tells_what_stood(is_right: bool) -> None:
+    prompts = ["Once upon a time", "The little dog"]
+    plain = SamplingParams(max_tokens=40, seed=1, n=2, logprobs=1)
+    with LLM("demo", threads=1) as llm:
+        expected = llm.generate(prompts, plain)
+        engine = llm._client._engine
+        engine._scheduler.speculation = Speculation([PredictionProposer()], num_tokens=8)
+        text = expected[0].text if is_right else "Nothing of the kind was ever said."
+        found = llm.generate(prompts, replace(plain, prediction=text))
+        stopped = llm.generate(
+            prompts[0], replace(plain, prediction=text, n=1, stop=expected[0].text[60:70])
+        )
+    for one, other in zip(found, expected, strict=True):
+        same = [(done.text, done.token_ids, done.logprobs) for done in (one, other)]
+        assert same[0] == same[1]
+        assert other.usage.accepted_prediction_tokens == 0
+        assert one.usage.completion_tokens > one.usage.accepted_prediction_tokens
+    accepted = [done.usage.accepted_prediction_tokens for done in found]
+    rejected = [done.usage.rejected_prediction_tokens for done in found]
+    assert max(rejected) > 0
+    if is_right:
+        assert accepted[0] >= 30
+        assert rejected[0] <= 8
+        (done,) = stopped
+        assert done.text == text[:60]
+        num_tokens = done.usage.completion_tokens
+        assert num_tokens / 2 < done.usage.accepted_prediction_tokens <= num_tokens
+    else:
+        assert max(accepted) <= 5

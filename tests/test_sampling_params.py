@@ -54,6 +54,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
         [None, [3], range(1 << 18)],
         [[], [-1], [2**40], ["1"], "12", 3, [7] * 10**6],
     ),
+    "prediction": ([None, "", "a text"], [3, b"a text", ["a"], {"type": "content"}, True]),
     "structured": (
         [None, StructuredOutput(json_object=True)],
         ["json", {"json_object": True}, True],

@@ -194,9 +194,12 @@ class AsyncLLM:
         *,
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """Yield the completion of one prompt piece by piece; leaving the iterator aborts it."""
-        make = partial(LoadedModel.request, prompt=prompt, params=params, dialect=dialect)
+        make = partial(
+            LoadedModel.request, prompt=prompt, params=params, dialect=dialect, tools=tools
+        )
         return self._stream(make, priority)
 
     @names_parameters
@@ -207,16 +210,25 @@ class AsyncLLM:
         *,
         schema: object = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> PendingCompletions:
         """Answer a conversation, or each of several: await all in order, or iterate over each.
 
-        schema      the type of the answers, as for LLM.chat.
+        schema, tools, tool_choice  as for LLM.chat.
         """
-        options: dict[str, Any] = {"tools": tools, "template_args": template_args}
-        options["schema"] = schema
-        make = partial(LoadedModel.chat_requests, messages=messages, params=params, **options)
+        make = partial(
+            LoadedModel.chat_requests,
+            messages=messages,
+            params=params,
+            schema=schema,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            template_args=template_args,
+        )
         return PendingCompletions(self._complete(make, priority))
 
     @names_parameters
@@ -226,12 +238,21 @@ class AsyncLLM:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> AsyncGenerator[Chunk, None]:
         """Yield the answer to one conversation piece by piece; leaving the iterator aborts it."""
-        options: dict[str, Any] = {"tools": tools, "template_args": template_args}
-        make = partial(LoadedModel.chat_request, messages=messages, params=params, **options)
+        make = partial(
+            LoadedModel.chat_request,
+            messages=messages,
+            params=params,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            template_args=template_args,
+        )
         return self._stream(make, priority)
 
     @names_parameters

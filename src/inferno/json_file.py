@@ -1,4 +1,4 @@
-"""Read a JSON file that nobody vouches for, within bounds."""
+"""Read a small file of a model's folder that nobody vouches for, within bounds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from inferno.errors import ModelError
-from inferno.untrusted_json import Malformed, parse_object
+from inferno.errors import CheckpointError, ModelError, ModelNotFound
+from inferno.untrusted_json import Malformed, parse_object, quoted
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_TEMPLATE_BYTES = 2**20  # of a chat template, wherever it stands
@@ -19,10 +19,15 @@ INDEX_FILE = "model.safetensors.index.json"
 # The largest published models list 140,000 tensors in about 14 MB.
 MAX_INDEX_BYTES = 16 << 20
 MAX_TOKENIZER_BYTES = 128 << 20
+# Every JSON value follows one of the SEPARATORS, so counting them bounds what the parser makes of a
+# tokenizer.json. The largest vocabularies have a quarter of a million tokens, and half a million
+# merges.
+MAX_TOKENIZER_SEPARATORS = 10_000_000
 MAX_DIMS = 16  # of a tensor in safetensors
 # A safetensors header may have 100 MB. Real ones take about 100 bytes a tensor: 4 MiB hold some
 # 40,000 tensors, and anything larger exists only to exhaust memory.
 MAX_HEADER_BYTES = 4 << 20
+_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
 
 def read_json(
@@ -55,3 +60,27 @@ def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise error(f"{path} is larger than the {max_bytes:,} bytes allowed for such a file")
     return content
+
+
+def no_weights(folder: Path) -> ModelNotFound | CheckpointError:
+    """Return the error of a folder that has neither of the files that hold weights."""
+    try:
+        names = sorted(os.listdir(folder))
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        return ModelNotFound(f"{folder}: is not a folder that can be read ({error})")
+    pickles = [name for name in names if Path(name).suffix.lower() in _PICKLE_SUFFIXES]
+    if pickles:
+        return CheckpointError(
+            f"{folder}: has only pickled weights ({quoted(pickles[0])}), which can run any code "
+            "and are never read; convert them in a sandbox with transformers' "
+            "`model.save_pretrained(folder, safe_serialization=True)`"
+        )
+    return ModelNotFound(
+        f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}; give the folder of a "
+        "Hugging Face checkpoint in safetensors"
+    )
+
+
+def missing_file(path: Path) -> CheckpointError:
+    """Return the error of a file of weights that should be there."""
+    return CheckpointError(f"{path}: is missing; download the checkpoint again")

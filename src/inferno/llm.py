@@ -113,14 +113,17 @@ class LLM:
         *,
         priority: int = 0,
         dialect: Dialect = Dialect.PLAIN,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Generator[Chunk, None, None]:
         """Yield the completion of one prompt piece by piece; leaving the iterator aborts it.
+
+        tools       those that `encode_chat` has shown in the prompt: calls of them are set apart.
 
         >>> chunks = list(llm.stream("Once upon a time", SamplingParams(max_tokens=8)))
         >>> "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
         True
         """
-        texts = self._model.request(prompt, params, dialect)
+        texts = self._model.request(prompt, params, dialect, tools)
         return self._loop.iterate(self._model.chunks(texts, priority))
 
     @names_parameters
@@ -131,6 +134,8 @@ class LLM:
         *,
         schema: object = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> list[Completion]:
@@ -138,6 +143,8 @@ class LLM:
 
         schema      the type of the answers: a Pydantic model, or a JSON Schema as a mapping. The
                     completions' `parsed` are values of it.
+        tools       functions that the model may call, as OpenAI's API takes them.
+        tool_choice `auto`, `none`, `required`, or the one that is named, as there.
 
         Raises TemplateError as well.
 
@@ -147,7 +154,13 @@ class LLM:
         True
         """
         requests = self._model.chat_requests(
-            messages, params, schema=schema, tools=tools, template_args=template_args
+            messages,
+            params,
+            schema=schema,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            template_args=template_args,
         )
         completions = self._loop.iterate(self._model.complete_all(requests, priority))
         return in_order(completions)
@@ -159,6 +172,8 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
         template_args: Mapping[str, Any] | None = None,
         priority: int = 0,
     ) -> Generator[Chunk, None, None]:
@@ -167,7 +182,14 @@ class LLM:
         >>> hello = [{"role": "user", "content": "Hello!"}]
         >>> answer = [chunk.text for chunk in llm.stream_chat(hello)]
         """
-        texts = self._model.chat_request(messages, params, tools=tools, template_args=template_args)
+        texts = self._model.chat_request(
+            messages,
+            params,
+            tools=tools,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            template_args=template_args,
+        )
         return self._loop.iterate(self._model.chunks(texts, priority))
 
     @names_parameters

@@ -23,9 +23,9 @@ from inferno.requests import SamplingParams
 from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
-from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
+from inferno.text.tools import Tools, read_tools
 
 Prompt = str | Sequence[int]
 Conversation = Sequence[Mapping[str, Any]]
@@ -78,13 +78,13 @@ class LoadedModel:
         params: SamplingParams | Sequence[SamplingParams] | None,
         dialect: Dialect,
         schema: AnswerSchema | None = None,
-        tool_use: ToolUse | None = None,
+        tools: Tools | None = None,
     ) -> list[SequenceTexts]:
         """Return a request for each prompt; InvalidRequest where one can't be."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
-            self._request(index, prompt, asked, dialect, schema, tool_use)
+            self._request(index, prompt, asked, dialect, schema, tools)
             for index, (prompt, asked) in enumerate(
                 zip(checked, self._params(params, len(checked)), strict=True)
             )
@@ -95,13 +95,12 @@ class LoadedModel:
         prompt: Prompt,
         params: SamplingParams | None,
         dialect: Dialect,
-        tool_use: ToolUse | None = None,
+        tools: object = None,
     ) -> SequenceTexts:
-        """Return the request of one prompt."""
+        """Return the request of one prompt, in which the model was shown these tools."""
         self.loop.check_open()
-        return self._request(
-            0, _as_prompt(prompt), self._checked(params), dialect, tool_use=tool_use
-        )
+        shown = self._tools({"tools": tools})
+        return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tools=shown)
 
     def chat_requests(
         self,
@@ -111,17 +110,18 @@ class LoadedModel:
         schema: object = None,
         **options: Any,
     ) -> list[SequenceTexts]:
-        """Return a request for each of one or more conversations; options as of `encode_chat`.
+        """Return a request for each of one or more conversations.
 
         schema      the type of the answers, which AnswerSchema explains.
+        options     those of `encode_chat`, and tool_choice and parallel_tool_calls.
         """
         self.loop.check_open()
         of_answers = None if schema is None else AnswerSchema(schema)
-        tool_use = self.text.tool_use(options.get("tools"))
+        tools = self._tools(options)
         dialect = self.text.dialect
         if not _are_conversations(messages):
             prompt = self.encode_chat(messages, **options)
-            return self.requests([prompt], params, dialect, of_answers, tool_use)
+            return self.requests([prompt], params, dialect, of_answers, tools)
         prompts = []
         for number, conversation in enumerate(messages, start=1):
             try:
@@ -129,19 +129,21 @@ class LoadedModel:
             except InvalidRequest as problem:
                 name = f"conversation {number} of {len(messages)}: "
                 raise type(problem)(name + str(problem), param=problem.param) from None
-        return self.requests(prompts, params, dialect, of_answers, tool_use)
+        return self.requests(prompts, params, dialect, of_answers, tools)
 
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SequenceTexts:
-        """Return the request of one conversation."""
-        tool_use = self.text.tool_use(options.get("tools"))
+        """Return the request of one conversation; options are those of `chat_requests`."""
+        self.loop.check_open()
+        tools = self._tools(options)
         ids = self.encode_chat(messages, **options)
-        return self.request(ids, params, self.text.dialect, tool_use)
+        return self._request(0, ids, self._checked(params), self.text.dialect, tools=tools)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
         """Return a conversation as token ids; options are those of ModelText.encode_chat."""
         self.loop.check_open()
+        self.text.tool_use(options.get("tools"))  # refuses what a template would leave out
         options["kwargs"] = options.pop("template_args", None) or {}
         max_model_len = self.client.max_model_len
         return self.text.encode_chat(messages, max_model_len=max_model_len, **options)  # type: ignore[arg-type]  # checked there
@@ -201,7 +203,7 @@ class LoadedModel:
         params: SamplingParams,
         dialect: Dialect,
         schema: AnswerSchema | None = None,
-        tool_use: ToolUse | None = None,
+        tools: Tools | None = None,
     ) -> SequenceTexts:
         is_text = isinstance(prompt, str)
         if schema is not None:
@@ -211,19 +213,42 @@ class LoadedModel:
                     param="schema",
                 )
             params = replace(params, structured=schema.shape)
+        tool_use = None if tools is None else self.text.tool_use(tools.for_template())
+        if tools is not None and tool_use is not None:
+            params, tool_use = tools.bind(params, tool_use)
+        token_ids = tuple(self._encode(prompt) if isinstance(prompt, str) else prompt)
         return SequenceTexts(
             self.text.tokenizer,
             params,
             prompt_index=index,
             prompt=str(prompt) if is_text else None,
-            prompt_token_ids=tuple(self._encode(prompt) if isinstance(prompt, str) else prompt),
+            prompt_token_ids=token_ids,
+            prediction_ids=self._encode_prediction(params, token_ids),
             dialect=dialect,
             schema=schema,
             tool_use=tool_use,
+            max_tool_calls=None if tools is None or tools.is_parallel else 1,
         )
+
+    def _tools(self, options: dict[str, Any]) -> Tools | None:
+        """Return the tools of a chat, and leave in `options` what its template is to be told."""
+        choice = options.pop("tool_choice", None)
+        is_parallel = options.pop("parallel_tool_calls", True)
+        tools = read_tools(options.get("tools") or None, choice, is_parallel=is_parallel)
+        if tools is None or not tools.are_shown:
+            options["tools"] = None
+            return None
+        return tools
 
     def _encode(self, prompt: str) -> list[int]:
         return self.text.encode(prompt, max_model_len=self.client.max_model_len)
+
+    def _encode_prediction(
+        self, params: SamplingParams, prompt_token_ids: Sequence[int]
+    ) -> tuple[int, ...]:
+        return self.text.encode_prediction(
+            params.prediction, prompt_token_ids, max_model_len=self.client.max_model_len
+        )
 
     def _params(
         self, params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int

@@ -25,6 +25,7 @@ class Group(StrEnum):
     MODEL = "Model"
     SAMPLING = "Sampling"
     MEMORY = "Memory and batches"
+    SPECULATION = "Speculation"
     SERVER = "Server"
     SECURITY = "Security"
     GENERAL = "Options"

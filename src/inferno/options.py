@@ -23,6 +23,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
+SPECULATIONS = ("auto", "off", "ngram", "early")
 LOAD_FORMATS = ("safetensors", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = tuple(LogFormat)
@@ -167,6 +168,38 @@ class EngineOptions:
         group=Group.MEMORY,
         flags=("--no-prefix-cache",),
     )
+    speculative: str = option(
+        "auto",
+        help="Who proposes tokens that are computed together, without changing any: auto (text "
+        "that comes again, a request's prediction, and a model or layers if they are named below), "
+        "off, ngram, early, or a smaller model's name.",
+        group=Group.SPECULATION,
+        metavar="auto|off|ngram|early|MODEL",
+    )
+    num_speculative_tokens: int | str = option(
+        "auto",
+        help="Tokens proposed at a time; auto is as many as pay, by measured times.",
+        group=Group.SPECULATION,
+        low=1,
+        high=1024,
+        accepts_auto=True,
+        metavar="auto|N",
+    )
+    speculative_model: Path | None = option(
+        None,
+        help="A smaller model with the same tokenizer that proposes tokens; demo-draft for demo.",
+        group=Group.SPECULATION,
+        absent="none",
+        metavar="MODEL",
+    )
+    speculative_early_layers: int | None = option(
+        None,
+        help="Have so many of the model's first layers propose tokens.",
+        group=Group.SPECULATION,
+        absent="none",
+        low=1,
+        high=_MAX,
+    )
     eager: bool = option(
         False,
         help="Run every op of every step from Python, for those who watch a model from outside; "
@@ -176,14 +209,45 @@ class EngineOptions:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.chat_template, str):  # as programs write paths
-            object.__setattr__(self, "chat_template", Path(self.chat_template))  # type: ignore[unreachable]
+        for name in ("chat_template", "speculative_model"):
+            if isinstance(getattr(self, name), str):  # as programs write paths
+                object.__setattr__(self, name, Path(getattr(self, name)))
         check_options(self, by_flag=False)
+        self._check_speculation()
         if self.memory is not None and self.device != "cpu":
             raise InvalidRequest(
                 f"memory bounds what a model takes on the CPU, and device is {self.device}: leave "
                 "one of them out",
                 param="memory",
+            )
+
+    @property
+    def draft_name(self) -> str | None:
+        """Return the name of the model that proposes tokens, None where none does."""
+        if self.speculative_model is not None:
+            return str(self.speculative_model)
+        return None if self.speculative in SPECULATIONS else self.speculative
+
+    def _check_speculation(self) -> None:
+        asked = {
+            "speculative_model": self.speculative_model,
+            "speculative_early_layers": self.speculative_early_layers,
+        }
+        named = [name for name, value in asked.items() if value is not None]
+        is_open = self.speculative == "auto" or (
+            self.speculative == "early" and named == ["speculative_early_layers"]
+        )
+        if named and not is_open:
+            raise InvalidRequest(
+                f"speculative is {self.speculative!r}, and {named[0]} asks for another proposer: "
+                "leave one of them out",
+                param=named[0],
+            )
+        if len(named) > 1:
+            raise InvalidRequest(
+                "speculative_model and speculative_early_layers both propose each next token: "
+                "leave one of them out",
+                param=named[1],
             )
 
     @property
@@ -217,6 +281,10 @@ class EngineKeywords(TypedDict, total=False):
     priority_aging: float
     step_target_ms: float | str
     prefix_cache: bool
+    speculative: str
+    num_speculative_tokens: int | str
+    speculative_model: Path | None
+    speculative_early_layers: int | None
 
 
 def takes_engine_options(function: F) -> F:

@@ -10,7 +10,9 @@ from inferno.sampling_params import MAX_TOKEN_ID, SamplingParams
 
 __all__ = [
     "MAX_TOKEN_ID",
+    "PREDICTION",
     "FinishReason",
+    "ProposalCounts",
     "Reasoning",
     "Request",
     "SamplingParams",
@@ -59,6 +61,7 @@ class Request:
     answer_so_far   the beginning of the answer, where the prompt ends with it: its shape goes on
                     from there.
     priority        higher runs first; then the earlier arrival.
+    prediction_ids  what the output may be like; see SamplingParams.prediction.
     cache_salt      prefix-cache blocks are shared only between requests with the same salt.
     reads_prefix_cache  False computes every prompt token, so that all their logits exist.
     """
@@ -70,6 +73,7 @@ class Request:
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     reasoning: Reasoning | None = None
     answer_so_far: str = ""
+    prediction_ids: tuple[int, ...] = ()
     priority: int = 0
     cache_salt: str = ""
     reads_prefix_cache: bool = True
@@ -88,6 +92,17 @@ class TokenLogprobs:
     rank: int | None = None
 
 
+PREDICTION = "prediction"  # the name of whoever proposes Request.prediction_ids
+
+
+class ProposalCounts(NamedTuple):
+    """How many tokens a proposer proposed, and how many of them stood."""
+
+    name: str
+    num_proposed: int
+    num_stood: int
+
+
 class TokenEvent(NamedTuple):
     """The news of one sequence of a request: tokens, an ending, or both.
 
@@ -98,6 +113,7 @@ class TokenEvent(NamedTuple):
     stop_token_id   the token that ended it, when one did.
     error           what went wrong, when finish_reason is `error`.
     queue_seconds   how long the sequence waited before its first step.
+    proposals       what became of the tokens that were proposed for it, all so far.
 
     (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
     """
@@ -112,3 +128,4 @@ class TokenEvent(NamedTuple):
     stop_token_id: int | None = None
     error: str | None = None
     queue_seconds: float = 0.0
+    proposals: tuple[ProposalCounts, ...] = ()

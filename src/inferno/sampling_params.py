@@ -97,6 +97,8 @@ class SamplingParams:
     repetition_detection  a RepetitionDetection: an output that repeats itself ends; None is off.
     thinking_token_budget  tokens of reasoning at most, after which the model must answer; None sets
                     no bound. Where a model sets no reasoning apart, it means nothing.
+    prediction      a text that the output may be like, such as the file that it edits: where it is,
+                    the output comes faster. It is the same without; None predicts nothing.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
                     it ends with the document, whatever min_tokens and ignore_eos say.
     """
@@ -204,6 +206,9 @@ class SamplingParams:
     )
     thinking_token_budget: int | None = _parameter(
         None, help="Tokens of reasoning at most.", low=0, high=MAX_TOKEN_ID
+    )
+    prediction: str | None = _parameter(
+        None, help="A text that the output may be like, which then comes faster."
     )
     structured: StructuredOutput | None = _parameter(
         None, help="The shape that the output must have."
@@ -313,6 +318,12 @@ def _texts(name: str, value: object, most: int) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _prediction(name: str, value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _refuse(name, value, "a text")
+    return value
+
+
 def _structured(name: str, value: object) -> StructuredOutput | None:
     if value is not None and not isinstance(value, StructuredOutput):
         raise _refuse(name, value, "a StructuredOutput")
@@ -378,6 +389,7 @@ _CHECKS_OF_COLLECTIONS: Mapping[str, _Check] = {
     "bad_words": _bad_words,
     "stop": _stops,
     "stop_token_ids": _token_ids,
+    "prediction": _prediction,
     "structured": _structured,
     "logprob_token_ids": _logprob_token_ids,
     "repetition_detection": _repetition_detection,

@@ -43,9 +43,17 @@ def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
 
     The caller bounds the length of `raw`. Raises Malformed.
     """
+    value = parse_value(raw, may_repeat=may_repeat)
+    if not isinstance(value, dict):
+        raise Malformed(f"its JSON is a {type(value).__name__}, not an object")
+    return value
+
+
+def parse_value(raw: bytes, *, may_repeat: bool = False) -> Any:
+    """Parse the JSON value in `raw`, of whatever kind, as `parse_object` does."""
     _check_cost(raw)
     try:
-        value = json.loads(
+        return json.loads(
             raw.decode("utf-8"),
             object_pairs_hook=_agreeing if may_repeat else _unique,
             parse_constant=_refuse_constant,
@@ -56,9 +64,6 @@ def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
         raise Malformed(f"it is not valid JSON in UTF-8 ({error})") from None
     except ValueError as error:  # an integer of thousands of digits
         raise BadNumber(f"it is not valid JSON in UTF-8 ({error})") from None
-    if not isinstance(value, dict):
-        raise Malformed(f"its JSON is a {type(value).__name__}, not an object")
-    return value
 
 
 def field_of_bad_number(raw: bytes) -> str | None:

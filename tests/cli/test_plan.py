@@ -56,6 +56,21 @@ def test_a_plan_has_its_parts() -> None:
     assert "measured" in output
 
 
+@pytest.mark.parametrize("option", ["--speculative-model", "--speculative"])
+def test_a_draft_model_is_part_of_it(option: str) -> None:
+    code, output = run("demo", option, "demo-draft")
+    assert code == 0
+    assert "draft's weights, " in output
+    assert "draft's cache, " in output
+    alone, both = in_json("demo"), in_json("demo", option, "demo-draft")
+    assert alone["draft"] is None
+    assert both["total"] > alone["total"]
+    assert both["draft"]["num_blocks"] == alone["num_blocks"] == both["num_blocks"]
+    tight = in_json("demo", option, "demo-draft", "--memory", "182MB")
+    assert not tight["fits"]
+    assert tight["would_fit"][0]["options"] == "(no draft model)"
+
+
 def test_numbers_add_up() -> None:
     values = in_json("demo", "--num-blocks", 100, "--max-model-len", 64)
     parts = ("base", "text", "weights_bytes", "workspace", "cache_bytes")

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import pytest
 import torch
+import transformers
+from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 
 from inferno import ops
@@ -19,8 +23,11 @@ from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
 from inferno.plan.shape import read_shape
 from inferno.weights.open import open_checkpoint
-from tests.convert.test_to_gguf import WIDE, convert, logits, save
-from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE
+from tests.convert.test_to_gguf import IDS, WIDE, convert, logits, save, tensors
+from tests.gguf.convert import write_gguf as write_of_library
+from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE, TOLERANCE
+from tests.mxfp4 import save_tiny_mxfp4
+from tests.tiny import expected_logits, save_tiny, save_tokenizer
 
 
 def pack(model: Path, target: Path, type_name: str | None) -> dict[str, int]:
@@ -31,6 +38,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {**WIDE, "tie_word_embeddings": True}),
     "qwen3": ("qwen3", WIDE),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, **WIDE, "norm_topk_prob": True}),
+    "gpt_oss": ("gpt_oss", {**GPT_OSS, **WIDE, "swiglu_limit": 7.0}),
 }
 
 
@@ -138,10 +146,134 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_gpt_oss_stays_as_it_comes(tmp_path: Path) -> None:
-    save(tmp_path / "hf", "gpt_oss", **{**GPT_OSS, "swiglu_limit": 7.0})
-    with pytest.raises(InvalidRequest, match="packed already"):
-        pack(tmp_path / "hf", tmp_path / "packed", "q8_0")
+@pytest.mark.parametrize("type_name", [None, "bf16", "q8_0"])
+def test_packed_experts_stay_what_they_are(type_name: str | None, tmp_path: Path) -> None:
+    (tmp_path / "hf").mkdir()
+    size = save_tokenizer(tmp_path / "hf")
+    model = save_tiny_mxfp4(tmp_path / "hf", **{**GPT_OSS, "swiglu_limit": 7.0, "vocab_size": size})
+    types = pack(tmp_path / "hf", tmp_path / "packed", type_name)
+    assert types.keys() - {"F32"} == {"MXFP4", *([type_name.upper()] if type_name else [])}
+    found = load_file(tmp_path / "packed" / "model.safetensors")
+    for layer, block in enumerate(model.model.layers):
+        experts = block.mlp.experts
+        gate_up = experts.gate_up_proj.detach().transpose(1, 2)
+        biases = experts.gate_up_proj_bias.detach()
+        parts = {
+            "gate": (gate_up[:, ::2], biases[:, ::2]),
+            "up": (gate_up[:, 1::2], biases[:, 1::2]),
+            "down": (
+                experts.down_proj.detach().transpose(1, 2),
+                experts.down_proj_bias.detach(),
+            ),
+        }
+        for product, (values, bias) in parts.items():
+            for expert, due in enumerate(values):
+                name = f"model.layers.{layer}.mlp.experts.{expert}.{product}_proj"
+                blocks = found[f"{name}.weight.mxfp4"].flatten(1).numpy()
+                read = dequantize(blocks, gguf.GGMLQuantizationType.MXFP4)
+                assert np.array_equal(read, due.numpy()), name
+                assert torch.equal(found[f"{name}.bias"], bias[expert]), name
+    if type_name is None:
+        assert torch.equal(logits(tmp_path / "packed"), logits(tmp_path / "hf"))
+    convert(tmp_path / "hf", tmp_path / "model.gguf", type_name or "f32")
+    assert torch.equal(logits(tmp_path / "packed"), logits(tmp_path / "model.gguf"))
+    pack(tmp_path / "model.gguf", tmp_path / "again", None)
+    assert torch.equal(logits(tmp_path / "again"), logits(tmp_path / "packed"))
+    convert(tmp_path / "packed", tmp_path / "back.gguf", type_name or "f32")
+    back = tensors(tmp_path / "back.gguf")
+    for name, tensor in tensors(tmp_path / "model.gguf").items():
+        assert np.array_equal(back[name].data, tensor.data), name
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": ("mixtral", {**WIDE, "num_local_experts": 3, "sliding_window": 16}),
+    "mistral": ("mistral", {**WIDE, "sliding_window": 16}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        {**QWEN_MOE, **WIDE, "moe_intermediate_size": 64, "norm_topk_prob": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_no_gguf_file_can_say_is_packed_too(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    model_type, config = OTHERS[name]
+    save(tmp_path / "hf", model_type, **config)
+    pack(tmp_path / "hf", tmp_path / "packed", "q8_0")
+    found, due = (load_file(tmp_path / one / "model.safetensors") for one in ("packed", "hf"))
+    values = {}
+    for key, tensor in due.items():
+        packed = found.pop(f"{key}.q8_0", None)
+        if packed is None:  # vectors and routers
+            assert torch.equal(found.pop(key), tensor), key
+            assert tensor.ndim == 1 or key.endswith(".gate.weight"), key
+            values[key] = tensor
+            continue
+        kind = gguf.GGMLQuantizationType.Q8_0
+        blocks = packed.flatten(1).numpy()
+        assert np.array_equal(blocks, quantize(tensor.numpy(), kind)), key
+        values[key] = torch.from_numpy(dequantize(blocks, kind))
+    assert not found
+    logits(tmp_path / "packed")  # which loads
+    # On the reference the blocks' values are computed with as they are.
+    request.getfixturevalue("reference_kernels")
+    save_file(values, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"})
+    assert torch.equal(logits(tmp_path / "packed"), logits(tmp_path / "hf"))
+
+
+def test_experts_of_several_types_do_not_go_into_one_tensor(tmp_path: Path) -> None:
+    save(tmp_path / "hf", "qwen3_moe", **KINDS["qwen3_moe"][1])
+    pack(tmp_path / "hf", tmp_path / "packed", "q8_0")
+    file, name = tmp_path / "packed" / "model.safetensors", "model.layers.1.mlp.experts.2.up_proj"
+    found = load_file(file)
+    rows, num_blocks, _ = found.pop(f"{name}.weight.q8_0").shape
+    found[f"{name}.weight.q4_0"] = torch.zeros(rows, num_blocks, 18, dtype=torch.uint8)
+    save_file(found, file, metadata={"format": "pt"})
+    logits(tmp_path / "packed")  # which loads
+    with pytest.raises(InvalidRequest, match=r"ffn_up_exps\.weight would hold experts of several"):
+        convert(tmp_path / "packed", tmp_path / "model.gguf", None)
+
+
+def test_floats_without_blocks_are_a_folder_for_all(tmp_path: Path) -> None:
+    save(tmp_path / "hf", "llama", **WIDE)
+    pack(tmp_path / "hf", tmp_path / "packed", "q8_0")
+    types = pack(tmp_path / "packed", tmp_path / "plain", "f32")
+    assert types.keys() == {"F32"}
+    assert "quantization_config" not in json.loads((tmp_path / "plain/config.json").read_text())
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "plain").eval()
+    blocks = load_file(tmp_path / "packed" / "model.safetensors")
+    for key, tensor in model.state_dict().items():
+        packed = blocks.get(f"{key}.q8_0")
+        if packed is not None:
+            read = dequantize(packed.flatten(1).numpy(), gguf.GGMLQuantizationType.Q8_0)
+            assert np.array_equal(tensor.numpy(), read), key
+    found, due = logits(tmp_path / "plain"), expected_logits(model, IDS)
+    assert (found - due).abs().max() <= TOLERANCE * due.abs().max()
+
+
+RARE = {"attn": "Q2_K", "ffn_down": "IQ4_XS", "ffn": "Q3_K", "output": "IQ4_NL", "token": "Q5_K"}
+
+
+def test_blocks_of_any_type_are_moved_as_they_are(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "llama", **dict[str, Any](WIDE))
+    source = write_of_library(tmp_path / "source.gguf", model, blocks=RARE)
+    types = pack(source, tmp_path / "packed", None)
+    assert types.keys() == {*RARE.values(), "F32"}
+    assert torch.equal(logits(tmp_path / "packed"), logits(source))
+    convert(tmp_path / "packed", tmp_path / "back.gguf", None)
+    back = tensors(tmp_path / "back.gguf")
+    for name, tensor in tensors(source).items():
+        assert back[name].tensor_type == tensor.tensor_type, name
+        assert np.array_equal(back[name].data, tensor.data), name
+    with pytest.raises(InvalidRequest, match=r"would lose more; leave the type out"):
+        pack(source, tmp_path / "other", "q8_0")
+    # As floats they have the values that the library reads.
+    pack(source, tmp_path / "plain", "f32")
+    values = model.state_dict()
+    for name, tensor in load_file(tmp_path / "plain" / "model.safetensors").items():
+        assert torch.equal(tensor, values[name]), name
 
 
 def test_a_gguf_file_of_other_blocks_stays_exact(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def save(folder: Path, model_type: str, **config: Any) -> Any:
     return save_tiny(folder, model_type, vocab_size=size + 10, **config)
 
 
-def convert(folder: Path, target: Path, type_name: str, **options: Any) -> Written:
+def convert(folder: Path, target: Path, type_name: str | None, **options: Any) -> Written:
     return write_gguf(folder, target, type_name, name="tiny", threads=2, **options)
 
 
@@ -356,6 +357,14 @@ def test_the_model_itself_is_never_replaced(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="the model that is read"):
             convert(tmp_path / "model.gguf", tmp_path / target, "f16", replace=True)
     assert (tmp_path / "model.gguf").read_bytes() == before
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    save(tmp_path / "hf", "llama")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(InvalidRequest, match="is no file but a device or the like"):
+        convert(tmp_path / "hf", tmp_path / "pipe.gguf", "f16", replace=True)
+    assert (tmp_path / "pipe.gguf").is_fifo()
 
 
 def test_a_file_that_changes_meanwhile_leaves_nothing_behind(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from inferno.demo import MODEL_FOLDERS
 from inferno.text.model_text import ModelText
 from inferno.text.parsers.calls.syntax import ToolDialect
 from tests.data import data_path
@@ -60,6 +63,19 @@ def test_programs_work(
     speaker.say(CALL, ANSWER)
     exec(compile(here(blocks(PAGE, "python")[number], host), PAGE, "exec"), {})
     assert capsys.readouterr().out == printed + "\n"
+
+
+def test_the_library_calls_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(MODEL_FOLDERS["demo"], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ tools }}{{ messages[-1].content }}{# <tool_call> arguments #}"
+    )
+    source = blocks(PAGE, "python")[2]
+    assert "Qwen/Qwen3-0.6B" in source
+    exec(compile(source.replace("Qwen/Qwen3-0.6B", str(tmp_path)), PAGE, "exec"), {})
+    [name, arguments] = capsys.readouterr().out.split(" ", 1)
+    assert name == "paint"
+    assert ast.literal_eval(arguments) in ({"color": "red"}, {"color": "blue"})
 
 
 def test_every_form_of_calls_has_a_row() -> None:

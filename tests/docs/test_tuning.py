@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from inferno.models import find_model, read_model_config
+from inferno.config.families import read_model_config
+from inferno.models import find_model
 from inferno.weights.allocate import num_bytes
 from tests.data import data_path
 from tests.docs.pages import rows, section

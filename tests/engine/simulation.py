@@ -20,6 +20,7 @@ from inferno.engine.execution.known_sequences import KnownSequence, KnownSequenc
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.sequence import SequenceState, Status
+from inferno.engine.scheduling.speculation import Proposer, Speculation
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
 from tests.engine.wire import over_the_wire
@@ -166,8 +167,30 @@ def _tokens(chunk: ScheduledChunk, sequence: KnownSequence) -> list[int]:
     return [*sequence.token_ids[:end], *chunk.proposed_token_ids]
 
 
+class StandIn:
+    """What every proposer has, for those of tests, which keep nothing."""
+
+    name = "test"
+    takes_passes = False
+    num_bytes = 0
+
+    def serves(self, sequence: SequenceState) -> bool:
+        return True
+
+    def forget(self, sequence: SequenceState) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
+
+
+def always(proposer: Proposer | None) -> Speculation:
+    """Return a speculation that computes all that a proposer proposes, whether it pays or not."""
+    return Speculation() if proposer is None else Speculation([proposer], num_tokens=1000)
+
+
 @dataclass
-class Guesser:
+class Guesser(StandIn):
     """A proposer that is right now and then: it knows the model, and is told how long to be right.
 
     sizes, hits     of each proposal in turn, how many tokens, and how many of them are right.

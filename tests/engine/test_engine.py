@@ -152,7 +152,7 @@ def test_a_failed_step_ends_its_requests_and_the_engine_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
 
-        def fail(_: object) -> None:
+        def fail(*_: object) -> None:
             raise kind("out of memory, say")
 
         patch.setattr(executor_of(engine)._runner, "forward", fail)
@@ -191,6 +191,7 @@ def test_an_id_that_would_index_outside_is_refused_wherever_it_stands(engine: En
             replace(make_request("a", [1]), prompt_token_ids=(outside,)),
             replace(make_request("a", [1]), eos_token_ids=frozenset({outside})),
             replace(make_request("a", [1]), bad_words_ids=((1, outside),)),
+            replace(make_request("a", [1]), prediction_ids=(1, outside)),
         ):
             with pytest.raises(InvalidRequest, match="token"):
                 engine.add_request(request)
@@ -276,7 +277,7 @@ def prompt_logprobs(events: list[TokenEvent], request_id: str) -> list[float]:
 
 
 def test_logits_report_a_failed_step(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("no kernel")
 
     with monkeypatch.context() as patch:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,16 @@ import pytest
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.executor import LaunchedStep
+from inferno.engine.proposers.ngram import NgramProposer
+from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.constraints import Mask
 from inferno.engine.scheduling.sequence import SequenceState
+from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import StepPlan
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine.local import executor_of
+from tests.engine.simulation import StandIn, always
 from tests.engine.wire import WiredExecutor
 from tests.tiny import save_tiny
 
@@ -73,7 +77,7 @@ def build(folder: Path, *, depth: int = 0, proposer: Any = None, masked: bool = 
     )
     executor_of(engine)._depth = depth
     engine._executor = WiredExecutor(engine._executor)
-    engine._scheduler._proposer = proposer
+    engine._scheduler.speculation = always(proposer)
     engine._scheduler._constrain = Shifting if masked else None
     return engine
 
@@ -114,7 +118,7 @@ def allowed_after(history: Sequence[int]) -> set[int]:
     return {token_id for token_id in range(VOCAB_SIZE) if generator.random() < 0.5} | {END}
 
 
-class RandomGuesses:
+class RandomGuesses(StandIn):
     """Proposes random tokens: nearly none of them stands."""
 
     def __init__(self) -> None:
@@ -127,7 +131,7 @@ class RandomGuesses:
         return [[self.generator.randrange(VOCAB_SIZE) for _ in range(size)] for size in sizes]
 
 
-class KnownAnswers:
+class KnownAnswers(StandIn):
     """Proposes what the sequence is going to say, right as far as it pleases."""
 
     def __init__(self, answers: dict[Key, Outcome]) -> None:
@@ -181,10 +185,21 @@ def requests(seed: int) -> list[Request]:
     ]
 
 
-def run(engine: Engine, seed: int) -> dict[Key, Outcome]:
-    """Add requests while others run, abort one; return what became of each sequence."""
+def run(
+    engine: Engine, seed: int, answers: Mapping[Key, Outcome] | None = None
+) -> dict[Key, Outcome]:
+    """Add requests while others run, abort one; return what became of each sequence.
+
+    answers     of which requests predict something like the first.
+    """
     outcomes: dict[Key, Outcome] = {}
     waiting = requests(seed)
+    if answers is not None:
+        generator = random.Random(seed)
+        waiting = [
+            replace(each, prediction_ids=edited(answers[each.request_id, 0].tokens, generator))
+            for each in waiting
+        ]
     for number in range(900):
         if number % 2 == 0 and waiting:
             engine.add_request(waiting.pop(0))
@@ -197,6 +212,17 @@ def run(engine: Engine, seed: int) -> dict[Key, Outcome]:
     pool = engine._scheduler.pool
     assert pool.num_available == pool.num_blocks
     return outcomes
+
+
+def edited(tokens: Sequence[int], generator: random.Random) -> tuple[int, ...]:
+    """Return tokens of which some are others, some are gone, and some new ones stand between."""
+    kept = [
+        token if generator.random() < 0.9 else generator.randrange(VOCAB_SIZE)
+        for token in tokens
+        if generator.random() < 0.9
+    ]
+    place = generator.randint(0, len(kept))
+    return (*kept[:place], *(generator.randrange(VOCAB_SIZE) for _ in range(3)), *kept[place:])
 
 
 def note(events: Sequence[TokenEvent], outcomes: dict[Key, Outcome]) -> None:
@@ -248,6 +274,26 @@ def test_tokens_are_the_same_however_they_come_about(
     engine = build(folder, depth=depth, proposer=proposers[guesses], masked=masked)
     same(run(engine, seed), expected)
     assert engine._scheduler.num_preemptions
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_texts_propose_stands_now_and_then_and_changes_no_bit(
+    folder: Path, seed: int, depth: int, masked: bool
+) -> None:
+    """Requests that come again find what was written the first time, and some predict it."""
+    expected = plain(folder, seed, masked)
+    ngram = NgramProposer()
+    same(run(build(folder, depth=depth, proposer=ngram, masked=masked), seed), expected)
+    engine = build(folder, depth=depth, masked=masked)
+    speculation = Speculation([PredictionProposer(), ngram], num_tokens=1000)
+    engine._scheduler.speculation = speculation
+    same(run(engine, seed, expected), expected)
+    assert engine._scheduler.num_preemptions
+    counts = {each.name: each for each in speculation.counts}
+    assert 0 < counts["prediction"].num_stood < counts["prediction"].num_proposed
+    assert counts["ngram"].num_stood
 
 
 @pytest.mark.parametrize("depth", [0, 1])

@@ -114,16 +114,17 @@ def _of_gguf(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
         reader = gguf.GGUFReader(file)
         if number == 0:
             head_dim = _head_dim(reader.fields)
+            architecture = reader.fields["general.architecture"].contents()
         for tensor in reader.tensors:
             with np.errstate(all="ignore"):
-                yield from _values(tensor, head_dim)
+                yield from _values(tensor, architecture, head_dim)
 
 
-def _values(tensor: Any, head_dim: int | None) -> Iterator[tuple[str, Any]]:
+def _values(tensor: Any, architecture: str, head_dim: int | None) -> Iterator[tuple[str, Any]]:
     shape = tuple(int(size) for size in tensor.shape[::-1])
     values = tensor.data
     if not values.size:
-        yield hf_name(tensor.name), np.empty(shape, np.float32)
+        yield hf_name(tensor.name, architecture), np.empty(shape, np.float32)
         return
     if tensor.tensor_type.name not in ("I8", "I16", "I32", "I64", "F64"):
         try:
@@ -137,7 +138,7 @@ def _values(tensor: Any, head_dim: int | None) -> Iterator[tuple[str, Any]]:
     if head_dim is not None and _QUERY_OR_KEY.fullmatch(name) and values.size:
         pairs = values.reshape(-1, head_dim // 2, 2, *shape[1:])
         values = pairs.swapaxes(1, 2).reshape(shape)
-    known = hf_name(name)
+    known = hf_name(name, architecture)
     if known != name and "{}" in known:
         yield from ((known.replace("{}", str(index)), one) for index, one in enumerate(values))
     else:

@@ -19,8 +19,9 @@ import gguf
 import numpy as np
 
 from tests.fuzz.gguf_parts import take_apart
-from tests.gguf.convert import write_gguf
+from tests.gguf.convert import gpt_oss_blocks, write_gguf
 from tests.gguf.metadata import small_byte_level
+from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import CHAT_TEMPLATE, save_tiny, save_tiny_model, save_tokenizer
 
 _SMALL: Mapping[str, Any] = {
@@ -45,6 +46,13 @@ _FACTORS = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+    "truncate": False,
 }
 _BLOCKS = {
     "attn_q": "Q4_K",
@@ -93,6 +101,7 @@ def _write_all(folder: Path) -> None:
         write_gguf(_file(folder, f"gguf-{kind}-{type_name}"), model, type_name=type_name)
     mixture = save_tiny(folder / "hf", "qwen3_moe", vocab_size=20, norm_topk_prob=True, **_MIXTURE)
     write_gguf(_file(folder, "gguf-qwen3moe"), mixture, type_name="Q5_1")
+    _gpt_oss(folder)
     wide = {**_SMALL, "hidden_size": 256}
     model = save_tiny(folder / "hf", "llama", vocab_size=20, rope_parameters=_FACTORS, **wide)
     write_gguf(_file(folder, "gguf-llama-blocks"), model, blocks=_BLOCKS)
@@ -100,6 +109,15 @@ def _write_all(folder: Path) -> None:
     _split(path, folder / "gguf-split")
     _byte_level(folder)
     shutil.rmtree(folder / "hf")
+
+
+def _gpt_oss(folder: Path) -> None:
+    """Write a model with sinks, windows, YaRN, and experts in MXFP4, which the folder has too."""
+    config = {**_SMALL, "num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}
+    saved = folder / "safetensors-gpt-oss"
+    model = save_tiny_mxfp4(saved, vocab_size=20, swiglu_limit=7.0, rope_parameters=_YARN, **config)
+    path = _file(folder, "gguf-gpt-oss")
+    write_gguf(path, model, mxfp4=gpt_oss_blocks(saved / "model.safetensors"))
 
 
 def _folders_of_safetensors(folder: Path) -> None:

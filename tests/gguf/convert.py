@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import torch
 from gguf.quants import dequantize, quantize
+from safetensors.torch import load_file
 
 _ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -190,6 +191,24 @@ def _gpt_oss_experts(
     for first, part in enumerate(("gate_proj", "up_proj")):
         new = stem.replace("gate_up_proj", part)
         yield f"{new}.{suffix}", np.ascontiguousarray(rows[:, first::2])
+
+
+def gpt_oss_blocks(file: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Return a checkpoint's experts as GGUF has them: a scale, and elements 16 apart in a byte."""
+    found = {}
+    tensors = {name: tensor.numpy() for name, tensor in load_file(file).items()}
+    num_layers = sum(name.endswith("down_proj_blocks") for name in tensors)
+    for layer in range(num_layers):
+        for product, names in (("gate_up", ("gate", "up")), ("down", ("down",))):
+            stem = f"model.layers.{layer}.mlp.experts.{product}_proj"
+            pairs, scales = tensors[f"{stem}_blocks"], tensors[f"{stem}_scales"]
+            elements = np.stack((pairs & 15, pairs >> 4), -1).reshape(*scales.shape, 32)
+            codes = elements[..., :16] | elements[..., 16:] << 4
+            rows = np.concatenate((scales[..., None], codes), -1).reshape(*scales.shape[:2], -1)
+            for first, name in enumerate(names):
+                part = np.ascontiguousarray(rows[:, first :: len(names)])
+                found[f"blk.{layer}.ffn_{name}_exps.weight"] = part
+    return found
 
 
 def _rope_factors(config: Any) -> np.ndarray[Any, Any] | None:

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from inferno.grammar import token_paths
 from inferno.grammar.json_schema import compile_schema
 from inferno.grammar.recognizer import Recognizer, State
+from inferno.grammar.rules import START, Grammar, Terminal
+from inferno.grammar.syntax import parse_regex
 from inferno.grammar.token_paths import TokenPaths, Vocabulary
+from tests.grammar.acceptor import Sampler
 
 WORDS = ("red", "green", "xq", "zw9", "hello", "magenta", "a", "b c", "lorem ipsum")
 PIECES = (
@@ -100,6 +104,7 @@ def test_the_known_length_is_a_tenth_above_the_fewest_at_most(part: int) -> None
         vocabulary = make_vocabulary(seed)
         recognizer = Recognizer(compile_schema(schema))
         paths = TokenPaths(recognizer, vocabulary)
+        assert paths.find_way(recognizer.start)
         known = paths.num_to_end(recognizer.start)
         true = fewest(paths, vocabulary, recognizer.start)
         assert known >= true, schema
@@ -152,3 +157,58 @@ def test_banned_tokens_are_on_no_way() -> None:
     assert banned.next_to_end(quote) not in hello
     all_of = TokenPaths(recognizer, vocabulary, frozenset(vocabulary.by_id))
     assert not all_of.fits(recognizer.start, 10_000)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_way_from_a_place_is_the_same_whatever_was_asked_before(seed: int) -> None:
+    generator = random.Random(seed)
+    grammar = compile_schema(make_schema(generator))
+    vocabulary = make_vocabulary(seed)
+    asked = TokenPaths(Recognizer(grammar), vocabulary)
+    texts = [Sampler(grammar, seed + i).text(20).encode() for i in range(5)]
+    places = [text[:size] for text in texts for size in range(len(text))]
+    generator.shuffle(places)
+    for place in places[:12]:
+        found = []
+        for paths in (asked, TokenPaths(Recognizer(grammar), vocabulary)):
+            state = paths.recognizer.advance(paths.recognizer.start, place)
+            assert state is not None
+            found.append((paths.num_to_end(state), state.is_end or paths.next_to_end(state)))
+        assert found[0] == found[1], (place, found)
+
+
+def test_what_takes_too_long_is_reckoned_in_bytes_and_leads_to_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_paths, "_LATER_WORK", 3000)
+    vocabulary = make_vocabulary(1)
+    recognizer = Recognizer(Grammar({START: ((Terminal(parse_regex("(a|b)*a(a|b){40}")),),)}))
+    paths = TokenPaths(recognizer, vocabulary)
+    state: State | None = recognizer.start
+    for _ in range(6):
+        assert state is not None
+        before = recognizer.meter.spent
+        assert paths.num_to_end(state) == state.distance
+        assert recognizer.meter.spent - before < 10_000
+        state = recognizer.advance(state, b"ab")
+    while state is not None and not state.is_end:
+        num_left = paths.num_to_end(state)
+        state = paths.advance(state, paths.next_to_end(state))
+        assert state is not None
+        assert paths.num_to_end(state) < num_left
+    assert state is not None
+
+
+def test_work_that_is_left_for_later_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_paths, "_LATER_WORK", 3000)
+    monkeypatch.setattr(token_paths, "_LITTLE_WORK", 100)
+    vocabulary = make_vocabulary(1)
+    recognizer = Recognizer(Grammar({START: ((Terminal(parse_regex("(a|b)*a(a|b){40}")),),)}))
+    paths = TokenPaths(recognizer, vocabulary)
+    monkeypatch.setattr(paths, "_work_left", 5000)
+    state = recognizer.start
+    for _ in range(3):
+        paths.num_to_end(state)
+    before = recognizer.meter.spent
+    paths.num_to_end(state)
+    assert recognizer.meter.spent - before < 1000

@@ -938,8 +938,8 @@ def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
     assert (path.parent / "x-Q8_0-00002-of-00002.gguf").read_bytes() == b"more"
     assert len(hub.asked_files()) == 4  # each once
     assert is_absent(f"{NAME}:Q2_K")
-    with pytest.raises(ModelError, match="no weights that match"):
-        find_model_folder(f"{NAME}:Q2_K")
+    with pytest.raises(ModelError, match="no GGUF file that ends in 'Q2_K'; it has"):
+        find_model_folder(f"{NAME}:q2_k")
     with pytest.raises(ModelNotFound, match="there is no folder"):
         find_model_folder(f"{NAME}:")
     with pytest.raises(ModelError, match="no weights that match"):  # it is no pattern

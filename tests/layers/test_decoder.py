@@ -12,14 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from inferno.config.decoder import DecoderConfig, KVSpec
+from inferno.config.rope import RopeConfig
 from inferno.engine.build import build_engine
 from inferno.engine.kv.kv_cache import KVLayout, allocate
 from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer, Hidden
 from inferno.layers.norm import RMSNorm
-from inferno.layers.rope import RopeConfig, RotaryEmbedding
+from inferno.layers.rope import RotaryEmbedding
 from inferno.models import common
 from inferno.models.common import SwiGLU
-from inferno.models.config import DecoderConfig, KVSpec
 from inferno.ops import Batch, LayerKV, reference
 from inferno.options import EngineOptions
 from tests.engine.local import executor_of

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from inferno.config.families import ARCHITECTURES, read_model_config
+from inferno.config.reader import ConfigReader
+from inferno.config.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from inferno.errors import ConfigError, UnknownArchitecture
-from inferno.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
-from inferno.models import ARCHITECTURES, find_model, read_model_config
-from inferno.models.config import ConfigReader
+from inferno.models import find_model
 from tests.data import data_path
 
 LLAMA: dict[str, Any] = {

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig
 
+from inferno.config.families import read_model_config
 from inferno.errors import ConfigError
 from inferno.layers.rope import RotaryEmbedding
-from inferno.models import read_model_config
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",

@@ -10,9 +10,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from inferno.config.families import read_model_config
 from inferno.engine.build import build_engine
 from inferno.errors import ConfigError, WeightsMismatch
-from inferno.models import find_model, read_model_config
+from inferno.models import find_model
 from inferno.ops import ClampedSwiGLU
 from inferno.options import EngineOptions
 from inferno.quantization import MXFP4

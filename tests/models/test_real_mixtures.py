@@ -10,11 +10,12 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.engine.build import build_engine
 from inferno.engine.execution.device import choose_dtype
 from inferno.layers.decoder import CausalLM
-from inferno.models import find_model, read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.models import find_model
 from inferno.ops import ClampedSwiGLU
 from inferno.options import EngineOptions
 from inferno.quantization import MXFP4

@@ -8,7 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.requests import (
+    FinishReason,
+    ProposalCounts,
+    SamplingParams,
+    TokenEvent,
+    TokenLogprobs,
+)
 from inferno.text.completion import Completion
 from inferno.text.parsers.calls.syntax import ToolDialect, ToolUse
 from inferno.text.sequence_texts import SequenceTexts
@@ -102,3 +108,38 @@ def test_an_answer_ends_where_a_call_too_many_begins_however_its_tokens_come() -
             together = completion(most, cuts)
             for name in ("text", "tool_calls", "token_ids", "logprobs", "usage", "stop_reason"):
                 assert getattr(together, name) == getattr(alone, name), (name, cuts)
+
+
+def test_usage_counts_what_stood_of_the_prediction_and_was_told() -> None:
+    """A stop string amid what stood drops the tokens behind it, and these count for nothing."""
+    tokenizer = real_tokenizer("stories260K")
+    ids = tuple(tokenizer.encode("The sun was warm. The dog ran.", add_special_tokens=False))
+    end = len(tokenizer.encode("The sun was warm.", add_special_tokens=False))
+
+    def usage(*stop: str, is_by_token: bool = False) -> tuple[int, int, int]:
+        texts = SequenceTexts(
+            tokenizer,
+            SamplingParams(stop=stop),
+            prompt_index=0,
+            prompt=None,
+            prompt_token_ids=(1,),
+            is_by_token=is_by_token,
+        )
+        others = ProposalCounts("ngram", 50, 40)
+        first = TokenEvent("r", token_ids=ids[:1], proposals=(others,))
+        # All that it then proposed stood, and one more token was drawn.
+        stood = len(ids) - 2
+        counts = (ProposalCounts("prediction", stood + 3, stood), others)
+        last = TokenEvent(
+            "r", token_ids=ids[1:], proposals=counts, finish_reason=FinishReason.LENGTH
+        )
+        chunks = [chunk for event in (first, last) for chunk in texts.feed(event)]
+        done = chunks[-1].completion
+        assert done is not None
+        told = done.usage
+        accepted = told.accepted_prediction_tokens
+        return told.completion_tokens, accepted, told.rejected_prediction_tokens
+
+    assert usage() == (len(ids), len(ids) - 2, 3)
+    for is_by_token in (False, True):
+        assert usage("warm.", is_by_token=is_by_token) == (end, end - 1, 3)

@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inferno import ops
+from inferno.config.families import read_model_config
+from inferno.config.rope import RopeConfig
 from inferno.engine import build
 from inferno.engine.execution import loading
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.sampling.sampler import Sampler
 from inferno.layers.decoder import DecoderLayer
 from inferno.layers.linear import Linear
-from inferno.layers.rope import RopeConfig, RotaryEmbedding, frequencies
-from inferno.models import read_model_config
+from inferno.layers.rope import RotaryEmbedding, frequencies
 from inferno.ops import StoredRows, reference
 
 Patch = pytest.MonkeyPatch

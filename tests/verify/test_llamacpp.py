@@ -25,8 +25,9 @@ from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.outcome import Report, Row
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
-from tests.gguf.convert import write_gguf
-from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, YARN
+from tests.gguf.convert import gpt_oss_blocks, write_gguf
+from tests.models.test_against_transformers import GPT_OSS, LLAMA3, QWEN_MOE, YARN
+from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import save_tiny
 from tests.verify.tiny_models import verified
 
@@ -221,21 +222,40 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {"num_attention_heads": 6, "num_key_value_heads": 3}),
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+    "gpt_oss": ("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}),
 }
 CLOSE = 3e-6  # of all logits; a rounding of float32 is 6e-8
 
 
 @has_llama_cpp
 @pytest.mark.parametrize("name", SHAPES)
-def test_logits_in_float32_are_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
+def test_logits_in_float32_are_those_of_llama_cpp(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, config = SHAPES[name]
     model = save_tiny(tmp_path / "hf", kind, vocab_size=VOCAB, **config)
-    report = verified(write_gguf(tmp_path / "m.gguf", model), against="llama.cpp")
+    path = write_gguf(tmp_path / "m.gguf", model)
+    if kind == "gpt_oss":
+        round_the_ramp(path, monkeypatch)
+    report = verified(path, against="llama.cpp")
     assert report.passed, report.verdict
     assert row(report, "8").measures[0].relative_error < CLOSE
 
 
-TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+def round_the_ramp(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the ends of YaRN's ramp rounded, as llama.cpp does in every model."""
+    config = config_of(path)
+    assert config["rope_scaling"].pop("truncate") is False
+    monkeypatch.setattr("inferno.model_files.config_of", lambda *_, **__: config)
+
+
+def test_a_ramp_that_llama_cpp_rounds_is_refused(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "gpt_oss", **GPT_OSS)
+    with pytest.raises(InvalidRequest, match="rounds the ends of YaRN's ramp"):
+        verified(write_gguf(tmp_path / "m.gguf", model), against="llama.cpp")
+
+
+TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
 WIDE: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 256,
@@ -251,13 +271,32 @@ def test_rounded_logits_are_as_near_to_llama_cpp_as_both_round(
     type_name: str, tmp_path: Path
 ) -> None:
     model = save_tiny(tmp_path / "hf", "llama", **WIDE)
-    has_blocks = type_name.startswith("Q")
+    has_blocks = type_name.startswith(("Q", "MX"))
     all_matrices = dict.fromkeys(("attn", "ffn", "token", "output"), type_name)
     how: Any = {"blocks": all_matrices} if has_blocks else {"type_name": type_name}
     report = verified(write_gguf(tmp_path / "m.gguf", model, **how), against="llama.cpp")
     assert report.passed, report.verdict
     [logits] = row(report, "8").measures
     assert logits.relative_tolerance < 0.1
+    assert logits.relative_error <= logits.relative_tolerance
+
+
+@has_llama_cpp
+@has_kernels
+def test_packed_experts_are_as_near_to_llama_cpp_as_both_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of MXFP4, gates and ups apart, with sinks, windows and YaRN."""
+    model = save_tiny_mxfp4(
+        tmp_path / "hf", **{**GPT_OSS, "swiglu_limit": 7.0, "vocab_size": VOCAB}
+    )
+    blocks = gpt_oss_blocks(tmp_path / "hf" / "model.safetensors")
+    path = write_gguf(tmp_path / "m.gguf", model, mxfp4=blocks)
+    round_the_ramp(path, monkeypatch)
+    report = verified(path, against="llama.cpp")
+    assert report.passed, report.verdict
+    [logits] = row(report, "8").measures
+    assert logits.cosine > 0.999
     assert logits.relative_error <= logits.relative_tolerance
 
 

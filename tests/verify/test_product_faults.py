@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from inferno import ops
+from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.engine.execution.loading import load_model
-from inferno.models import read_model_config
 from inferno.options import EngineOptions
 from inferno.verify.case import choose_prompt, open_case
 from inferno.verify.checks.products import product_measures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArch
 from inferno.ops import RowRanges
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
+from inferno.plan.shape import read_shape
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
@@ -282,6 +284,20 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / NAMES[0])
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_file_that_goes_on_with_a_model_names_the_first(count: int, tmp_path: Path) -> None:
+    names = [f"m-0000{number + 1}-of-0000{count}.gguf" for number in range(count)]
+    save_split(tmp_path, names)
+    for name in names[1:]:
+        for reads in (open_checkpoint, read_shape):
+            with pytest.raises(CheckpointError, match=f"give the first one, {names[0]}"):
+                reads(tmp_path / name)
+    (tmp_path / names[-1]).unlink()
+    for reads in (open_checkpoint, read_shape):
+        with pytest.raises(CheckpointError, match=f"{names[-1]}: is missing; download"):
+            reads(tmp_path / names[0])
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_number_that_is_a_long_text_is_shortened(number: int, tmp_path: Path) -> None:
     save_split(tmp_path)
@@ -417,17 +433,17 @@ def read(checkpoint: Checkpoint, name: str) -> Tensor:
     return values
 
 
-def save_split(folder: Path) -> Path:
-    """Write a model as one file and as three, as gguf-split does: vocabulary first."""
+def save_split(folder: Path, names: Sequence[str] = NAMES) -> Path:
+    """Write a model as one file and as several, as gguf-split does: vocabulary first."""
     whole = write_gguf(folder / "whole.gguf", save_tiny(folder / "hf", "llama"))
     reader = gguf.GGUFReader(whole)
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate(names):
         writer = gguf.GGUFWriter(folder / name, "llama")
         if number == 0:
             copy_fields(reader, writer, {})
         writer.add_uint16("split.no", number)
-        writer.add_uint16("split.count", len(NAMES))
-        for one in reader.tensors[number :: len(NAMES)]:
+        writer.add_uint16("split.count", len(names))
+        for one in reader.tensors[number :: len(names)]:
             writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from gguf.quants import dequantize
-from safetensors.torch import load_file
 from torch import Tensor
 
 from inferno import LLM, SamplingParams, ops
@@ -23,7 +22,7 @@ from inferno.ops.cpu.panels import PanelExperts
 from inferno.options import EngineOptions
 from inferno.quantization import MXFP4
 from tests.engine.local import executor_of
-from tests.gguf.convert import gguf_tensors, write_gguf
+from tests.gguf.convert import gguf_tensors, gpt_oss_blocks, write_gguf
 from tests.models.test_against_transformers import GPT_OSS, TOLERANCE
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import expected_logits, save_tiny
@@ -41,36 +40,24 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
     """Write a model with packed experts: that of transformers, its folder, its GGUF file."""
     folder = tmp_path_factory.mktemp("gpt_oss")
     model = save_tiny_mxfp4(folder / "hf", **CONFIG)
-    blocks = gguf_blocks(folder / "hf" / "model.safetensors")
+    blocks = gpt_oss_blocks(folder / "hf" / "model.safetensors")
     for name, rows in blocks.items():  # the library reads what was written
         due = dict(gguf_tensors(model))[name]
         assert np.array_equal(dequantize(rows, gguf.GGMLQuantizationType.MXFP4), due), name
     return model, folder / "hf", write_gguf(folder / "model.gguf", model, mxfp4=blocks)
 
 
-def gguf_blocks(file: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Return a checkpoint's experts as GGUF has them: a scale, and elements 16 apart in a byte."""
-    found = {}
-    tensors = {name: tensor.numpy() for name, tensor in load_file(file).items()}
-    for layer in range(3):
-        for product, names in (("gate_up", ("gate", "up")), ("down", ("down",))):
-            stem = f"model.layers.{layer}.mlp.experts.{product}_proj"
-            pairs, scales = tensors[f"{stem}_blocks"], tensors[f"{stem}_scales"]
-            elements = np.stack((pairs & 15, pairs >> 4), -1).reshape(*scales.shape, 32)
-            codes = elements[..., :16] | elements[..., 16:] << 4
-            rows = np.concatenate((scales[..., None], codes), -1).reshape(*scales.shape[:2], -1)
-            for first, name in enumerate(names):
-                part = np.ascontiguousarray(rows[:, first :: len(names)])
-                found[f"blk.{layer}.ffn_{name}_exps.weight"] = part
-    return found
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "as published": ("gpt_oss", {}),
+    "no biases": ("gpt_oss", {"attention_bias": False}),
+    "all experts, six heads": ("gpt_oss", {"num_experts_per_tok": 6, "num_attention_heads": 6}),
+}
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{}, {"attention_bias": False}, {"num_experts_per_tok": 6, "num_attention_heads": 6}],
-)
-def test_logits_are_those_of_transformers(config: dict[str, Any], tmp_path: Path) -> None:
-    model = save_tiny(tmp_path / "hf", "gpt_oss", **{**CONFIG, **config})
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    kind, config = VARIANTS[name]
+    model = save_tiny(tmp_path / "hf", kind, **{**CONFIG, **config})
     path = write_gguf(tmp_path / "model.gguf", model)
     found, due = logits(path, IDS), expected_logits(model, IDS)
     assert (found - due).abs().max() <= TOLERANCE * due.abs().max()

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from inferno.config.decoder import DecoderConfig
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.errors import WeightsMismatch
-from inferno.models import common, llama
-from inferno.models.config import DecoderConfig
+from inferno.models import common
 from inferno.ops.packed import pack_mxfp4
 from inferno.options import EngineOptions
 from inferno.quantization import MXFP4
@@ -26,9 +26,12 @@ TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 PROMPT = [5, 9, 17, 40]
 
 
+_USUAL = common.fused_weights
+
+
 def fused_weights(config: DecoderConfig) -> FusedSpec:
     """Llama's, with a packed embedding."""
-    return {**common.fused_weights(config), TABLE: (Piece(TABLE, whole, format=MXFP4),)}
+    return {**_USUAL(config), TABLE: (Piece(TABLE, whole, format=MXFP4),)}
 
 
 def save(folder: Path, *names: str, change: int = 0) -> Any:
@@ -46,7 +49,7 @@ def save(folder: Path, *names: str, change: int = 0) -> Any:
 
 
 def load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setattr(llama, "fused_weights", fused_weights)
+    monkeypatch.setattr(common, "fused_weights", fused_weights)
     return build_engine(EngineOptions(model=folder, threads=1, num_blocks=8))
 
 

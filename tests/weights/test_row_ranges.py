@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
 from inferno.engine.build import build_engine
 from inferno.engine.execution import loading
-from inferno.models import common, llama
-from inferno.models.config import DecoderConfig
+from inferno.models import common
 from inferno.ops import PackedWeight, RowRanges
 from inferno.ops.packed import pack_mxfp4
 from inferno.options import EngineOptions
@@ -34,13 +34,16 @@ Q_ROWS, KV_ROWS = 4 * 12, 2 * 12
 PROMPTS = [[5, 9, 17], [3] * 11]
 
 
+_USUAL = common.fused_weights
+
+
 def fused_weights(config: DecoderConfig) -> FusedSpec:
     """Llama's, whose values are packed in the file."""
     queries, keys, values = side_by_side(
         ("q_proj.weight", Q_ROWS), ("k_proj.weight", KV_ROWS), ("v_proj.weight", KV_ROWS)
     )
     packed = Piece(values.name, values.part, format=MXFP4)
-    gate_up = common.fused_weights(config)["mlp.gate_up_proj"]
+    gate_up = _USUAL(config)["mlp.gate_up_proj"]
     return {"qkv_proj.weight": (queries, keys, packed), "mlp.gate_up_proj": gate_up}
 
 
@@ -56,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         blocks, scales = pack_mxfp4(tensors.pop(name)).parts
         tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-    monkeypatch.setattr(llama, "fused_weights", fused_weights)
+    monkeypatch.setattr(common, "fused_weights", fused_weights)
     return path
 
 

@@ -146,7 +146,13 @@ class _Requests:
             if done.error is not None:
                 raise EngineError(done.error)
         first = min(done.timings.time_to_first_token or total for done in completions)
-        return Run(first_token=first, total=total)
+        proposals = [each for done in completions for each in done.timings.proposals]
+        return Run(
+            first_token=first,
+            total=total,
+            num_proposed=sum(each.num_proposed for each in proposals),
+            num_accepted=sum(each.num_stood for each in proposals),
+        )
 
 
 def _name(dtype: torch.dtype) -> str:

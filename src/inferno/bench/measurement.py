@@ -36,10 +36,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A pass over all requests, in seconds: to the first token (of one request), and in all."""
+    """A pass over all requests, in seconds: to the first token (of one request), and in all.
+
+    num_proposed    tokens that speculation proposed; num_accepted: those that the model drew.
+    """
 
     first_token: float
     total: float
+    num_proposed: int = 0
+    num_accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,14 @@ def as_table(job: Job, found: Findings, model: str, *, width: int, is_terminal: 
     speeds.add_column("of the limit")
     for row in _rows(job, figures(job, found)):
         speeds.add_row(*row)
+    if num_proposed := sum(run.num_proposed for run in found.runs):
+        num_accepted = sum(run.num_accepted for run in found.runs)
+        of_all = num_accepted / (job.num_requests * job.max_tokens * len(found.runs))
+        speeds.add_row(
+            "speculation",
+            f"{num_accepted / num_proposed:.0%} accepted",
+            f"{num_accepted} of {num_proposed} proposed; {of_all:.0%} of the tokens",
+        )
     console.print(facts)
     console.print()
     console.print(speeds)

@@ -16,12 +16,13 @@ from torch import nn
 
 from inferno import machine
 from inferno.bench.measurement import Limits, Work
+from inferno.config.decoder import KVSpec
+from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.engine.kv.kv_cache import token_bytes
 from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import Experts
-from inferno.models import find_model, read_model_config
-from inferno.models.config import KVSpec
+from inferno.models import find_model
 from inferno.options import EngineOptions
 from inferno.quantization import WeightFormat
 from inferno.weights.allocate import weight_bytes

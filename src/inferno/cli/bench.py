@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,12 +25,16 @@ from inferno.cli.numbers import reads_numbers
 from inferno.cli.options import GroupedCommand, options_of, takes_options
 from inferno.cli.terminal import print_text, telling, terminal_size
 from inferno.hub.find import find_model_folder
+from inferno.option_table import Group
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 
 _MOST_REQUESTS = 2**16
 # The engine's options that change what is measured: of one request, and of many.
-_OF_ONE = ("threads", "dtype", "quantize", "load_format", "allow_unknown_config", "kv_dtype")
+_OF_ONE = (
+    *("threads", "dtype", "quantize", "load_format", "allow_unknown_config", "kv_dtype"),
+    *("num_speculative_tokens", "speculative_model", "speculative_early_layers"),
+)
 _OF_MANY = ("max_num_seqs", "max_num_batched_tokens", "priority_aging", "step_target_ms")
 
 Model = Annotated[
@@ -41,6 +46,15 @@ PromptTokens = Annotated[
 ]
 NumRuns = Annotated[int, typer.Option(help="Runs that medians are taken of.", min=1, max=1000)]
 RunSeed = Annotated[int, typer.Option("--seed", help="Of the prompts' random tokens.")]
+Speculative = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|off|ngram|early|MODEL",
+        help="Who proposes tokens. Random weights repeat themselves, which is easily guessed: off "
+        "measures the model alone.",
+        rich_help_panel=Group.SPECULATION,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object, every figure.")]
 
 app = typer.Typer(name="bench", no_args_is_help=True, rich_markup_mode=None)
@@ -61,6 +75,7 @@ def latency(
     num_runs: NumRuns = 5,
     seed: RunSeed = 0,
     revision: Revision = None,
+    speculative: Speculative = "off",
     as_json: AsJson = False,
     debug: Debug = False,
     **given: Any,
@@ -70,7 +85,7 @@ def latency(
         job = Job(
             kind=Kind.LATENCY,
             model=str(find_model_folder(model, revision)),
-            options=options_of(EngineOptions, given),
+            options=_options(speculative, given),
             num_requests=1,
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
@@ -95,6 +110,7 @@ def throughput(
     num_runs: NumRuns = 3,
     seed: RunSeed = 0,
     revision: Revision = None,
+    speculative: Speculative = "off",
     as_json: AsJson = False,
     debug: Debug = False,
     **given: Any,
@@ -104,7 +120,7 @@ def throughput(
         job = Job(
             kind=Kind.THROUGHPUT,
             model=str(find_model_folder(model, revision)),
-            options=options_of(EngineOptions, given),
+            options=_options(speculative, given),
             num_requests=num_requests,
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
@@ -115,6 +131,13 @@ def throughput(
 
 
 app.command(cls=GroupedCommand)(reads_numbers(serve))
+
+
+def _options(speculative: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    options = options_of(EngineOptions, given)
+    names = ("num_speculative_tokens", "speculative_model", "speculative_early_layers")
+    is_named = any(options[name] not in (None, "auto") for name in names)
+    return {**options, "speculative": "auto" if speculative == "off" and is_named else speculative}
 
 
 def _measure(job: Job, model: str, *, as_json: bool, debug: bool) -> None:

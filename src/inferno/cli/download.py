@@ -117,7 +117,8 @@ def _described(plan: Plan, store: Store) -> str:
     if plan.num_missing == 0:
         return f"{plan.name} at {plan.revision[:12]} is here: {total} to verify"
     what = total if missing == total else f"{missing} of {total}"
-    return f"{plan.name} at {plan.revision[:12]}: {len(files)} files, {what}, to {store.root}"
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return f"{plan.name} at {plan.revision[:12]}: {count}, {what}, to {store.root}"
 
 
 def _may_ask() -> bool:

@@ -214,7 +214,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["name"],
             (row["revision"] or "-")[:12],
             readable_size(row["size_bytes"]),
-            row["architecture"] or "-",
+            (row["architecture"] or "-").removesuffix("ForCausalLM"),
             _count(row["parameters"]),
             row["dtype"] or "-",
             str(row["context"] or "-"),

@@ -33,7 +33,8 @@ from inferno.plan.speed import (
 
 _OPTIONS = (
     *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "allow_unknown_config"),
+    *("speculative", "speculative_model"),
 )
 
 
@@ -55,18 +56,23 @@ def plan(
     """
     with one_line_errors(debug=debug, loads_model=False):
         given_options = options_of(EngineOptions, given)
-        shape, path = _shape(model, revision)
+        shape, path = _shape(model, revision, allow_unknown=given_options["allow_unknown_config"])
         options = EngineOptions(model=path, **given_options)
-        found = make_plan(shape, options, available_memory())
-        on_gpus = list(gpu_plans(shape, options, find_gpus()))
+        draft = None
+        if options.draft_name is not None:
+            draft, _ = _shape(
+                options.draft_name, None, allow_unknown=given_options["allow_unknown_config"]
+            )
+        found = make_plan(shape, options, available_memory(), draft=draft)
+        on_gpus = list(gpu_plans(shape, options, find_gpus(), draft))
         if not as_json:
-            _print(_described(found, on_gpus, shape, options))
+            _print(_described(found, on_gpus, shape, options, draft))
         figures = None if measure else kept_figures(options.threads)
         if figures is None:
             figures = _measured(options)
         speed = None if figures is None else expected_speed(shape, found, figures)
         if as_json:
-            values = _values(found, on_gpus, shape, options, figures, speed)
+            values = _values(found, on_gpus, shape, options, draft, figures, speed)
             print_text(json.dumps(values, indent=2) + "\n")
         elif figures is not None and speed is not None:
             _print(_speed_lines(found, figures, speed))
@@ -74,11 +80,11 @@ def plan(
         raise typer.Exit(1)
 
 
-def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
+def _shape(model: str, revision: str | None, *, allow_unknown: bool) -> tuple[ModelShape, Path]:
     """Return the shape of a model, here or on the hub, and the path that stands for it."""
     if not is_absent(model, revision):
         path = find_model_folder(model, revision)
-        return read_shape(path), path
+        return read_shape(path, allow_unknown=allow_unknown), path
     repository, file = split_file(model)
     # Imported now: with the HTTP client it takes longer than a model that is here.
     from inferno.hub.fetch import hub_client  # noqa: PLC0415
@@ -93,6 +99,7 @@ def _shape(model: str, revision: str | None) -> tuple[ModelShape, Path]:
         place=model,
         tokenizer_bytes=remote.tokenizer_bytes,
         is_gguf=remote.is_gguf,
+        allow_unknown=allow_unknown,
     )
     return shape, Path(repository)
 
@@ -109,7 +116,11 @@ def _measured(options: EngineOptions) -> MachineFigures | None:
 
 
 def _described(
-    found: Plan, on_gpus: Sequence[GpuPlan], shape: ModelShape, options: EngineOptions
+    found: Plan,
+    on_gpus: Sequence[GpuPlan],
+    shape: ModelShape,
+    options: EngineOptions,
+    draft: ModelShape | None,
 ) -> Iterator[str]:
     yield from memory_table(found)
     yield from unpacked_lines(found)
@@ -118,7 +129,7 @@ def _described(
         yield from context_table(found, [(one.gpu.device, one.plan) for one in on_gpus])
     if not found.fits:
         yield "It doesn't fit. What would:"
-        yield from cure_lines(shape, options, found)
+        yield from cure_lines(shape, options, found, draft)
 
 
 def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator[str]:
@@ -140,6 +151,7 @@ def _values(
     on_gpus: Sequence[GpuPlan],
     shape: ModelShape,
     options: EngineOptions,
+    draft: ModelShape | None,
     figures: MachineFigures | None,
     speed: Speed | None,
 ) -> dict[str, Any]:
@@ -157,7 +169,7 @@ def _values(
         if found.fits
         else [
             {"options": cure.flags, "total": cure.plan.total_bytes, "longest": cure.plan.longest}
-            for cure in cures(shape, options, found)
+            for cure in cures(shape, options, found, draft)
         ],
         "gpus": [
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +43,13 @@ def play(
         ),
     ] = None,
     system: Annotated[str, typer.Option(help="The system prompt.", show_default="none")] = "",
+    tools: Annotated[
+        Path | None,
+        typer.Option(
+            help="A JSON file of tools, as OpenAI's API takes them; you give the results of calls.",
+            show_default="none",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -72,10 +80,12 @@ def play(
             )
         sampling = set_values(max_tokens=max_tokens, **options_of(SamplingParams, given))
         SamplingParams(**sampling)  # refuses bad values before the model is loaded
-        if model is not None:
-            fetch_if_absent(model, revision, yes=yes)
         # Imported now: together its modules take longer than `inferno --help` may.
         from inferno.cli.chat.start import start  # noqa: PLC0415
+        from inferno.cli.chat.tools import read_tools_file  # noqa: PLC0415
 
-        if not start(model, options, sampling, system, reasoning_effort):
+        found = None if tools is None else read_tools_file(tools)
+        if model is not None:
+            fetch_if_absent(model, revision, yes=yes)
+        if not start(model, options, sampling, system, reasoning_effort, found):
             raise typer.Exit(1)

@@ -25,9 +25,15 @@ from inferno.verify.options import VerifyOptions
 from inferno.verify.report import as_json as report_as_json
 from inferno.verify.report import as_table
 
+_NUM_SCHEDULES = 8  # of --speculative: 96 requests
+
 
 @takes_options(
-    EngineOptions, only=("device", "threads", "dtype", "quantize", "allow_unknown_config")
+    EngineOptions,
+    only=(
+        *("device", "threads", "dtype", "quantize", "allow_unknown_config"),
+        *("num_speculative_tokens", "speculative_model", "speculative_early_layers"),
+    ),
 )
 def verify(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
@@ -64,6 +70,13 @@ def verify(
     invariance: Annotated[
         int, typer.Option(help="Compare that many random schedules as well.")
     ] = 0,
+    speculative: Annotated[
+        bool,
+        typer.Option(
+            "--speculative",
+            help="Compare random requests with and without proposed tokens as well.",
+        ),
+    ] = False,
     revision: Revision = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, every number.")] = False,
     debug: Debug = False,
@@ -74,6 +87,9 @@ def verify(
     The exit code is 0 if every checkpoint passes, 1 if one fails.
     """
     with one_line_errors(debug=debug):
+        engine_options = options_of(EngineOptions, given)
+        if draft := engine_options.get("speculative_model"):
+            engine_options["speculative_model"] = find_model_folder(str(draft))
         options = VerifyOptions(
             model=find_model_folder(model, revision),
             name=model,
@@ -85,7 +101,8 @@ def verify(
             quality=quality,
             threshold=threshold,
             invariance=invariance,
-            **options_of(EngineOptions, given),
+            speculative=_NUM_SCHEDULES if speculative else 0,
+            **engine_options,
         )
         with telling() as tell:
             report = verification.verify(options, tell)

@@ -66,6 +66,7 @@ class EngineStats:
     Counters: steps, step_seconds, preemptions, prompt_tokens (of requests that were accepted),
     cached_tokens (those of them that the prefix cache spared, counted when a request ends),
     generated_tokens, restarts.
+    proposed_tokens, accepted_tokens    of speculation, by who proposed them.
     running, waiting    sequences that have a place, and those that have none.
     blocks_used     held by somebody; blocks_cached: held by nobody, but reusable.
     batch_size      sequences in the last step.
@@ -79,6 +80,8 @@ class EngineStats:
     cached_tokens: int = 0
     generated_tokens: int = 0
     restarts: int = 0
+    proposed_tokens: Mapping[str, int] = field(default_factory=dict)
+    accepted_tokens: Mapping[str, int] = field(default_factory=dict)
     running: int = 0
     waiting: int = 0
     blocks_free: int = 0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from typing import Any
 
 from inferno.client import EngineFacts, EngineState, EngineStats, Recovery
 from inferno.client.spawned import EngineLog, Spawned
@@ -19,6 +21,7 @@ _COUNTERS = (
     *("steps", "step_seconds", "preemptions"),
     *("prompt_tokens", "cached_tokens", "generated_tokens"),
 )
+_COUNTERS_BY_NAME = ("proposed_tokens", "accepted_tokens")
 
 
 class ProcessClient:
@@ -165,5 +168,7 @@ class ProcessClient:
 
 def _added(stats: EngineStats, past: EngineStats) -> EngineStats:
     """Return a snapshot whose counters go on from those of the past."""
-    sums = {name: getattr(stats, name) + getattr(past, name) for name in _COUNTERS}
+    sums: dict[str, Any] = {name: getattr(stats, name) + getattr(past, name) for name in _COUNTERS}
+    for name in _COUNTERS_BY_NAME:
+        sums[name] = dict(Counter(getattr(stats, name)) + Counter(getattr(past, name)))
     return replace(stats, **sums)

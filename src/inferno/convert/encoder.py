@@ -30,14 +30,15 @@ class Encoder:
     def encode(self, source: Source, type: TensorType) -> Iterator[memoryview]:
         """Yield a tensor's bytes, of which some are made while those before them are written.
 
-        type    what floats become.
+        type    what floats become; blocks stay what they are, or become floats.
 
         Raises CheckpointError where values don't fit in the type.
         """
-        make = _bytes_of if source.is_blocks else partial(_made, type)
+        as_blocks = source.type == type.name and type.block_values > 1
+        make = _bytes_of if as_blocks else partial(_made, type)
         coming: deque[Future[memoryview]] = deque()
         try:
-            for piece in source.pieces():
+            for piece in source.pieces(as_blocks):
                 coming.append(self._pool.submit(make, piece))
                 if len(coming) > self._depth:
                     yield coming.popleft().result()

@@ -9,20 +9,19 @@ from typing import Any
 
 import torch
 
-from inferno.errors import ConfigError
-from inferno.gguf.config import architecture_of, config_of, sizes_of
-from inferno.gguf.header import Value
-from inferno.layers.rope import (
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
+from inferno.config.rope import (
     FactorScaling,
     LinearScaling,
     Llama3Scaling,
     RopeConfig,
-    RotaryEmbedding,
     YarnScaling,
-    frequencies,
 )
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.errors import ConfigError
+from inferno.gguf.config import architecture_of, config_of, sizes_of
+from inferno.gguf.header import Value
+from inferno.layers.rope import RotaryEmbedding, frequencies
 
 _BETAS = {"beta_fast": 32.0, "beta_slow": 1.0}  # which need not be said
 _CLOSE = 1e-6  # float32's rounding of a frequency and of what it is divided by

@@ -36,6 +36,10 @@ def check_target(path: Path, *, replace: bool, source: Path) -> None:
         return
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder; give the name of a file that is to be written")
+    if not stat.S_ISREG(path.lstat().st_mode) and not path.is_symlink():
+        raise InvalidRequest(
+            f"{path} is no file but a device or the like, which would be gone; give another name"
+        )
     if source.exists() and path.exists() and os.path.samefile(path, source):
         raise InvalidRequest(f"{path} is the model that is read; give another file to write")
     if not replace:

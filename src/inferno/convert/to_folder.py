@@ -16,12 +16,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import architecture_for
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
 from inferno.convert.tensors import Source, plain_sources
-from inferno.convert.to_gguf import Progress, checked_model, sizes_by_type
-from inferno.convert.types import FILE_TYPES, final_type, place_of
+from inferno.convert.to_gguf import Progress, checked_model, sizes_by_type, typed
 from inferno.errors import ConfigError, InvalidRequest, ModelError
 from inferno.gguf.names import gguf_names, hf_name
 from inferno.gguf.tensor_types import packed_name
@@ -35,8 +36,6 @@ from inferno.model_files import (
     ModelFiles,
     model_files,
 )
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.quantization import PACKED_HERE
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import HARMLESS
@@ -69,19 +68,17 @@ def write_folder(
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
     config = read_model_config(hf_config)
-    if config.mixture is not None and hf_config.get("model_type") == "gpt_oss":
-        raise InvalidRequest(
-            "gpt-oss comes packed already; give --to a .gguf file, or use it as it is"
-        )
+    naming = _naming(hf_config)
     with open_checkpoint(model) as checkpoint:
         checked_model(checkpoint, hf_config, config)
         found = plain_sources(checkpoint, _names(checkpoint, config))
-        tensors = _tensors(found, type_name, hf_config, config)
+        theirs = _gguf_names(naming, config)
+        tensors = typed(found, [theirs[one.name] for one in found], type_name, config, naming)
         header = _header(found, tensors)
         size = len(header) + sum(tensor.num_bytes for tensor in tensors)
         with _new_folder(target) as folder:
             check_room(folder, size)
-            _write_texts(folder, files, hf_config)
+            _write_texts(folder, files, hf_config, is_packed=_is_packed(naming, tensors))
             with (
                 new_file(folder / SINGLE_FILE, size, replace=False) as file,
                 encoder(threads) as rows,
@@ -106,33 +103,25 @@ def _names(checkpoint: Checkpoint, config: DecoderConfig) -> list[str]:
     ]
 
 
-def _tensors(
-    found: Sequence[Source],
-    type_name: str | None,
-    hf_config: Mapping[str, Any],
-    config: DecoderConfig,
-) -> list[NewTensor]:
-    """Return the tensors with their types, which are those of a GGUF file's tensors."""
-    file_type = None if type_name is None else FILE_TYPES[type_name]
+def _naming(hf_config: Mapping[str, Any]) -> str:
+    """Return the naming of a model's tensors in GGUF; Mixtral has one for folders alone."""
+    is_mixtral = hf_config["architectures"][0] == "MixtralForCausalLM"
+    return "mixtral" if is_mixtral else architecture_for(hf_config)
+
+
+def _gguf_names(naming: str, config: DecoderConfig) -> dict[str, str]:
+    """Return GGUF's names by ours, which choose the types; an expert's is that of all experts."""
     num_experts = 0 if config.mixture is None else config.mixture.num_experts
-    architecture = architecture_for(hf_config)
-    theirs = {
-        hf_name(name, architecture).replace("{}", str(expert)): name
-        for name in gguf_names(architecture, config.num_layers)
+    return {
+        hf_name(name, naming).replace("{}", str(expert)): name
+        for name in gguf_names(naming, config.num_layers)
         for expert in range(max(1, num_experts))
     }
-    tensors = []
-    for source in found:
-        name = theirs[source.name]
-        place = place_of(
-            name,
-            num_layers=config.num_layers,
-            is_tied=config.tie_word_embeddings,
-            has_experts=config.mixture is not None,
-        )
-        type = final_type(name, source.shape, source.type, file_type, place)
-        tensors.append(NewTensor(source.name, type, source.shape))
-    return tensors
+
+
+def _is_packed(naming: str, tensors: Sequence[NewTensor]) -> bool:
+    """Return whether others can't read the folder: for blocks, or experts that they have as one."""
+    return naming == "gpt-oss" or any(one.type.block_values > 1 for one in tensors)
 
 
 def _header(found: Sequence[Source], tensors: Sequence[NewTensor]) -> bytes:
@@ -153,9 +142,13 @@ def _header(found: Sequence[Source], tensors: Sequence[NewTensor]) -> bytes:
     return len(content).to_bytes(8, "little") + content
 
 
-def _write_texts(folder: Path, files: ModelFiles, hf_config: Mapping[str, Any]) -> None:
+def _write_texts(
+    folder: Path, files: ModelFiles, hf_config: Mapping[str, Any], *, is_packed: bool
+) -> None:
     """Write config.json, and the other small files as they are."""
-    config = {**hf_config, "quantization_config": {"quant_method": PACKED_HERE}}
+    config = {key: value for key, value in hf_config.items() if key != "quantization_config"}
+    if is_packed:
+        config["quantization_config"] = {"quant_method": PACKED_HERE}
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for name in _OTHER_FILES:
         if files.has(name):

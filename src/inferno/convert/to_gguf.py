@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import architecture_for, check_config, config_metadata, rope_factors
 from inferno.convert.new_file import Written, check_target, new_file
@@ -23,8 +25,7 @@ from inferno.gguf.header import Value
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.writer import NewTensor, file_size, make_header, write_tensor
 from inferno.model_files import CONFIG, ModelFiles, model_files
-from inferno.models import find_model, read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.models import find_model
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import check_weights
 from inferno.weights.open import open_checkpoint
@@ -64,7 +65,7 @@ def write_gguf(
     _refuse_unread(config, architecture)
     with open_checkpoint(model) as checkpoint:
         found = _sources(checkpoint, hf_config, config, architecture)
-        tensors = _tensors(found, type_name, config)
+        tensors = typed(found, [one.name for one in found], type_name, config, architecture)
         sizes = sizes_by_type(tensors)
         metadata = _metadata(files, hf_config, config, name, found)
         metadata |= _file_type(type_name, sizes)
@@ -147,7 +148,7 @@ def _sources(
     factors = rope_factors(config)
     if factors is not None:
         row = torch.tensor([factors], dtype=torch.float32)
-        found.insert(0, Source(ROPE_FACTORS, (len(factors),), "F32", lambda: iter([row])))
+        found.insert(0, Source(ROPE_FACTORS, (len(factors),), "F32", lambda _: iter([row])))
     return found
 
 
@@ -155,20 +156,30 @@ def _counts(found: Sequence[Source]) -> Iterator[int]:
     return (prod(one.shape) for one in found)
 
 
-def _tensors(
-    found: Sequence[Source], type_name: str | None, config: DecoderConfig
+def typed(
+    found: Sequence[Source],
+    names: Sequence[str],
+    type_name: str | None,
+    config: DecoderConfig,
+    naming: str,
 ) -> list[NewTensor]:
-    """Return the tensors with their types; InvalidRequest where one is in other blocks already."""
+    """Return the tensors with their types, by GGUF's names of them.
+
+    naming  of the model's tensors: its architecture's, or that of models like it.
+
+    Raises InvalidRequest where one is in other blocks already.
+    """
     file_type = None if type_name is None else FILE_TYPES[type_name]
     tensors = []
-    for source in found:
+    for source, name in zip(found, names, strict=True):
         place = place_of(
-            source.name,
+            name,
             num_layers=config.num_layers,
             is_tied=config.tie_word_embeddings,
             has_experts=config.mixture is not None,
+            comes_packed=naming == "gpt-oss",
         )
-        type = final_type(source.name, source.shape, source.type, file_type, place)
+        type = final_type(name, source.shape, source.type, file_type, place)
         tensors.append(NewTensor(source.name, type, source.shape))
     return tensors
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from inferno.errors import InvalidRequest
 from inferno.gguf.tensor_types import BY_NAME, TensorType
-from inferno.quantization import BLOCK_FORMATS
 
 # Types that take rows of any whole number of 32, in place of those that need one of 256.
 _NARROWER_BLOCKS = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 _FOR_ANY_WIDTH = "F16"
-_EXACT = ("MXFP4",)  # blocks that stay what they are in files of any type
+_FLOAT_FILE_TYPES = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,7 @@ class Place:
     layer           the layer's number, of `num_layers`; -1 outside of them.
     is_head         whether logits are its products.
     has_experts     whether the model is a mixture of experts.
+    stays_mxfp4     whether blocks of MXFP4 stay what they are in files of any type.
     """
 
     module: str
@@ -35,6 +35,7 @@ class Place:
     num_layers: int
     is_head: bool
     has_experts: bool
+    stays_mxfp4: bool = False
 
     @property
     def is_wide(self) -> bool:
@@ -90,19 +91,24 @@ FILE_TYPES: Mapping[str, FileType] = {
 }
 
 
-def place_of(name: str, *, num_layers: int, is_tied: bool, has_experts: bool) -> Place:
+def place_of(
+    name: str, *, num_layers: int, is_tied: bool, has_experts: bool, comes_packed: bool = False
+) -> Place:
     """Return the place of a tensor by its name in GGUF.
 
-    is_tied     whether the embedding is the head too.
+    is_tied         whether the embedding is the head too.
+    comes_packed    whether the model's experts are published in MXFP4.
     """
     parts = name.split(".")
     is_in_layer = parts[0] == "blk"
+    module = parts[2] if is_in_layer else parts[0]
     return Place(
-        module=parts[2] if is_in_layer else parts[0],
+        module=module,
         layer=int(parts[1]) if is_in_layer else -1,
         num_layers=num_layers,
         is_head=name == ("token_embd.weight" if is_tied else "output.weight"),
         has_experts=has_experts,
+        stays_mxfp4=comes_packed and module.endswith("_exps"),
     )
 
 
@@ -127,20 +133,20 @@ def final_type(
     """
     is_vector = len(shape) < 2 or name.endswith(".bias")
     if file_type is None:
-        type = BY_NAME["F32" if is_vector else stored]
-    elif stored in _EXACT:
-        type = BY_NAME[stored]
-    else:
-        type = choose_type(file_type, name, shape, place)
-    is_blocks = BY_NAME[stored].block_values > 1
-    if is_blocks and (stored != type.name or stored not in (*BLOCK_FORMATS, *_EXACT)):
-        raise InvalidRequest(
-            f"type must be one that leaves {name} what it is, {stored}: to quantize it once more "
-            f"would lose more; give the model's original, or another type than "
-            f"{file_type.name if file_type else 'its own'}",
-            param="type",
-        )
-    return type
+        return BY_NAME["F32" if is_vector else stored]
+    type = choose_type(file_type, name, shape, place)
+    if BY_NAME[stored].block_values == 1 or type.name == stored:
+        return type
+    if stored == "MXFP4" and place.stays_mxfp4:
+        return BY_NAME[stored]
+    if type.name == "F32" or file_type.name in _FLOAT_FILE_TYPES:
+        return type
+    raise InvalidRequest(
+        f"type must be one that leaves {name} what it is, {stored}, or one of floats "
+        f"({', '.join(_FLOAT_FILE_TYPES)}): to quantize it once more, as {type.name}, would lose "
+        "more; leave the type out, or give the model's original",
+        param="type",
+    )
 
 
 def choose_type(file_type: FileType, name: str, shape: tuple[int, ...], place: Place) -> TensorType:

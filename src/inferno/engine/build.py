@@ -10,9 +10,12 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
+from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.loading import Progress, load_model
 from inferno.engine.execution.local import LocalExecutor
@@ -21,20 +24,27 @@ from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import log_actual, plan_engine
+from inferno.engine.proposers.early_layers import EarlyLayersProposer
+from inferno.engine.proposers.load_draft import load_draft, open_draft
+from inferno.engine.proposers.ngram import NgramProposer
+from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.engine.scheduling.speculation import Proposer, Speculation
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
+from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
 from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
-from inferno.models import read_model_config
-from inferno.models.config import DecoderConfig
 from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
 from inferno.weights.memory import available_bytes
+
+# Of a model's layers such a part proposes where nobody says how many.
+_EARLY_PART = 4
 
 _logger = logging.getLogger("inferno")
 
@@ -57,7 +67,11 @@ def build_engine(
     if device.type == "cpu":
         warn_if_missing()
     is_cpu = device.type == "cpu"
-    plan = plan_engine(options, hf_config, config, others) if is_cpu else None
+    num_early_layers = _early_layers(options, config)
+    draft = None
+    if options.draft_name is not None:
+        draft = open_draft(find_model_folder(options.draft_name), options)
+    plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
     kernels = ops.kernel_context(options.threads or num_usable_cores())
     with kernels:
         model = load_model(options, hf_config, config, device, dtype, progress)
@@ -78,7 +92,36 @@ def build_engine(
         ops.describe_attention(device, AttentionKind(options.attention), dtype),
         *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
     )
-    return _connect(options, model, config, layout, num_blocks, max_model_len, device, kernels)
+    proposers: list[Proposer] = []
+    if options.speculative != "off":
+        proposers.append(PredictionProposer())
+    if options.speculative not in ("off", "early"):
+        proposers.append(NgramProposer())
+    if draft is not None:
+        proposers.append(
+            load_draft(
+                draft,
+                vocab_size=config.vocab_size,
+                max_model_len=max_model_len,
+                num_tokens=num_blocks * options.block_size,
+                plan=None if plan is None else plan.draft,
+                device=device,
+                kernels=kernels,
+                records=_is_recordable(options),
+            )
+        )
+    return _connect(
+        options,
+        model,
+        config,
+        layout,
+        num_blocks,
+        max_model_len,
+        device,
+        kernels,
+        proposers,
+        num_early_layers,
+    )
 
 
 def problem_with(path: Path) -> str | None:
@@ -106,7 +149,7 @@ def _compute_dtype(
     return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
 
 
-def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
+def _grammars(path: Path, vocab_size: int, max_length: int) -> ConstraintCompiler:
     """Return what constrains the sequences of requests that have a grammar.
 
     Nothing is imported or read before the first of them comes.
@@ -114,7 +157,7 @@ def _grammars(path: Path, vocab_size: int) -> ConstraintCompiler:
 
     def load() -> Grammars:
         grammar = import_module("inferno.engine.sampling.grammar")
-        library: Grammars = grammar.GrammarCompiler(path, vocab_size)
+        library: Grammars = grammar.GrammarCompiler(path, vocab_size, max_length)
         return library
 
     return ConstraintCompiler(load)
@@ -124,6 +167,17 @@ def _step_target(options: EngineOptions) -> float | None:
     """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
     return None if isinstance(target, str) else target / 1000
+
+
+def _early_layers(options: EngineOptions, config: DecoderConfig) -> int | None:
+    """Return how many first layers propose tokens, None for none; InvalidRequest if they can't."""
+    num_layers = len(config.kv_specs(torch.float32))
+    asked = options.speculative_early_layers
+    if asked is None and options.speculative == "early":
+        asked = max(1, num_layers // _EARLY_PART)
+    if asked is not None:
+        check_num_layers(asked, of=num_layers)
+    return asked
 
 
 def _is_recordable(options: EngineOptions) -> bool:
@@ -151,6 +205,8 @@ def _connect(
     max_model_len: int,
     device: torch.device,
     kernels: KernelContext,
+    proposers: list[Proposer],
+    num_early_layers: int | None,
 ) -> Engine:
     kv = kv_cache.allocate(layout, num_blocks, device)
     blocks = BlockManager(
@@ -158,14 +214,6 @@ def _connect(
         options.block_size,
         layout.group_windows,
         enable_prefix_cache=options.prefix_cache,
-    )
-    scheduler = Scheduler(
-        blocks,
-        max_num_seqs=options.max_num_seqs,
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        max_model_len=max_model_len,
-        priority_aging=options.priority_aging,
-        step_target=_step_target(options),
     )
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
     batcher = Batcher(
@@ -183,11 +231,41 @@ def _connect(
         layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
     )
     runner = Runner(model, kv, graph_capture, prefault_bytes)
-    executor = LocalExecutor(batcher, runner, Sampler(config.vocab_size, sampler_device), kernels)
+    first_layers = None
+    if num_early_layers is not None:
+        first_layers = FirstLayers(
+            batcher,
+            runner,
+            num_layers=num_early_layers,
+            num_tokens=options.max_num_batched_tokens,
+        )
+        sampler = Sampler(config.vocab_size, sampler_device)
+        proposers.append(EarlyLayersProposer(first_layers, sampler, kernels, config.vocab_size))
+    executor = LocalExecutor(
+        batcher,
+        runner,
+        Sampler(config.vocab_size, sampler_device),
+        kernels,
+        first_layers=first_layers,
+    )
+    num_proposed = options.num_speculative_tokens
+    scheduler = Scheduler(
+        blocks,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_model_len=max_model_len,
+        priority_aging=options.priority_aging,
+        step_target=_step_target(options),
+        speculation=Speculation(
+            proposers,
+            num_tokens=None if isinstance(num_proposed, str) else num_proposed,
+            is_on=options.speculative != "off",
+        ),
+    )
     return Engine(
         scheduler,
         executor,
         vocab_size=config.vocab_size,
         max_model_len=max_model_len,
-        constraints=_grammars(options.model, config.vocab_size),
+        constraints=_grammars(options.model, config.vocab_size, max_model_len),
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
+from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.errors import ModelError
-from inferno.models import find_model, read_model_config
+from inferno.models import find_model
 from inferno.weights.loader import check_weights
 from inferno.weights.open import open_checkpoint
 

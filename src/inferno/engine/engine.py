@@ -24,7 +24,7 @@ from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineError, InvalidRequest
-from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
+from inferno.requests import FinishReason, ProposalCounts, Request, SamplingParams, TokenEvent
 
 _logger = logging.getLogger("inferno")
 
@@ -36,6 +36,7 @@ class Occupancy:
     num_running, num_waiting    sequences with and without a place; num_preemptions: so far.
     blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found.
     batch_size      sequences in the last step.
+    proposals       what became of all proposed tokens; proposer_bytes: the memory of who proposes.
     """
 
     num_running: int
@@ -45,6 +46,8 @@ class Occupancy:
     blocks_used: int
     blocks_cached: int
     batch_size: int
+    proposals: tuple[ProposalCounts, ...]
+    proposer_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +121,8 @@ class Engine:
             blocks_used=pool.num_blocks - pool.num_available,
             blocks_cached=pool.num_idle,
             batch_size=self._batch_size,
+            proposals=scheduler.speculation.counts,
+            proposer_bytes=scheduler.speculation.num_bytes,
         )
 
     def release_memory(self) -> None:
@@ -351,6 +356,7 @@ def _check_token_ids(request: Request, vocab_size: int) -> None:
         "logit_bias": params.logit_bias,
         "logprob_token_ids": params.logprob_token_ids,
         "bad_words": [token_id for word in request.bad_words_ids for token_id in word],
+        "prediction": request.prediction_ids,
     }
     for name, token_ids in given.items():
         for token_id in token_ids:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from inferno import machine
+from inferno.config.decoder import DecoderConfig
+from inferno.engine.proposers.load_draft import OpenedDraft
 from inferno.errors import ModelError, NotEnoughMemory
 from inferno.hub.facts import Tensor
 from inferno.machine import readable_size
 from inferno.models import find_model
-from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.plan.memory import BASE_BYTES, Plan, make_plan
 from inferno.plan.report import refusal
-from inferno.plan.shape import LayerCache, ModelShape, read_shape
+from inferno.plan.shape import ModelShape, read_shape
 from inferno.weights.pieces import find_pieces
 
 _logger = logging.getLogger("inferno")
 
 
 def plan_engine(
-    options: EngineOptions, hf_config: Mapping[str, Any], config: DecoderConfig, others: int
+    options: EngineOptions,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+    others: int,
+    draft: OpenedDraft | None = None,
 ) -> Plan:
     """Return the plan of an engine on the CPU in this process, whose text is made already.
 
@@ -34,6 +38,9 @@ def plan_engine(
     Raises NotEnoughMemory, with the plan's table, where it doesn't fit.
     """
     shape = _shape(options, hf_config, config)
+    of_draft = None
+    if draft is not None:
+        of_draft = _shape(draft.options, draft.hf_config, draft.config)
     own, available = machine.own_memory(), machine.available_memory()
     base = BASE_BYTES if own is None else own
     plan = make_plan(
@@ -43,9 +50,10 @@ def plan_engine(
         base=base,
         has_text=False,
         others=others,
+        draft=of_draft,
     )
     if not plan.fits:
-        raise NotEnoughMemory(refusal(shape, options, plan))
+        raise NotEnoughMemory(refusal(shape, options, plan, of_draft))
     return plan
 
 
@@ -58,6 +66,11 @@ def log_actual(plan: Plan) -> None:
             *(readable_size(plan.loaded_bytes), readable_size(own)),
             *(readable_size(plan.cache_bytes), readable_size(plan.workspace)),
         )
+        if plan.draft is not None:
+            _logger.info(
+                "of these the draft model's weights take %s, and its cache comes to take %s",
+                *(readable_size(plan.draft.weights_bytes), readable_size(plan.draft.cache_bytes)),
+            )
 
 
 def _shape(
@@ -67,18 +80,14 @@ def _shape(
 
     The loader says more of what is wrong with files.
     """
-    caches = tuple(
-        LayerCache(spec.num_kv_heads, spec.head_dim, spec.window)
-        for spec in config.kv_specs(torch.float32)
-    )
     if options.load_format != "dummy":
         try:
-            return replace(read_shape(options.model), caches=caches)
+            return read_shape(options.model, allow_unknown=options.allow_unknown_config)
         except ModelError:
             pass
     tensors = tuple(_expected_tensors(hf_config, config))
     return ModelShape(
-        config=hf_config, tensors=tensors, caches=caches, tokenizer_bytes=0, is_gguf=False
+        config=hf_config, decoder=config, tensors=tensors, tokenizer_bytes=0, is_gguf=False
     )
 
 

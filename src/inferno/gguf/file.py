@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
 from inferno.gguf.header import GgufHeader, GgufTensor, ReadBytes, Value, parse_header
+from inferno.json_file import missing_file
 from inferno.untrusted_json import Malformed, quoted
 
 # Shards are named by their number and their count, as llama.cpp's gguf-split names them.
@@ -44,6 +45,11 @@ def is_gguf_name(path: Path) -> bool:
     return path.suffix.lower() == ".gguf"
 
 
+def no_tensors(path: Path) -> CheckpointError:
+    """Return the error of a file that has no tensors."""
+    return CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
+
+
 def is_later_shard(path: Path) -> bool:
     """Return whether a file's name says that it goes on with a model that another one begins."""
     name = _SHARD_NAME.fullmatch(path.name)
@@ -54,6 +60,8 @@ def read_header(path: Path) -> GgufHeader:
     """Read the header of one file. Raises CheckpointError."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except FileNotFoundError:
+        raise missing_file(path) from None
     except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
         raise CheckpointError(f"{path}: can't be opened: {problem}") from None
     try:
@@ -106,7 +114,9 @@ def read_gguf(path: Path, read: Callable[[Path], GgufHeader] = read_header) -> G
     """
     first = read(path)
     headers = {path: first}
-    for other in _other_shards(path, first.metadata):
+    others = _other_shards(path, first.metadata)
+    _check_first(path, first.metadata)
+    for other in others:
         headers[other] = read(other)
     for number, (shard, header) in enumerate(headers.items()):
         _check_number(shard, header.metadata, number, len(headers))
@@ -139,15 +149,22 @@ def _other_shards(path: Path, metadata: Mapping[str, Value]) -> list[Path]:
     ]
 
 
+def _check_first(path: Path, metadata: Mapping[str, Value]) -> None:
+    """Refuse a file that goes on with a model; what it lacks would be said otherwise."""
+    number, count = metadata.get("split.no", 0), metadata.get("split.count", 1)
+    if number != 0 and count != 1:
+        name = _SHARD_NAME.fullmatch(path.name)
+        first = f", {name['stem']}-00001-of-{name['count']}.gguf" if name else ""
+        raise CheckpointError(
+            f"{path}: is number {number!r:.40} of {count!r:.40} files, counted from 0; give the "
+            f"first one{first}"
+        )
+
+
 def _check_number(path: Path, metadata: Mapping[str, Value], number: int, count: int) -> None:
     found = metadata.get("split.no", 0), metadata.get("split.count", count)
     if count == 1 or found == (number, count):
         return
-    if number == 0:
-        raise CheckpointError(
-            f"{path}: is number {found[0]!r:.40} of {count} files, counted from 0; give the first "
-            "one"
-        )
     raise CheckpointError(
         f"{path}: says that it is number {found[0]!r:.40} of {found[1]!r:.40} files, expected "
         f"{number} of {count}; download it again"

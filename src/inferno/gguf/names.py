@@ -39,6 +39,12 @@ _OF_ARCHITECTURE: Mapping[str, Mapping[str, str | None]] = {
         "attn_sinks": "self_attn.sinks",
         "ffn_gate_inp": "mlp.router",
     },
+    "mixtral": {
+        "ffn_gate_inp": "block_sparse_moe.gate",
+        "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+        "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+        "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+    },
 }
 _WITHOUT_KIND = ("self_attn.sinks",)  # Hugging Face's names that end in neither weight nor bias
 _LAYER_NAME = re.compile(r"blk\.(0|[1-9]\d{0,3})\.([a-z_]+)\.(weight|bias)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from inferno.quantization import BLOCK_FORMATS
+from inferno.quantization import KEPT_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +81,4 @@ def read_packed_name(name: str) -> tuple[str, TensorType] | None:
     return (weight, type) if type is not None and weight.endswith(".weight") else None
 
 
-_PACKED_TYPES = {name.lower(): BY_NAME[name] for name in (*BLOCK_FORMATS, "MXFP4")}
+_PACKED_TYPES = {name.lower(): BY_NAME[name] for name in KEPT_BLOCKS}

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from inferno.grammar.derivatives import Derivatives
-from inferno.grammar.expressions import NOTHING
+from inferno.grammar.expressions import NOTHING, Meter
 from inferno.grammar.regex import MAX_CODE_POINT, Regex, TooComplex
 
 _MOST_STATES = 50_000
@@ -40,12 +40,18 @@ class Automaton:
 
     DEAD = 0
 
-    def __init__(self, regex: Regex, *, max_states: int = _MOST_STATES) -> None:
-        """Raise TooComplex if the expression is too large; the walk may do so as well."""
+    def __init__(
+        self, regex: Regex, *, max_states: int = _MOST_STATES, meter: Meter | None = None
+    ) -> None:
+        """Raise TooComplex if the expression is too large; the walk may do so as well.
+
+        meter   counts what the walk takes, and may end it.
+        """
         self._max_states = max_states
         self._derivatives = Derivatives(
             max_bytes=_BYTES_A_STATE * max_states,
             max_work=_WORK + _WORK_A_STATE * max_states,
+            meter=meter or Meter(),
         )
         # Of each state: the known transitions, the expression or None between a character's
         # bytes, and then how many bytes are missing and where they lead.
@@ -91,14 +97,11 @@ class Automaton:
         found = [self._derivatives.distance(target) for _, _, target in targets]
         return missing + min(each for each in found if each is not None)
 
-    def shortest(
-        self, state: int, favoured: Sequence[int] = _FAVOURED, most: int | None = None
-    ) -> bytes:
+    def shortest(self, state: int, favoured: Sequence[int] = _FAVOURED) -> bytes:
         """Return a shortest text that completes the match.
 
         favoured  bytes, the first best first: of those that are as good, the first is taken, and
                   the lowest byte where none of them is good.
-        most      bytes of it that are wanted, from its beginning; None is all.
 
         Raises ValueError for DEAD.
         """
@@ -106,12 +109,24 @@ class Automaton:
         if missing is None:
             raise ValueError("nothing completes a text that can't match")
         text = bytearray()
-        while missing and len(text) != most:
-            missing -= 1
-            byte = self._nearer(state, missing, favoured)
+        for _ in range(missing):
+            byte = self.nearer(state, favoured)
             text.append(byte)
             state = self.next(state, byte)
         return bytes(text)
+
+    def nearer(self, state: int, favoured: Sequence[int] = _FAVOURED) -> int:
+        """Return the first byte of a shortest text, as `shortest` does; there is one."""
+        missing = self.distance(state)
+        nearer = [
+            (first, last)
+            for first, last, following in self.ranges(state)
+            if missing is not None and self._is_within(following, missing - 1)
+        ]
+        for byte in favoured:
+            if any(first <= byte <= last for first, last in nearer):
+                return byte
+        return min(first for first, _ in nearer)
 
     def ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
         """Yield ranges of the bytes that go on from a state: first, last, the state they lead to.
@@ -142,17 +157,12 @@ class Automaton:
             found = first
         return found
 
-    def _nearer(self, state: int, missing: int, favoured: Sequence[int]) -> int:
-        """Return a byte after which so many are missing."""
-        nearer = [
-            (first, last)
-            for first, last, following in self.ranges(state)
-            if self.distance(following) == missing
-        ]
-        for byte in favoured:
-            if any(first <= byte <= last for first, last in nearer):
-                return byte
-        return min(first for first, _ in nearer)
+    def _is_within(self, state: int, most: int) -> bool:
+        expression = self._expression[state]
+        if expression is not None:
+            return self._derivatives.is_within(expression, most)
+        missing, targets = self._tails[state]
+        return any(self._derivatives.is_within(target, most - missing) for _, _, target in targets)
 
     def _next(self, state: int, byte: int) -> int:
         expression = self._expression[state]

@@ -16,12 +16,14 @@ from inferno.grammar.expressions import (
     AND,
     CHARS,
     EMPTY,
+    INFINITE,
     LENGTHS,
     NOT,
     NOTHING,
     REP,
     SEQ,
     Expressions,
+    Meter,
     num_bytes_of,
 )
 from inferno.grammar.regex import MAX_CODE_POINT, Regex
@@ -44,8 +46,8 @@ class _Classes:
 class Derivatives:
     """The expressions of one automaton, and what may follow in each."""
 
-    def __init__(self, max_bytes: int, max_work: int) -> None:
-        self._expressions = Expressions(max_bytes, max_work)
+    def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
+        self._expressions = Expressions(max_bytes, max_work, meter)
         self._firsts: dict[int, frozenset[int]] = {}
         self._classes: dict[frozenset[int], _Classes] = {}
         self._after: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -101,6 +103,31 @@ class Derivatives:
         if node not in self._distances:
             self._expressions.start_work()
         return self._distance(node)
+
+    def is_within(self, node: int, most: int) -> bool:
+        """Return whether some text has so few bytes, which takes less than to find the shortest."""
+        if node not in self._distances:
+            self._expressions.start_work()
+        return self._is_within(node, most)
+
+    def _is_within(self, node: int, most: int) -> bool:
+        facts = self._expressions.facts[node]
+        if facts.num_bytes > most:  # which is a lower bound
+            return False
+        kind, parts, *_ = self._expressions.nodes[node]
+        if self._is_known(node) and not (kind in (SEQ, ALT) and not facts.is_plain):
+            distance = self._distance(node)
+            return distance is not None and distance <= most
+        if kind in (AND, NOT):
+            return self._search(node, most) is not None
+        if kind == ALT:
+            return any(self._is_within(each, most) for each in parts)
+        head, rest = parts
+        least = self._expressions.facts[rest].num_bytes
+        if not self._is_within(head, most - least):
+            return False
+        distance = self._distance(node)
+        return distance is not None and distance <= most
 
     def _step(self, node: int, classes: _Classes, index: int) -> int:
         """Return what may follow the characters of a class; it is remembered."""
@@ -269,9 +296,13 @@ class Derivatives:
             self._distances[whole] = distance
         return distance
 
-    def _search(self, start: int) -> int | None:
-        """Return how far the nearest match is, by A*: the bounds known from the form lead on."""
+    def _search(self, start: int, most: int = INFINITE) -> int | None:
+        """Return how far the nearest match is, by A*: the bounds known from the form lead on.
+
+        None where there is none, or none within so many bytes.
+        """
         left: int | None
+        is_cut = False
         so_far = {start: 0}
         came_from: dict[int, int] = {}
         # Of those that promise as much, the one that has come furthest is the next.
@@ -288,7 +319,9 @@ class Derivatives:
                         at = came_from[at]
                         self._distances[at] = bound - so_far[at]
                     return bound
-                if left is not None:  # it has become known since it was put here
+                if left is not None and left - minus_gone > most:
+                    is_cut = True
+                elif left is not None:  # it has become known since it was put here
                     heappush(waiting, (left - minus_gone, minus_gone, node))
                 continue
             for num_bytes, after in self._steps(node):
@@ -299,10 +332,14 @@ class Derivatives:
                 left = self._expressions.facts[after].num_bytes
                 if self._is_known(after):
                     left = self._distance(after)
-                if left is not None:
+                if left is not None and gone + left > most:
+                    is_cut = True
+                elif left is not None:
                     so_far[after] = gone
                     came_from[after] = node
                     heappush(waiting, (gone + left, -gone, after))
+        if is_cut:
+            return None
         # Whatever was looked at leads nowhere.
         self._distances.update(dict.fromkeys(so_far, None))
         return None

@@ -7,7 +7,8 @@ and its rest, counted repetitions of one thing are one repetition.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from inferno.grammar.regex import (
@@ -33,7 +34,7 @@ _ANY_TEXT = 3
 MOST_WORK = 200_000  # small steps until an answer: some tenths of a second
 _NODE_BYTES = 500  # about what a node takes, with all that is remembered of it
 _DEEPEST_FACTORS = 40
-_INFINITE = 1 << 60
+INFINITE = 1 << 60
 
 LENGTHS = ((0x7F, 1), (0x7FF, 2), (0xFFFF, 3))  # the last code points of one, two, three bytes
 
@@ -60,13 +61,44 @@ class Facts(NamedTuple):
     most: int | None  # characters of a text, an upper bound
 
 
+class OutOfWork(Exception):
+    """Raised within a piece of work that takes more small steps than it may."""
+
+
+class Meter:
+    """A count of small steps, of about a microsecond each, and how many may have been made."""
+
+    __slots__ = ("most", "spent")
+
+    def __init__(self) -> None:
+        self.spent = 0
+        self.most = INFINITE
+
+    def spend(self, work: int) -> None:
+        """Count some steps. Raises OutOfWork beyond what may be spent."""
+        self.spent += work
+        if self.spent > self.most:
+            raise OutOfWork
+
+    @contextmanager
+    def at_most(self, work: int) -> Iterator[None]:
+        """Let what is done inside take so many steps more."""
+        before = self.most
+        self.most = min(before, self.spent + work)
+        try:
+            yield
+        finally:
+            self.most = before
+
+
 class Expressions:
     """The expressions of one automaton.
 
     nodes, facts  by number.
     """
 
-    def __init__(self, max_bytes: int, max_work: int) -> None:
+    def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
+        self._meter = meter
         self.nodes: list[Node] = []
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
@@ -121,6 +153,9 @@ class Expressions:
         self._total_left -= work
         if self._work_left < 0 or self._total_left < 0:
             raise TooComplex("a regular expression takes too many steps")
+        self._meter.spent += work  # not by a call, for this is the innermost loop
+        if self._meter.spent > self._meter.most:
+            raise OutOfWork
 
     def chars(self, some: Chars) -> int:
         if not some.ranges:
@@ -230,10 +265,10 @@ class Expressions:
             bounds = []
             for option in some:
                 node = self.nodes[self.split(option)[0]]
-                bounds.append((node.least, _INFINITE if node.most is None else node.most))
+                bounds.append((node.least, INFINITE if node.most is None else node.most))
             joined.difference_update(some)
             for least, most in _joined(bounds):
-                repeated = self.rep(part, least, None if most == _INFINITE else most)
+                repeated = self.rep(part, least, None if most == INFINITE else most)
                 joined.add(self._pair(repeated, rest))
         return joined
 

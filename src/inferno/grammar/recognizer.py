@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from inferno.grammar.automaton import Automaton
+from inferno.grammar.expressions import Meter
 from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Symbol
 
@@ -24,6 +25,7 @@ MAX_KEPT = 100_000
 MARK = b"\xff"
 
 _NEVER = 1 << 60  # bytes to an end that can't be reached
+_UNASKED = -1  # the only byte of a state of which nobody wanted to know it yet
 
 
 class _Element(NamedTuple):
@@ -71,13 +73,14 @@ class State:
     distance    the fewest bytes to an end.
     """
 
-    __slots__ = ("_next", "distance", "is_end", "scans")
+    __slots__ = ("_next", "_only_byte", "distance", "is_end", "scans")
 
     def __init__(self, scans: tuple[_Scan, ...], is_end: bool, distance: int) -> None:
         self.scans = scans
         self.is_end = is_end
         self.distance = distance
         self._next: dict[int, State | None] = {}
+        self._only_byte: int | None = _UNASKED
 
 
 _UNKNOWN = State((), is_end=False, distance=_NEVER)  # a step that wasn't made yet
@@ -90,10 +93,13 @@ class Recognizer:
 
     Raises ValueError where no text at all is of the grammar, and what the automata raise where a
     terminal is too complex.
+
+    meter   counts the work of all that is asked.
     """
 
     def __init__(self, grammar: Grammar) -> None:
-        self._grammar = _Compiled(grammar)
+        self.meter = Meter()
+        self._grammar = _Compiled(grammar, self.meter)
         self.automata: Sequence[_Automaton] = self._grammar.automata
         self._sets: dict[frozenset[_Item], _ItemSet] = {}
         self._closed: dict[tuple[frozenset[_Item], bool], _ItemSet] = {}
@@ -118,10 +124,16 @@ class Recognizer:
 
     def only_byte(self, state: State) -> int | None:
         """Return the byte that comes next if no other may and the text may not end here."""
+        if state._only_byte == _UNASKED:
+            state._only_byte = self._find_only_byte(state)
+        return state._only_byte
+
+    def _find_only_byte(self, state: State) -> int | None:
         if state.is_end:
             return None
         found: int | None = None
         for terminal, inner, _ in state.scans:
+            self.meter.spend(10)
             byte = self.automata[terminal].only_byte(inner)
             if byte is None or (found is not None and byte != found):
                 return None
@@ -137,24 +149,25 @@ class Recognizer:
 
         favoured    bytes that are taken where several are as good, the first before the others.
         """
-        found = b""
+        found = bytearray()
         while not state.is_end:
-            part = self._shortest_part(state, favoured)
-            following = self.advance(state, part)
+            byte = self.nearer(state, favoured)
+            following = self.advance(state, bytes((byte,)))
             assert following is not None, "a shortest text goes on"
-            found, state = found + part, following
-        return found
+            found.append(byte)
+            state = following
+        return bytes(found)
 
-    def first_of_shortest(self, state: State, favoured: Sequence[int] = b"") -> bytes:
-        """Return the first byte of a shortest text; the state is no end."""
-        return self._shortest_part(state, favoured, 1)
-
-    def _shortest_part(
-        self, state: State, favoured: Sequence[int], most: int | None = None
-    ) -> bytes:
-        """Return a shortest text as far as its first terminal goes, or `most` bytes of it."""
-        terminal, inner, _ = min(state.scans, key=self._scan_distance)
-        return self.automata[terminal].shortest(inner, favoured, most)
+    def nearer(self, state: State, favoured: Sequence[int] = b"") -> int:
+        """Return the first byte of a shortest text to an end; the text isn't at one yet."""
+        least = min(map(self._scan_distance, state.scans))
+        # The scans are in the order in which they were met, which isn't always the same.
+        nearer = {
+            self.automata[terminal].nearer(inner, favoured)
+            for terminal, inner, began in state.scans
+            if self._scan_distance((terminal, inner, began)) == least
+        }
+        return next((byte for byte in favoured if byte in nearer), min(nearer))
 
     def _scan_distance(self, scan: _Scan) -> int:
         terminal, inner, began = scan
@@ -163,6 +176,7 @@ class Recognizer:
         return _NEVER if not distance else distance + began.after[terminal]
 
     def _step(self, state: State, byte: int) -> State | None:
+        self.meter.spend(10 * (1 + len(state.scans)))
         scans: list[_Scan] = []
         kernel: dict[_Item, None] = {}
         for terminal, inner, began in state.scans:
@@ -224,6 +238,7 @@ class Recognizer:
             item = items.pop()
             for following in grammar.move(item, own):
                 if following not in seen:
+                    self.meter.spend(3)
                     seen.add(following)
                     items.append(following)
         own.is_end = any(item.alternative == 0 and item.dot == 1 for item in seen)
@@ -238,7 +253,8 @@ class _Compiled:
 
     ROOT = 0  # the rule above all: its one alternative, 0, is the start
 
-    def __init__(self, grammar: Grammar) -> None:
+    def __init__(self, grammar: Grammar, meter: Meter) -> None:
+        self._meter = meter
         names = {name: number for number, name in enumerate(grammar.rules, start=1)}
         self._terminals: dict[Regex | Mark, int] = {}
         self.automata: list[_Automaton] = []
@@ -297,6 +313,7 @@ class _Compiled:
         while has_changed:  # left recursion: a rule may be waited for by itself
             has_changed = False
             for rule, items in own.waiting.items():
+                self._meter.spend(len(items))
                 least = min(self._after(item) for item in items)
                 if least < tails.get(rule, _NEVER):
                     tails[rule] = least
@@ -325,7 +342,7 @@ class _Compiled:
         number = self._terminals.get(key)
         if number is None:
             number = self._terminals[key] = len(self.automata)
-            self.automata.append(_automaton_of(key))
+            self.automata.append(_automaton_of(key, self._meter))
         return _Element(True, number, 1, 1, False)
 
     def _add(self, rule: int, elements: tuple[_Element, ...]) -> None:
@@ -384,8 +401,8 @@ class _TextAutomaton:
     def distance(self, state: int) -> int | None:
         return len(self._text) + 1 - state if state else None
 
-    def shortest(self, state: int, favoured: Sequence[int] = b"", most: int | None = None) -> bytes:
-        return self._text[state - 1 :][:most]
+    def nearer(self, state: int, favoured: Sequence[int] = b"") -> int:
+        return self._text[state - 1]
 
     def only_byte(self, state: int) -> int | None:
         return self._text[state - 1] if self.can_go_on(state) else None
@@ -399,11 +416,11 @@ class _TextAutomaton:
 _Automaton = Automaton | _TextAutomaton
 
 
-def _automaton_of(terminal: Regex | Mark) -> _Automaton:
+def _automaton_of(terminal: Regex | Mark, meter: Meter) -> _Automaton:
     if isinstance(terminal, Mark):
         return _TextAutomaton(text_of_mark(terminal.token_id))
     text = _only_text(terminal)
-    return _TextAutomaton(text) if text else Automaton(terminal)
+    return _TextAutomaton(text) if text else Automaton(terminal, meter=meter)
 
 
 def _only_text(regex: Regex) -> bytes | None:

@@ -9,9 +9,11 @@ constraint admits no others there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from inferno.grammar.expressions import OutOfWork
 from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark
 from inferno.grammar.regex import TooComplex
 
@@ -24,10 +26,12 @@ _RANKS = {
     byte: rank
     for rank, byte in enumerate([*_FAVOURED, *(b for b in range(256) if b not in _FAVOURED)])
 }
-# Places that are looked through from one place on, before a text of single bytes is good enough.
+# What an answer may take, in steps of about a microsecond: a search at the start, where nobody
+# waits but who asked; later, while others wait for their next token; and all later ones of a
+# grammar that take more than few, together. Beyond that a text of single bytes is good enough.
+_START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 1_500_000, 50_000, 500_000, 10_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
-_MOST_PASSED = 256  # places, before a search is to answer: some milliseconds
 _FEW_BYTES = 16
 _MOST_FILLED = 32
 _MOST_OF_LIST, _MOST_ENDS = 64, 3  # places that one byte may lead to: in lists of texts, elsewhere
@@ -36,7 +40,7 @@ _MOST_OF_LIST, _MOST_ENDS = 64, 3  # places that one byte may lead to: in lists 
 _MOST_LONGER = 8
 _FEW_BYTES_TO_ONE = 8  # that lead to the same place
 
-_NEVER = 1 << 30
+NEVER = 1 << 30  # tokens to an end to which no way leads
 _UTF8_BYTES = {*range(0xC0), *range(0xC2, 0xF5)}
 
 
@@ -73,10 +77,20 @@ class _Way(NamedTuple):
     token_id: int
 
 
+class _Came(NamedTuple):
+    """How a search has come to a place: whence, by which token, and which of the ways there."""
+
+    state: State
+    token_id: int
+    rank: int
+
+
 class TokenPaths:
     """The ways of one grammar's texts in one vocabulary.
 
-    banned      tokens that are never said, unless the grammar forces them.
+    Of several shortest ways it is always the same, whatever was asked before.
+
+    banned      tokens that are never said.
     """
 
     def __init__(
@@ -90,118 +104,175 @@ class TokenPaths:
         self._banned = banned
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
-        self._enough: dict[State, int] = {}  # tokens that are, though fewer may be as well
         self._short: dict[State, list[tuple[int, State]]] = {}
-        self._has_given_up = False  # then what isn't known yet is reckoned in single bytes
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
+        self._work_left = _ALL_LATER_WORK
+
+    @property
+    def has_bytes(self) -> bool:
+        """Return whether any text can be said byte by byte."""
+        return self.vocabulary.has_all_bytes and not self._banned
+
+    def advance(self, state: State, token_id: int) -> State | None:
+        """Return where a token leads from a state; None if no text of the grammar goes on so.
+
+        Raises TooComplex where that takes too long to find out.
+        """
+        text = self.vocabulary.by_id.get(token_id)
+        if text is None:
+            return None
+        try:
+            with self._later():
+                return self.recognizer.advance(state, text)
+        except OutOfWork:
+            raise TooComplex("to follow a text takes too many steps") from None
 
     def forced(self, state: State) -> int | None:
         """Return the one token that may come next where bytes are forced; else None."""
+        known = self._forced.get(state, -1)
+        if known != -1:
+            return known
         try:
-            return self._forced[state]
-        except KeyError:
+            with self._later():
+                return self._only_token(state)
+        except OutOfWork:  # the masks allow no other all the same
+            self._forced[state] = None
+            return None
+
+    @contextmanager
+    def _later(self) -> Iterator[None]:
+        """Bound what is done inside, while steps wait for it."""
+        meter = self.recognizer.meter
+        before = meter.spent
+        try:
+            with meter.at_most(_LATER_WORK if self._work_left > 0 else _LITTLE_WORK):
+                yield
+        finally:
+            if meter.spent - before > _LITTLE_WORK:
+                self._work_left -= meter.spent - before
+
+    def _only_token(self, state: State) -> int | None:
+        known = self._forced.get(state, -1)
+        if known == -1:
             if len(self._forced) >= _MOST_KEPT:
                 self._forced.clear()
-            found = self._forced[state] = self._find_forced(state)
-            return found
+            known = self._forced[state] = self._find_forced(state)
+        return known
+
+    def find_way(self, state: State) -> bool:
+        """Look for a shortest way to an end, up to two seconds; return whether it is known.
+
+        From there on an output can be led to an end within as many tokens, for a way that is known
+        stays known, and others are looked for only as long as steps can wait.
+        """
+        try:
+            with self.recognizer.meter.at_most(_START_WORK):
+                return state in self._ways or self._search(state) is not None
+        except (OutOfWork, TooComplex):
+            return False
+
+    def tokens_to_end(self, state: State) -> list[int]:
+        """Return the tokens of a way that `find_way` has found."""
+        found = []
+        while not state.is_end:
+            token_id = self._ways[state].token_id
+            following = self.recognizer.advance(state, self.vocabulary.by_id[token_id])
+            assert following is not None, "a way goes on"
+            found.append(token_id)
+            state = following
+        return found
+
+    def learn_way(self, state: State, token_ids: Sequence[int]) -> None:
+        """Keep a way that others have found, without what they had to look at for it."""
+        for index, token_id in enumerate(token_ids):
+            self._ways[state] = _Way(len(token_ids) - index, token_id)
+            following = self.recognizer.advance(state, self.vocabulary.by_id[token_id])
+            assert following is not None, "a way goes on"
+            state = following
 
     def fits(self, state: State, num_tokens: int) -> bool:
-        """Return whether so many tokens are enough for a text to end."""
-        is_free = self.vocabulary.has_all_bytes and not self._banned
-        if is_free and self._fits_surely(state, num_tokens):
+        """Return whether so many tokens are enough for a text to end, as far as is known."""
+        if self.has_bytes and state.distance <= num_tokens:
             return True
         return self.num_to_end(state) <= num_tokens
 
-    def _fits_surely(self, state: State, num_tokens: int) -> bool:
-        """Return whether a way fits that is found at once: a shortest text, byte by byte.
-
-        Where bytes are forced, their tokens count; as soon as what is left fits, it fits.
-        """
-        passed: list[State] = []
-        place: State | None = state
-        num_left = num_tokens
-        while place is not None and num_left >= 0 and len(passed) < _MOST_PASSED:
-            known = self._ways.get(place)
-            most = place.distance if known is None else known.num_tokens
-            if min(most, self._enough.get(place, _NEVER)) <= num_left:
-                self._note_enough(passed, num_tokens)
-                return True
-            if known is not None:
-                return False
-            passed.append(place)
-            forced = self.forced(place)
-            if forced is not None:
-                text = self.vocabulary.by_id[forced]
-            else:
-                text = self.recognizer.first_of_shortest(place, _FAVOURED)
-            place = self.recognizer.advance(place, text)
-            num_left -= 1
-        return False
-
-    def _note_enough(self, places: Iterable[State], num_tokens: int) -> None:
-        """Note for places, each a token after the one before, how many tokens are enough."""
-        if len(self._enough) >= _MOST_KEPT:
-            self._enough.clear()
-        for used, place in enumerate(places):
-            self._enough[place] = min(num_tokens - used, self._enough.get(place, _NEVER))
-
     def num_to_end(self, state: State) -> int:
-        """Return how many tokens a text needs to end; a huge number where bans leave no way."""
-        return self._way(state).num_tokens
+        """Return how many tokens a text needs to end; a huge number where bans leave no way.
+
+        Where to find out takes too long, that is how many would be enough.
+        """
+        way = self._known_way(state)
+        if way is None:
+            return state.distance if self.has_bytes else NEVER
+        return way.num_tokens
 
     def next_to_end(self, state: State) -> int:
         """Return the first token of a shortest way to an end; the text isn't at one yet."""
-        return self._way(state).token_id
+        way = self._known_way(state)
+        if way is None:
+            return self._first_byte(state) if self.has_bytes else -1
+        return way.token_id
 
-    def _way(self, state: State) -> _Way:
+    def _known_way(self, state: State) -> _Way | None:
+        """Return a shortest way to an end, unless it takes too long to find one."""
         found = self._ways.get(state)
-        if found is None and self._has_given_up:
-            return self._in_bytes(state)
         if found is None:
-            if len(self._ways) >= _MOST_KEPT:
-                self._ways.clear()
-            try:
+            with suppress(OutOfWork, TooComplex), self._later():
                 found = self._search(state)
-            except TooComplex:
-                self._has_given_up = True
-                found = self._in_bytes(state)
         return found
 
-    def _in_bytes(self, state: State) -> _Way:
-        """Return a way of single bytes, which is one if not the shortest."""
-        return _Way(state.distance, self._first_byte(state))
-
     def _search(self, first: State) -> _Way:
-        """Find a shortest way from a place, by its number of tokens, and keep all places on it."""
+        """Find a shortest way from a place, and keep all places on it."""
+        if len(self._ways) >= _MOST_KEPT:
+            self._ways.clear()
+        came: dict[State, _Came] = {}
+        best = self._nearest_end(first, came)
         ways = self._ways
-        came: dict[State, tuple[State, int]] = {}  # whence, and by which token
-        level, num_tokens = [first], 0
-        best: tuple[int, State] = (_NEVER, first)
-        while level and num_tokens < best[0]:
-            following: list[State] = []
-            for state in level:
-                known = _Way(0, -1) if state.is_end else ways.get(state)
-                if known is not None:
-                    best = min(best, (num_tokens + known.num_tokens, state), key=_first)
-                    continue
-                if len(came) >= _MOST_PLACES:
-                    self._has_given_up = True
-                    return self._way(first)
-                for token_id, end in self._steps_from(state):
-                    if end is not first and end not in came:
-                        came[end] = state, token_id
-                        following.append(end)
-            level, num_tokens = following, num_tokens + 1
-        total, state = best
-        if total >= _NEVER:
-            ways[first] = _Way(_NEVER, -1)
+        if best is None:
+            ways[first] = _Way(NEVER, -1)
             return ways[first]
-        rest = 0 if state.is_end else ways[state].num_tokens
+        rest = 0 if best.is_end else ways[best].num_tokens
+        state = best
         while state is not first:
-            state, token_id = came[state]
+            state, token_id, _ = came[state]
             rest += 1
             ways[state] = _Way(rest, token_id)
         return ways.get(first) or _Way(0, -1)
+
+    def _nearest_end(self, first: State, came: dict[State, _Came]) -> State | None:
+        """Return the end that is the fewest tokens away, or a place whose way to one is known.
+
+        Of several it is the one to which the earliest of the ways from each place leads.
+
+        came    is filled with how places were come to.
+        """
+        meter = self.recognizer.meter
+        level, num_tokens = [first], 0
+        fewest, best = NEVER, None
+        while level and num_tokens <= fewest:  # at last, for others of the same length
+            following: list[State] = []
+            for state in level:
+                known = _Way(0, -1) if state.is_end else self._ways.get(state)
+                if known is not None:
+                    total = num_tokens + known.num_tokens
+                    if total < fewest or (
+                        best is not None
+                        and total == fewest
+                        and _ranks(came, state) < _ranks(came, best)
+                    ):
+                        fewest, best = total, state
+                if known is not None or num_tokens >= fewest:
+                    continue
+                if len(came) >= _MOST_PLACES:
+                    raise OutOfWork
+                steps = self._steps_from(state)
+                meter.spend(1 + len(steps) // 4)
+                for rank, (token_id, end) in enumerate(steps):
+                    if end is not first and end not in came:
+                        came[end] = _Came(state, token_id, rank)
+                        following.append(end)
+            level, num_tokens = following, num_tokens + 1
+        return best
 
     def _steps_from(self, state: State) -> list[tuple[int, State]]:
         found = self._known_steps.get(state)
@@ -213,7 +284,9 @@ class TokenPaths:
 
     def _steps(self, state: State) -> Iterator[tuple[int, State]]:
         """Yield the tokens that short ways begin with, and where each leads."""
-        forced = self.forced(state)
+        forced = self._only_token(state)
+        if forced is not None and forced in self._banned:
+            return  # the masks allow no other
         if forced is not None:
             end = self.recognizer.advance(state, self.vocabulary.by_id[forced])
             assert end is not None, "what is forced goes on"
@@ -228,6 +301,7 @@ class TokenPaths:
         places = [(state, b"", 0, len(vocabulary.texts))]
         while places:
             place, text, low, high = places.pop()
+            self.recognizer.meter.spend(5)
             for byte, following in self._short_bytes(place):
                 longer = text + bytes((byte,))
                 first, last = vocabulary.within(longer, low, high)
@@ -293,6 +367,7 @@ class TokenPaths:
     def _find_forced(self, state: State) -> int | None:
         run, place = bytearray(), state
         while len(run) < _MOST_FORCED:
+            self.recognizer.meter.spend(1)
             byte = self.recognizer.only_byte(place)
             if byte is None:
                 break
@@ -316,7 +391,7 @@ class TokenPaths:
         forced = self.forced(state)
         if forced is not None:
             return forced
-        byte = self.recognizer.shortest(state, _FAVOURED)[:1]
+        byte = bytes((self.recognizer.nearer(state, _FAVOURED),))
         first, last = self.vocabulary.within(byte, 0, len(self.vocabulary.texts))
         is_there = first < last and self.vocabulary.texts[first] == byte
         return self.vocabulary.ids[first] if is_there else -1
@@ -338,8 +413,13 @@ def _fillers(texts: Mapping[int, bytes]) -> list[int]:
     return list(found.values())
 
 
-def _first(pair: tuple[int, State]) -> int:
-    return pair[0]
+def _ranks(came: Mapping[State, _Came], state: State) -> list[int]:
+    """Return which of the ways from each place was taken, from the first place on."""
+    found = []
+    while state in came:
+        state, _, rank = came[state]
+        found.append(rank)
+    return found[::-1]
 
 
 def _after_all(prefix: bytes) -> bytes | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError
-from inferno.hub.names import Listing
+from inferno.hub.names import Listing, asked_end
 from inferno.json_file import read_json
 from inferno.quantization import FORMATS, PACKED_HERE
 from inferno.untrusted_json import quoted
@@ -33,10 +33,12 @@ def refuse_listing(name: str, listing: Listing, include: str | None) -> None:
     if any(file.is_weights for file in listing.files):
         return
     if include is not None:
-        raise ModelError(
-            f"{name} has no weights that match --include {quoted(include)}; it has "
-            f"{_some(listing, ('.safetensors', '.gguf'))}"
-        )
+        end, there = asked_end(include), _some(listing, (".safetensors", ".gguf"))
+        if end is None:
+            raise ModelError(
+                f"{name} has no weights that match --include {quoted(include)}; it has {there}"
+            )
+        raise ModelError(f"{name} has no GGUF file that ends in {quoted(end)}; it has {there}")
     if any(other.endswith(".gguf") for other in listing.others):
         raise ModelError(
             f"{name} holds GGUF files, of which one is to be chosen: give --include with one of "

@@ -22,6 +22,9 @@ _MAX_FILES = 100_000
 _MAX_CHOSEN = 10_000
 
 _SHARD = re.compile(r"-[0-9]{5}-of-(?=[0-9]{5}\.gguf$)")
+# A pattern that `split_file` makes of the end of a name, and what it puts into brackets.
+_OF_END = re.compile(r"\*(.+)\[\.-\]\*gguf")
+_IN_BRACKETS = re.compile(r"\[(?:[a-z]([A-Z])|([*?\[]))\]")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,199}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -93,14 +96,20 @@ def split_file(name: str) -> tuple[str, str | None]:
     repository, colon, file = name.partition(":")
     if not colon or not file or not is_repository(repository):
         return name, None
-    literal = "".join(f"[{one}]" if one in "*?[" else one for one in file)
+    literal = [f"[{one}]" if one in "*?[" else one for one in file]
     if file.endswith(".gguf"):
-        return repository, _SHARD.sub("-?????-of-", literal)
-    either = "".join(
-        f"[{one.lower()}{one.upper()}]" if one.isascii() and one.isalpha() else f"[{one}]"
-        for one in file
+        return repository, _SHARD.sub("-?????-of-", "".join(literal))
+    either = (
+        f"[{one.lower()}{one.upper()}]" if one.isascii() and one.isalpha() else one
+        for one in literal
     )
-    return repository, f"*{either}[.-]*gguf"
+    return repository, f"*{''.join(either)}[.-]*gguf"
+
+
+def asked_end(include: str) -> str | None:
+    """Return the end of a name that such a pattern of `split_file` was made of; None: another."""
+    made = _OF_END.fullmatch(include)
+    return made and _IN_BRACKETS.sub(lambda one: one[1] or one[2], made[1])
 
 
 def is_revision(name: str) -> bool:

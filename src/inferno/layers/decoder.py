@@ -137,6 +137,27 @@ class CausalLM(nn.Module):
         output: Tensor | Hidden = self.model(batch, kv, layers, hidden)
         return output
 
+    @property
+    def num_layers(self) -> int:
+        """Return how many layers it has."""
+        return len(self.model.layers)
+
+    def new_streams(self, num_rows: int) -> Tensor:
+        """Return unfilled memory for residual streams, [num_rows, E]."""
+        return self.model.norm.weight.new_empty((num_rows, len(self.model.norm.weight)))
+
+    def stream(self, hidden: Hidden) -> Tensor:
+        """Return the residual stream [T, E] between two layers, as the later one will add it up.
+
+        Hidden(stream, None) gives that layer the same bits as `hidden`.
+        """
+        _, stream_TE = self.model.norm.add(*hidden)
+        return stream_TE
+
+    def early_logits(self, stream_NE: Tensor) -> Tensor:
+        """Return float32 logits [N, V] of residual streams, as if no more layers followed."""
+        return self.logits(self.model.norm(stream_NE))
+
     def logits(self, hidden_NE: Tensor) -> Tensor:
         """Return float32 logits [N, V] of chosen rows of hidden states."""
         head = self.model.embed_tokens if self.lm_head is None else self.lm_head

@@ -6,40 +6,13 @@ X experts, A experts that a token chooses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from inferno import ops
+from inferno.config.mixture import MixtureConfig
 from inferno.layers.linear import Linear
 from inferno.layers.parameters import empty
-from inferno.ops import Activation, PackedExperts
-from inferno.quantization import WeightFormat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureConfig:
-    """The sizes and switches of a model's mixtures of experts.
-
-    layers       whether layer i has one; where not, it has a single feed-forward network.
-    num_experts  of a layer; num_chosen: of a token.
-    size         an expert's inner width.
-    renormalize  the weights of a token's experts sum to one.
-    has_bias     of the router and of both products.
-    format       in which checkpoints hold the products' weights packed; None: as floats.
-    is_apart     whether the checkpoint holds each expert's gate, up and down product apart, as GGUF
-                 files do, in any format, where the family's own checkpoints hold them together.
-    """
-
-    layers: tuple[bool, ...]
-    num_experts: int
-    num_chosen: int
-    size: int
-    renormalize: bool
-    activation: Activation
-    has_bias: bool = False
-    format: WeightFormat | None = None
-    is_apart: bool = False
+from inferno.ops import PackedExperts
 
 
 class MixtureOfExperts(nn.Module):

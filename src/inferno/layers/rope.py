@@ -3,63 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from inferno import ops
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinearScaling:
-    """The division of positions by a factor (kaiokendev, 2023)."""
-
-    factor: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Llama3Scaling:
-    """The stretching of long wavelengths; short ones stay, with a ramp (Llama 3.1's code)."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_positions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YarnScaling:
-    """NTK-by-parts interpolation with a temperature on attention (arXiv:2309.00071).
-
-    attention_factor  multiplies cosines and sines, so attention's logits by its square.
-    truncate          round the ramp's ends to whole dimensions, as the paper's code does.
-    """
-
-    factor: float
-    original_max_positions: int
-    attention_factor: float
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactorScaling:
-    """The division of each frequency by a factor of its own, from fast to slow, as GGUF has it."""
-
-    factors: tuple[float, ...]
-
-
-RopeScaling = FactorScaling | LinearScaling | Llama3Scaling | YarnScaling
-
-
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """The base of the frequencies, and how they are stretched (None: not)."""
-
-    theta: float = 10000.0
-    scaling: RopeScaling | None = None
+from inferno.config.rope import (
+    FactorScaling,
+    LinearScaling,
+    Llama3Scaling,
+    RopeConfig,
+    YarnScaling,
+)
 
 
 class RotaryEmbedding(nn.Module):

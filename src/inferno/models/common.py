@@ -11,10 +11,10 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
 from inferno.layers.decoder import CausalLM, Decoder, DecoderLayer
 from inferno.layers.linear import Linear, split_heads
 from inferno.layers.rope import RotaryEmbedding
-from inferno.models.config import DecoderConfig
 from inferno.ops import Batch, LayerKV
 from inferno.weights.pieces import FusedSpec, side_by_side
 

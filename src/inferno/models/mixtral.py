@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from inferno.config.decoder import DecoderConfig
 from inferno.layers.decoder import CausalLM
-from inferno.layers.moe import MixtureConfig
 from inferno.models import common
-from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.mixture import feed_forward, read_num_chosen, read_num_experts
-from inferno.models.windows import num_layers
-from inferno.ops import PlainSwiGLU
+from inferno.models.mixture import feed_forward
 from inferno.weights.pieces import FusedSpec, side_by_side, stacked
-
-
-def read_config(config: ConfigReader) -> DecoderConfig:
-    """Read a MixtralForCausalLM config.json; a sliding_window holds in all layers."""
-    config.must_be("attention_bias", False)
-    count = num_layers(config)
-    decoder = read_decoder(
-        config,
-        windows=(config.optional_integer("sliding_window"),) * count,
-        num_kv_heads=8,
-        rope_theta=1e6,
-        rms_norm_eps=1e-5,
-    )
-    num_experts = read_num_experts(config, count)
-    mixture = MixtureConfig(
-        layers=(True,) * count,
-        num_experts=num_experts,
-        num_chosen=read_num_chosen(config, num_experts),
-        size=decoder.intermediate_size,
-        renormalize=True,
-        activation=PlainSwiGLU(),
-    )
-    return replace(decoder, mixture=mixture)
 
 
 def build(config: DecoderConfig) -> CausalLM:

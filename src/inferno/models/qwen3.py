@@ -9,30 +9,15 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
 from inferno.layers.decoder import CausalLM
 from inferno.layers.linear import Linear, split_heads
 from inferno.layers.norm import RMSNorm
 from inferno.models import common
 from inferno.models.common import fused_weights
-from inferno.models.config import ConfigReader, DecoderConfig, read_decoder
-from inferno.models.windows import read_layer_windows
 from inferno.ops import Batch, LayerKV
 
-__all__ = ["build", "fused_weights", "read_config"]
-
-
-def read_config(config: ConfigReader) -> DecoderConfig:
-    """Read a Qwen3ForCausalLM config.json; without the keys, 32 key heads, and heads of 128."""
-    windows = read_layer_windows(config)
-    has_bias = config.boolean("attention_bias", False)
-    return read_decoder(
-        config,
-        windows=windows,
-        num_kv_heads=32,
-        head_dim=128,
-        qkv_bias=has_bias,
-        output_bias=has_bias,
-    )
+__all__ = ["build", "fused_weights"]
 
 
 class Attention(nn.Module):

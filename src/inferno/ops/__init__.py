@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
+from inferno.config.mixture import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable

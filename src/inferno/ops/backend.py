@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from inferno.ops.activation import Activation
+from inferno.config.mixture import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
 from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs

@@ -56,9 +56,12 @@ def parse_gpus(text: str) -> list[Gpu]:
     return [Gpu(f"cuda:{one[1]}", one[2], int(one[3]) << 20) for one in found if one]
 
 
-def gpu_plans(shape: ModelShape, options: EngineOptions, gpus: list[Gpu]) -> Iterator[GpuPlan]:
+def gpu_plans(
+    shape: ModelShape, options: EngineOptions, gpus: list[Gpu], draft: ModelShape | None = None
+) -> Iterator[GpuPlan]:
     """Yield the plan on each GPU, of its memory alone.
 
+    draft   the shape of a draft model that runs there too.
     What is quantized runs on the CPU only, whose kernels compute with it.
     """
     for gpu in gpus:
@@ -72,6 +75,7 @@ def gpu_plans(shape: ModelShape, options: EngineOptions, gpus: list[Gpu]) -> Ite
                     base=_CONTEXT_BYTES,
                     has_text=False,
                     is_cpu=False,
+                    draft=draft,
                 )
             except InfernoError:
                 plan = None

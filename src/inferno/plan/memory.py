@@ -10,11 +10,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from inferno import quantization
-from inferno.errors import ConfigError, InvalidRequest
+from inferno.config.decoder import DecoderConfig
+from inferno.errors import InvalidRequest
 from inferno.gguf.tensor_types import BY_NAME
 from inferno.hub.facts import Tensor
 from inferno.machine import has_bfloat16
@@ -43,6 +43,11 @@ _TOKEN_BYTES, _GGUF_TOKEN_BYTES = 340, 640
 _MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 1650
 
 CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torch
+# What the cache of a draft model keeps at the least, where a request may be as long: with less it
+# would guess for hardly any. And the share of both caches that it may have where that leaves the
+# model's own less than was wanted.
+DRAFT_FLOOR_TOKENS = 1024
+_DRAFT_SHARE = 0.25
 _BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
 _SLOT_BYTES = 8
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
@@ -58,6 +63,32 @@ class Unpacked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DraftPlan:
+    """The bytes that a draft model takes beside the model for which it guesses.
+
+    The fields are those of Plan. Its steps compute in the memory of the model's, which follow them.
+    """
+
+    dtype: str
+    kv_dtype: str
+    weights: Mapping[str, int]
+    cache: CacheShape
+    num_blocks: int
+    buffers: int
+    workspace: int
+
+    @property
+    def weights_bytes(self) -> int:
+        """Return the bytes of all weights."""
+        return sum(self.weights.values())
+
+    @property
+    def cache_bytes(self) -> int:
+        """Return the bytes of the whole KV cache, with its scratch block."""
+        return (self.num_blocks + 1) * self.cache.block_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The bytes that a model will take on a CPU.
 
@@ -69,6 +100,7 @@ class Plan:
     workspace       of full steps: activations, logits, and what is kept of requests.
     room            what the process may have in all; None where nobody can tell.
     is_bound        whether --memory says so.
+    draft           the draft model's part; None without one.
     """
 
     dtype: str
@@ -87,6 +119,7 @@ class Plan:
     workspace: int
     room: int | None
     is_bound: bool
+    draft: DraftPlan | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -95,13 +128,16 @@ class Plan:
 
     @property
     def loaded_bytes(self) -> int:
-        """Return what is there once the model is loaded, before anything is computed."""
-        return self.base + self.text + self.weights_bytes
+        """Return what is there once the models are loaded, before anything is computed."""
+        of_draft = 0 if self.draft is None else self.draft.weights_bytes
+        return self.base + self.text + self.weights_bytes + of_draft
 
     @property
     def loading_bytes(self) -> int:
-        """Return the most while the model is loaded."""
-        return max(self.base + self.making_text, self.loaded_bytes + self.buffers)
+        """Return the most while the models are loaded."""
+        of_draft = 0 if self.draft is None else self.draft.buffers
+        buffers = max(self.buffers, of_draft)
+        return max(self.base + self.making_text, self.loaded_bytes + buffers)
 
     @property
     def cache_bytes(self) -> int:
@@ -110,8 +146,9 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        """Return the bytes of all of it once each block of the cache was written."""
-        return self.loaded_bytes + self.workspace + self.cache_bytes
+        """Return the bytes of all of it once each block of the caches was written."""
+        of_draft = 0 if self.draft is None else self.draft.workspace + self.draft.cache_bytes
+        return self.loaded_bytes + self.workspace + self.cache_bytes + of_draft
 
     @property
     def fits(self) -> bool:
@@ -147,6 +184,7 @@ def make_plan(
     has_text: bool = True,
     others: int = 0,
     is_cpu: bool = True,
+    draft: ModelShape | None = None,
 ) -> Plan:
     """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
 
@@ -154,6 +192,7 @@ def make_plan(
     base       what the process has before the model.
     has_text   whether the tokenizer is yet to be made, in the same process.
     others     what the server's process takes, which --memory bounds as well.
+    draft      a draft model's shape, whose cache is for as many tokens where there is room.
 
     Raises ConfigError and InvalidRequest where config.json or an option can't be.
     """
@@ -173,17 +212,28 @@ def make_plan(
     if room is not None and available is not None:
         room = min(room, available)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
-    context = _context(shape.config, options)
+    context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
     weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
     needed = base + text + sum(weights.values()) + workspace
+    beside = None if draft is None else _draft_plan(draft, options, context, is_cpu=is_cpu)
+    if beside is not None:
+        least_bytes = beside.cache_bytes + beside.num_blocks * _BLOCK_BOOK_BYTES
+        needed += beside.weights_bytes + beside.workspace + least_bytes
+    free = None if room is None else room - needed
     num_blocks = options.num_blocks or _fitting_blocks(
-        cache,
-        None if room is None else room - needed,
-        is_bound=limit is not None,
-        most_tokens=options.max_num_seqs * context,
+        cache, free, is_bound=limit is not None, most_tokens=options.max_num_seqs * context
     )
+    if beside is not None and num_blocks:
+        num_blocks, num_drafted = _shared_blocks(
+            cache, num_blocks, beside, free, options, context, is_bound=limit is not None
+        )
+        beside = replace(
+            beside,
+            num_blocks=num_drafted,
+            workspace=beside.workspace + num_drafted * _BLOCK_BOOK_BYTES,
+        )
     return Plan(
         dtype=dtype,
         kv_dtype=kv_dtype,
@@ -201,7 +251,81 @@ def make_plan(
         workspace=workspace + num_blocks * _BLOCK_BOOK_BYTES,
         room=room,
         is_bound=limit is not None and room == limit - others,
+        draft=beside,
     )
+
+
+def _draft_plan(
+    shape: ModelShape, options: EngineOptions, context: int, *, is_cpu: bool
+) -> DraftPlan:
+    """Return the plan of a draft model with the least cache that it can have.
+
+    context  of the model for which it guesses.
+    """
+    bfloat16 = has_bfloat16()
+    dtype = choose_dtype(
+        asked_dtype(options.dtype, options.quantize),
+        shape.config,
+        is_cpu=is_cpu,
+        has_bfloat16=bfloat16,
+    )
+    quantize = None if options.quantize == "none" else options.quantize
+    kv_dtype = choose_kv_dtype(
+        options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
+    )
+    cache = CacheShape(shape.caches, kv_dtype, options.block_size)
+    context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
+    return DraftPlan(
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        weights=weights,
+        cache=cache,
+        num_blocks=least * len(cache.windows),
+        buffers=_buffers(shape, decodes=bool(unpacked)),
+        workspace=_tables_and_logits(shape.decoder, options, cache, context),
+    )
+
+
+def _shared_blocks(
+    cache: CacheShape,
+    num_blocks: int,
+    draft: DraftPlan,
+    free: int | None,
+    options: EngineOptions,
+    context: int,
+    *,
+    is_bound: bool,
+) -> tuple[int, int]:
+    """Return the blocks of the model's cache and of the draft model's.
+
+    The draft's is for as many tokens. Where there is no room for both, it has a share of what there
+    is, and no more than leaves the model's own enough for a request of the whole context; but
+    always its least.
+
+    num_blocks  that the model's has where the draft's has its least.
+    free        what is left for both beside that least; None: nobody can tell.
+    """
+    least = draft.num_blocks
+    per_token = len(draft.cache.windows) / len(cache.windows)  # blocks, for one of the model's
+    wanted = max(least, math.ceil(num_blocks * per_token))
+    if free is None:
+        return num_blocks, wanted
+    own_bytes = cache.block_bytes + _BLOCK_BOOK_BYTES
+    draft_bytes = draft.cache.block_bytes + _BLOCK_BOOK_BYTES
+    room = int(free * (1.0 if is_bound else MEMORY_SHARE)) - own_bytes  # and a scratch block
+    left = room - num_blocks * own_bytes
+    if left >= (wanted - least) * draft_bytes:
+        return num_blocks, wanted
+    if options.num_blocks is not None:
+        return num_blocks, max(least, min(wanted, least + left // draft_bytes))
+    one = min(num_blocks, cache.num_blocks(context, options.max_num_batched_tokens))
+    spared = min(room * _DRAFT_SHARE, room - one * own_bytes)
+    of_both = int((room + least * draft_bytes) / (own_bytes + per_token * draft_bytes))
+    of_draft = min(math.ceil(of_both * per_token) - least, int(max(spared, left) / draft_bytes))
+    of_draft = max(0, of_draft)
+    return min(num_blocks, (room - of_draft * draft_bytes) // own_bytes), least + of_draft
 
 
 def kept_format(
@@ -282,7 +406,7 @@ def _buffers(shape: ModelShape, *, decodes: bool) -> int:
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int]:
     """Return what the tokenizer takes, and what it takes at most while it is made."""
-    vocab = shape.size("vocab_size")
+    vocab = shape.decoder.vocab_size
     if shape.is_gguf:
         return _GGUF_TOKEN_BYTES * vocab, _MAKING_GGUF_TOKEN_BYTES * vocab
     size = min(_TOKEN_BYTES * vocab, 10 * shape.tokenizer_bytes)
@@ -304,41 +428,36 @@ def _workspace(
     """
     num_tokens = min(options.max_num_batched_tokens, options.max_num_seqs * context)
     num_tokens = max(SMALL_STEP, num_tokens)
-    size, layer = shape.size("hidden_size"), cache.layers[0]
-    queries = max(1, shape.size("num_attention_heads")) * layer.head_dim
-    keys = layer.num_kv_heads * layer.head_dim
-    inner = shape.size("intermediate_size")
-    if shape.num_experts:
-        inner = shape.size("moe_intermediate_size") or inner
+    decoder = shape.decoder
+    size, mixture = decoder.hidden_size, decoder.mixture
+    queries = decoder.num_heads * decoder.head_dim
+    keys = decoder.num_kv_heads * decoder.head_dim
+    inner = decoder.intermediate_size if mixture is None else mixture.size
     # The norm's output, the residual stream, and the output; queries before and after rotation,
     # and what they have mixed. An arena takes the first gap that is large enough, and the inner
     # values of the feed-forward network find none among those that attention leaves.
     # Those of experts lie in the kernels' own memory.
-    alive = 3 * size + 3 * queries + 2 * keys + (0 if shape.num_experts else inner)
+    alive = 3 * size + 3 * queries + 2 * keys + (0 if mixture else inner)
     packed = max(size, queries, inner)
-    if shape.num_experts:
-        packed = max(packed, shape.num_chosen * (2 * inner + 2 * size))
+    if mixture is not None:
+        packed = max(packed, mixture.num_chosen * (2 * inner + 2 * size))
     value = FORMATS[dtype].code_bits // 8
     arenas = (1 if options.eager else 2) * value * alive
-    packed_value = 1.25 if quantize is not None and not shape.num_experts else value
+    packed_value = 1.25 if quantize is not None and mixture is None else value
+    steps = num_tokens * (arenas + math.ceil(packed_value * packed))
+    return _RUNNING_BYTES + steps + _tables_and_logits(decoder, options, cache, context)
+
+
+def _tables_and_logits(
+    decoder: DecoderConfig, options: EngineOptions, cache: CacheShape, context: int
+) -> int:
     rows = max(SMALL_STEP, options.max_num_seqs)
     tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
-    logits = 4 * options.max_num_seqs * shape.size("vocab_size")
-    steps = num_tokens * (arenas + math.ceil(packed_value * packed))
-    return _RUNNING_BYTES + steps + tables + logits
+    return tables + 4 * options.max_num_seqs * decoder.vocab_size
 
 
-def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
-    most = _size(config, "max_position_embeddings")
-    scaling = config.get("rope_scaling") or config.get("rope_parameters")
-    if isinstance(scaling, dict) and "yarn" in (scaling.get("rope_type"), scaling.get("type")):
-        original = config.get("original_max_position_embeddings")
-        original = original or scaling.get("original_max_position_embeddings") or most
-        factor = scaling.get("factor")
-        if isinstance(factor, int | float) and isinstance(original, int) and factor < 1e6:
-            most = max(most, int(factor * original))
-    if not most:
-        raise ConfigError("config.json lacks max_position_embeddings, which this model needs")
+def _context(decoder: DecoderConfig, options: EngineOptions) -> int:
+    most = decoder.max_model_len
     if options.max_model_len is not None and options.max_model_len > most:
         raise InvalidRequest(
             f"max_model_len must be at most the model's context of {most} tokens, "
@@ -346,8 +465,3 @@ def _context(config: Mapping[str, Any], options: EngineOptions) -> int:
             param="max_model_len",
         )
     return options.max_model_len or most
-
-
-def _size(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
-    return value if type(value) is int and value > 0 else 0

@@ -31,7 +31,12 @@ def memory_table(plan: Plan) -> Iterator[str]:
         yield _line(f"weights, {name}", count)
     cache = f"KV cache, {plan.kv_dtype}"
     yield _line(cache, plan.cache_bytes) if plan.num_blocks else f"{cache:<{_COLUMN}}   no room"
-    yield _line("workspace", plan.workspace)
+    if plan.draft is not None:
+        for name, count in plan.draft.weights.items():
+            yield _line(f"draft's weights, {name}", count)
+        yield _line(f"draft's cache, {plan.draft.kv_dtype}", plan.draft.cache_bytes)
+    of_draft = 0 if plan.draft is None else plan.draft.workspace
+    yield _line("workspace", plan.workspace + of_draft)
     if plan.text:
         yield _line("tokenizer", plan.text)
     yield _line("Python, PyTorch", plan.base)
@@ -68,12 +73,17 @@ def context_table(plan: Plan, others: Sequence[tuple[str, Plan | None]] = ()) ->
         yield f"{context:>10}" + "".join(f"{count or '-':>10}" for count in counts)
 
 
-def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cure]:
-    """Yield changes of options with which the model fits, those that lose least first."""
-    for flags, changed in _candidates(options):
-        other = _planned(shape, changed, plan)
+def cures(
+    shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
+) -> Iterator[Cure]:
+    """Yield changes of options with which the model fits, those that lose least first.
+
+    draft   the shape of its draft model, which can be left out.
+    """
+    for flags, changed, kept in _candidates(options, draft):
+        other = _planned(shape, changed, plan, kept)
         if other is not None and not other.fits and options.num_blocks is not None:
-            other = _planned(shape, replace(changed, num_blocks=None), plan)
+            other = _planned(shape, replace(changed, num_blocks=None), plan, kept)
             if other is None or not 0 < other.num_blocks < options.num_blocks:
                 continue
             flags = [*flags, f"--num-blocks {other.num_blocks}"]
@@ -85,9 +95,11 @@ def cures(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[Cur
             yield Cure(" ".join(flags), other)
 
 
-def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterator[str]:
+def cure_lines(
+    shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
+) -> Iterator[str]:
     """Yield what to change, with the figures of each change; what is left where nothing helps."""
-    found = list(cures(shape, options, plan))
+    found = list(cures(shape, options, plan, draft))
     for cure in found:
         yield (
             f"  {cure.flags:<60}{readable_size(cure.plan.total_bytes):>8}, "
@@ -97,7 +109,9 @@ def cure_lines(shape: ModelShape, options: EngineOptions, plan: Plan) -> Iterato
         yield "  no other options: give it more memory, or choose a smaller model"
 
 
-def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
+def refusal(
+    shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
+) -> str:
     """Return why a model isn't loaded, with its table and what would fit."""
     room = "unknown" if plan.room is None else readable_size(plan.room)
     bound = (
@@ -105,16 +119,21 @@ def refusal(shape: ModelShape, options: EngineOptions, plan: Plan) -> str:
         if plan.is_bound
         else f"the {room} of memory that are available"
     )
+    first = f"the model doesn't fit in {bound}: expected is"
+    if draft is not None:
+        first = f"the model and its draft model don't fit in {bound}: expected is"
     lines = [
-        f"the model doesn't fit in {bound}: expected is",
+        first,
         *(f"  {line}" for line in memory_table(plan)),
         "what would fit:",
-        *cure_lines(shape, options, plan),
+        *cure_lines(shape, options, plan, draft),
     ]
     return "\n".join(lines)
 
 
-def _planned(shape: ModelShape, options: EngineOptions, plan: Plan) -> Plan | None:
+def _planned(
+    shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None
+) -> Plan | None:
     """Return the plan with other options in the same room; None where they can't be."""
     try:
         return make_plan(
@@ -124,13 +143,31 @@ def _planned(shape: ModelShape, options: EngineOptions, plan: Plan) -> Plan | No
             base=plan.base,
             has_text=plan.making_text > 0,
             others=_others(options, plan),
+            draft=draft,
         )
     except InfernoError:
         return None
 
 
-def _candidates(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]]:
-    """Yield options that take less, with their flags: none first, then one change, then two."""
+_Candidate = tuple[list[str], EngineOptions, ModelShape | None]
+
+
+def _candidates(options: EngineOptions, draft: ModelShape | None) -> Iterator[_Candidate]:
+    """Yield options that take less, with their flags: none first, then one change, then more.
+
+    A draft model is left out first of all, for nothing but speed is lost with it.
+    """
+    yield [], options, draft
+    left_out = [] if draft is None else ["(no draft model)"]
+    if left_out:
+        yield left_out, options, None
+    for flags, changed in _smaller(options):
+        if flags:
+            yield [*left_out, *flags], changed, None
+
+
+def _smaller(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]]:
+    """Yield options with which one model takes less, and their flags."""
     sizes: list[tuple[list[str], EngineOptions]] = [([], options)]
     if options.quantize == "none":
         for name in QUANTIZATIONS:

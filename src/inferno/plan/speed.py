@@ -105,7 +105,8 @@ def measure_figures(threads: int | None) -> MachineFigures:
 def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed:
     """Return the speed that a model can have at best on a machine of these figures."""
     quantize = next((name for name in plan.weights if FORMATS[name].steps is not None), None)
-    share = shape.num_chosen / shape.num_experts if shape.num_experts else 1.0
+    mixture = shape.decoder.mixture
+    share = mixture.num_chosen / mixture.num_experts if mixture else 1.0
     is_tied = not any(tensor.name == _HEAD for tensor in shape.tensors)
     read, operations, arithmetic = 0.0, 0.0, plan.dtype
     for tensor in shape.tensors:

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from inferno.requests import FinishReason, TokenLogprobs
+from inferno.requests import FinishReason, ProposalCounts, TokenLogprobs
 from inferno.text.parsers.answer import ToolCall
 from inferno.text.parsers.parser import Part, Piece
 
@@ -18,24 +18,29 @@ class Usage:
     """The tokens of the prompt, those of them that the prefix cache spared, and new ones.
 
     reasoning_tokens    those of the new ones that are reasoning, its marks not counted.
+    accepted_prediction_tokens, rejected_prediction_tokens  those of the prediction that were
+                        proposed and stood, and those that didn't.
     """
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
     reasoning_tokens: int = 0
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
     """The seconds from the call to the first token and to the end, and new tokens per second.
 
-    The rate is a TokenRate's.
+    The rate is a TokenRate's. Proposals are those of speculative decoding, by who proposed.
     """
 
     time_to_first_token: float | None
     total: float
     tokens_per_second: float | None
+    proposals: tuple[ProposalCounts, ...] = ()
 
 
 _LEAST_SPAN = 0.01

@@ -25,6 +25,8 @@ from inferno.text.parsers.reasoning_marks import reasoning_marks
 from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tokenizer import load_tokenizer
 
+_TOKENS_BEFORE = 8  # of the prompt, behind which a prediction is tokenized
+_PREDICTED_LENGTH = 16  # characters of a prediction that are looked at per token; texts have 3 to 5
 _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies have 128
 
 
@@ -118,6 +120,27 @@ class ModelText:
         _check_length(prompt, max_model_len, param="prompt")
         return self.tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
 
+    def encode_prediction(
+        self, prediction: str | None, prompt_token_ids: Sequence[int], *, max_model_len: int
+    ) -> tuple[int, ...]:
+        """Return the token ids of a text that may follow a prompt, as far as the context goes.
+
+        Its first tokens are those that it has behind the prompt's last ones: a SentencePiece
+        vocabulary spells a word in another way at the beginning of a text.
+        """
+        if not prediction or not self.tokenizer.vocab_size:
+            return ()
+        prediction = prediction[: _PREDICTED_LENGTH * max_model_len]
+        last = prompt_token_ids[-_TOKENS_BEFORE:]
+        before = self.tokenizer.decode(last, skip_special_tokens=False)
+        ids_before = self.tokenizer.encode(before, add_special_tokens=False)
+        ids = self.tokenizer.encode(before + prediction, add_special_tokens=False)
+        if ids[: len(ids_before)] == ids_before:
+            ids = ids[len(ids_before) :]
+        else:  # the text joins the prompt's last word, as a token behind the prompt can't
+            ids = self.tokenizer.encode(prediction, add_special_tokens=False)
+        return tuple(ids[: max(0, max_model_len - len(prompt_token_ids))])
+
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
     ) -> list[int]:
@@ -160,6 +183,8 @@ class ModelText:
                 param="priority",
             )
         params = texts.params
+        if params.prediction is not None:
+            params = replace(params, prediction=None)  # it goes as tokens
         is_bound = params.structured is not None
         if params.structured is not None and params.structured.structural_tag is not None:
             marks = tuple(self.tokenizer.marks.items())
@@ -182,6 +207,7 @@ class ModelText:
             bad_words_ids=self._bad_words(texts.params.bad_words),
             reasoning=reasoning,
             answer_so_far=answer_so_far,
+            prediction_ids=texts.prediction_ids,
             priority=priority,
             cache_salt=cache_salt,
         )

@@ -6,7 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from inferno.requests import FinishReason, SamplingParams, TokenEvent, TokenLogprobs
+from inferno.requests import (
+    PREDICTION,
+    FinishReason,
+    ProposalCounts,
+    SamplingParams,
+    TokenEvent,
+    TokenLogprobs,
+)
 from inferno.structured import AnswerSchema
 from inferno.text.completion import Chunk, Completion, Timings, TokenRate, Usage
 from inferno.text.output import Delta, OutputText
@@ -22,6 +29,7 @@ class SequenceTexts:
 
     is_continuation, tool_use, max_tool_calls   see OutputText.
     is_by_token     each token has a chunk of its own, though several come together.
+    prediction_ids      what the texts may be like.
     schema              the type of the answers, where one was given.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
     """
@@ -34,6 +42,7 @@ class SequenceTexts:
         prompt_index: int,
         prompt: str | None,
         prompt_token_ids: tuple[int, ...],
+        prediction_ids: tuple[int, ...] = (),
         dialect: Dialect = Dialect.PLAIN,
         tool_use: ToolUse | None = None,
         is_continuation: bool = False,
@@ -48,6 +57,7 @@ class SequenceTexts:
         self._schema = schema
         self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
+        self.prediction_ids = prediction_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.prompt_index = prompt_index
         self._prompt = prompt
@@ -69,10 +79,10 @@ class SequenceTexts:
 
     def feed(self, event: TokenEvent) -> Iterator[Chunk]:
         """Yield the text that an event adds, if any; a sequence's last chunk has its completion."""
+        sequence = self._sequences[event.sequence_index]
         if event.token_ids:
-            self._sequences[event.sequence_index].rate.note(
-                len(event.token_ids), time.perf_counter()
-            )
+            sequence.rate.note(len(event.token_ids), time.perf_counter())
+            sequence.num_received += len(event.token_ids)
         if self._is_by_token and len(event.token_ids) > 1:
             for each in _one_by_one(event):
                 yield from self._feed(each)
@@ -83,6 +93,8 @@ class SequenceTexts:
         sequence = self._sequences[event.sequence_index]
         if sequence.is_done:
             return  # tokens that were under way when its text ended
+        if event.proposals:
+            self.proposals = event.proposals
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self._add(event, sequence)
@@ -119,6 +131,7 @@ class SequenceTexts:
 
     def _complete(self, event: TokenEvent, sequence: _Sequence, reason: FinishReason) -> Completion:
         sequence.is_done = True
+        accepted, rejected = _of_prediction(event, sequence.num_received - len(sequence.token_ids))
         answer = join_pieces(sequence.pieces)
         wants_logprobs = self.params.logprobs is not None
         return Completion(
@@ -140,6 +153,8 @@ class SequenceTexts:
                 cached_tokens=sequence.num_cached_tokens,
                 completion_tokens=len(sequence.token_ids),
                 reasoning_tokens=sequence.output.num_reasoning_tokens,
+                accepted_prediction_tokens=accepted,
+                rejected_prediction_tokens=rejected,
             ),
             timings=self._timings(sequence),
             error=event.error,
@@ -154,7 +169,19 @@ class SequenceTexts:
         if sequence.first_token_at is None:
             return Timings(None, now - self._started, None)
         first, rate = sequence.first_token_at - self._started, sequence.rate.per_second
-        return Timings(first, now - self._started, rate)
+        return Timings(first, now - self._started, rate, sequence.proposals)
+
+
+def _of_prediction(event: TokenEvent, num_dropped: int) -> tuple[int, int]:
+    """Return how many tokens of the prediction stood and were told, and how many fell.
+
+    num_dropped     tokens that came with the last ones, behind the end of the text: the last of
+                    them is never a proposal.
+    """
+    for name, num_proposed, num_stood in event.proposals:
+        if name == PREDICTION:
+            return max(0, num_stood - max(0, num_dropped - 1)), num_proposed - num_stood
+    return 0, 0
 
 
 def _one_by_one(event: TokenEvent) -> Iterator[TokenEvent]:
@@ -180,7 +207,9 @@ class _Sequence:
         self.logprobs: list[TokenLogprobs] = []
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self.num_unsent = 0
+        self.num_received = 0  # tokens, those behind the end of the text among them
         self.num_cached_tokens = 0
+        self.proposals: tuple[ProposalCounts, ...] = ()
         self.first_token_at: float | None = None
         self.rate = TokenRate()
         self.is_done = False
@@ -193,6 +222,8 @@ class _Sequence:
         self.num_unsent += len(event.token_ids)
         self.logprobs += event.logprobs
         self.num_cached_tokens = max(self.num_cached_tokens, event.num_cached_tokens)
+        if event.proposals:
+            self.proposals = event.proposals
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self.output.feed(event)

@@ -13,13 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from inferno.json_file import MAX_TOKENIZER_SEPARATORS
 from inferno.text.charsmap import longest_replacement
 from inferno.text.tokenizer_regex import read_pattern
 from inferno.untrusted_json import SEPARATORS
-
-# Every JSON value follows one of these, so counting them bounds what the parser makes of a file.
-# The largest vocabularies have a quarter of a million tokens, and half a million merges.
-MAX_SEPARATORS = 10_000_000
 
 
 def check_file(content: bytes) -> dict[str, int] | None:
@@ -27,7 +24,7 @@ def check_file(content: bytes) -> dict[str, int] | None:
 
     Returns the ids of the model's tokens where it lists merges.
     """
-    if sum(map(content.count, SEPARATORS)) > MAX_SEPARATORS:
+    if sum(map(content.count, SEPARATORS)) > MAX_TOKENIZER_SEPARATORS:
         raise ValueError("it has too many values")
     with no_collection():
         spec = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import ARCHITECTURES, read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.errors import InvalidRequest
 from inferno.model_files import TOKENIZER, model_files
-from inferno.models import ARCHITECTURES, find_model, read_model_config
-from inferno.models.config import DecoderConfig
+from inferno.models import MODULES, find_model
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
@@ -63,12 +64,23 @@ class Case:
     @property
     def model_file(self) -> str:
         """Return the path of the model's own code, for those who look for a mistake."""
-        return f"models/{ARCHITECTURES[self.plain.architecture]}.py"
+        return f"models/{MODULES[ARCHITECTURES[self.plain.architecture].name]}.py"
 
     @property
     def quantize(self) -> str | None:
         """Return the type that the engine packs its weights in; None: they stay as they are."""
         return None if self.engine.quantize == "none" else self.engine.quantize
+
+    @property
+    def speculating(self) -> EngineOptions:
+        """Return the options of an engine that proposes tokens, as was asked."""
+        return replace(
+            self.engine,
+            speculative="auto",
+            num_speculative_tokens=self.options.num_speculative_tokens,
+            speculative_model=self.options.speculative_model,
+            speculative_early_layers=self.options.speculative_early_layers,
+        )
 
     @property
     def weights(self) -> PlainWeights:
@@ -143,6 +155,7 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
         quantize=options.quantize,
         threads=options.threads,
         allow_unknown_config=options.allow_unknown_config,
+        speculative="off",  # one row for each new token is what other checks observe
     )
     with open_checkpoint(options.model) as checkpoint:
         yield Case(

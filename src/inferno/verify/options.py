@@ -30,6 +30,8 @@ class VerifyOptions:
     quantize    int8 or int4: the engine packs its weights so; none: it leaves them as they are.
     quality     a text file on which perplexity is compared; threshold: the KL divergence allowed.
     invariance  how many random schedules to try.
+    speculative     how many random schedules to try with proposals and without; the three after it
+                are EngineOptions' and say who proposes, and how many tokens.
     """
 
     model: Path
@@ -46,6 +48,10 @@ class VerifyOptions:
     quality: Path | None = None
     threshold: float | None = None
     invariance: int = 0
+    speculative: int = 0
+    num_speculative_tokens: int | str = "auto"
+    speculative_model: Path | None = None
+    speculative_early_layers: int | None = None
     allow_unknown_config: bool = False
 
     def __post_init__(self) -> None:
@@ -59,8 +65,17 @@ class VerifyOptions:
                 "--quality needs an oracle that can run another text; a saved file can't",
                 param="quality",
             )
-        if not 0 <= self.invariance <= MOST_SCHEDULES:
-            raise _refuse("invariance", self.invariance, f"an integer from 0 to {MOST_SCHEDULES}")
+        for name in ("invariance", "speculative"):
+            if not 0 <= getattr(self, name) <= MOST_SCHEDULES:
+                raise _refuse(name, getattr(self, name), f"an integer from 0 to {MOST_SCHEDULES}")
+        for name, default in (
+            ("num_speculative_tokens", "auto"),
+            ("speculative_model", None),
+            ("speculative_early_layers", None),
+        ):
+            if getattr(self, name) != default and not self.speculative:
+                flag = "--" + name.replace("_", "-")
+                raise InvalidRequest(f"{flag} goes with --speculative", param=name)
 
     @property
     def saved_oracle(self) -> Path | None:

@@ -107,7 +107,7 @@ def _section(row: Row) -> str:
         return "what layers hand on"
     if row.number == "P":
         return "what quantizing costs"
-    if row.number in ("Q", "I"):
+    if row.number in ("Q", "I", "S"):
         return "asked for"
     return "what comes out" if row.layer is None else f"inside layer {row.layer}"
 

@@ -29,6 +29,7 @@ from inferno.verify.checks.noise import PlainForward, plain_forward, remeasured,
 from inferno.verify.checks.outputs import Generated, output_rows, sampling_row
 from inferno.verify.checks.products import ProductCheck, Products, product_measures
 from inferno.verify.checks.quality import precision_row, quality_row
+from inferno.verify.checks.speculation import speculation_row
 from inferno.verify.diagnosis.diagnose import diagnose
 from inferno.verify.diagnosis.evidence import Evidence
 from inferno.verify.options import Tell, VerifyOptions
@@ -280,8 +281,9 @@ def _precision_rows(case: Case, oracle: Oracle, comparison: Comparison) -> Itera
 def _optional_rows(
     case: Case, oracle: Oracle, prompt: Prompt, comparison: Comparison
 ) -> Iterator[Row]:
-    """Yield the rows that --quality and --invariance ask for."""
-    options = case.options
+    """Yield the rows that --quality, --invariance and --speculative ask for."""
+    options, depth = case.options, case.config.num_layers + 1
+    num_groups = len(set(case.config.windows))
     if options.quality is not None:
         yield quality_row(
             options.quality,
@@ -293,7 +295,6 @@ def _optional_rows(
             case.tell,
         )
     if options.invariance:
-        num_groups, depth = len(set(case.config.windows)), case.config.num_layers + 1
         # Twice, for both runs round.
         allowed = {tap: 2 * comparison.allowed(tap, depth) for tap in ("hidden", "logits")}
         yield invariance_row(
@@ -304,6 +305,18 @@ def _optional_rows(
             options.invariance,
             allowed,
             case.tell,
+        )
+    if options.speculative:
+        yield speculation_row(
+            case.speculating,
+            prompt.token_ids,
+            case.config.vocab_size,
+            case.config.max_model_len,
+            num_groups,
+            options.speculative,
+            2 * comparison.allowed("logits", depth),
+            case.tell,
+            has_texts=case.tokenizer is not None,
         )
 
 

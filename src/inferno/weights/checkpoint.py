@@ -23,6 +23,7 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
+from inferno.json_file import missing_file
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
@@ -123,6 +124,19 @@ class Checkpoint:
         file = self._files[info.file]
         _read_blocks(file, info, info.coding, first, out, self._staging, self._listener)
         file.check_unchanged()
+
+    def read_blocks(self, name: str, first: int, count: int) -> Tensor:
+        """Return rows of GGUF's blocks as files hold them, uint8 [N, bytes of a row]."""
+        info = self.tensors[name]
+        assert info.coding is not None
+        file = self._files[info.file]
+        out = torch.empty((count, info.coding.type.num_bytes(info.shape[1])), dtype=torch.uint8)
+        for rows, raw in _coded_rows(
+            file, info, info.coding, first, count, self._staging, self._listener
+        ):
+            out[rows] = raw
+        file.check_unchanged()
+        return out
 
     def _read(self, info: TensorInfo, out: Tensor, first: int) -> None:
         """Fill `out` with the stored rows from `first` on."""
@@ -328,7 +342,7 @@ def open_file(path: Path, stack: ExitStack) -> WeightsFile:
     try:
         file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: is missing; download the checkpoint again") from None
+        raise missing_file(path) from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
     return WeightsFile(path, file)

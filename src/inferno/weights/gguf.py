@@ -10,7 +10,7 @@ import torch
 
 from inferno.errors import CheckpointError
 from inferno.gguf.config import architecture, has_permuted_heads, head_dim
-from inferno.gguf.file import GgufModel, header_of, read_gguf
+from inferno.gguf.file import GgufModel, header_of, no_tensors, read_gguf
 from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
 from inferno.ops.gguf_blocks import can_decode
@@ -36,7 +36,7 @@ def open_gguf(path: Path) -> Checkpoint:
 
         model = read_gguf(path, read_header)
         if not model.tensors:
-            raise CheckpointError(f"{path}: holds a vocabulary and no weights; give a model's file")
+            raise no_tensors(path)
         tensors: dict[str, TensorInfo] = {}
         for info in _infos(model):
             if info.name in tensors:

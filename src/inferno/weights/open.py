@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from inferno.errors import CheckpointError, ModelNotFound
+from inferno.errors import CheckpointError
 from inferno.gguf.file import is_gguf_name
 from inferno.gguf.tensor_types import read_packed_name
-from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, no_weights
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
 from inferno.weights.gguf import open_gguf
@@ -23,8 +23,6 @@ from inferno.weights.safetensors import (
     parse_length,
 )
 from inferno.weights.tensor_info import RowCoding, TensorInfo
-
-_PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -42,7 +40,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         elif os.path.lexists(path / INDEX_FILE):
             tensors, files = _open_shards(path, stack)
         else:
-            raise _no_weights(path)
+            raise no_weights(path)
         return Checkpoint(path, tensors, files, stack.pop_all())
 
 
@@ -121,21 +119,3 @@ def _weight_of_blocks(info: TensorInfo) -> TensorInfo | None:
     shape = (info.shape[0], info.shape[1] * type.block_values)
     coding = RowCoding(type)
     return TensorInfo(name, torch.float32, shape, info.file, info.start, info.stop, coding)
-
-
-def _no_weights(folder: Path) -> ModelNotFound | CheckpointError:
-    try:
-        names = sorted(os.listdir(folder))
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        return ModelNotFound(f"{folder}: is not a folder that can be read ({error})")
-    pickles = [name for name in names if Path(name).suffix.lower() in _PICKLE_SUFFIXES]
-    if pickles:
-        return CheckpointError(
-            f"{folder}: has only pickled weights ({quoted(pickles[0])}), which can run any code "
-            "and are never read; convert them in a sandbox with transformers' "
-            "`model.save_pretrained(folder, safe_serialization=True)`"
-        )
-    return ModelNotFound(
-        f"{folder}: has neither {SINGLE_FILE} nor {INDEX_FILE}; give the folder of a "
-        "Hugging Face checkpoint in safetensors"
-    )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from inferno.config.decoder import KVSpec
 from inferno.engine.kv.kv_cache import KVLayout, allocate, bytes_to_prefault, choose_num_blocks
 from inferno.errors import NotEnoughMemory
-from inferno.models.config import KVSpec
 
 
 def layout(*windows: int | None) -> KVLayout:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ class Library:
         assert self.may_compile.wait(PATIENCE)
         self.compiled.append(source)
         return source
+
+    def num_bytes(self, matcher: str) -> int:
+        return len(matcher)
 
     def is_costly(self, matcher: str, request: Request) -> bool:
         return request.params.n > 9
@@ -231,15 +235,25 @@ def test_more_than_may_wait_is_refused(
 def test_the_least_lately_used_is_forgotten_first() -> None:
     kept = KeptGrammars(most=3, most_bytes=100)
     for name in "abc":
-        kept.keep(name, name.upper(), 10)
+        kept.keep(name, name.upper(), lambda: 10)
     assert kept.find("a") == "A"
-    kept.keep("d", "D", 10)
+    kept.keep("d", "D", lambda: 10)
     assert [kept.find(name) for name in "abcd"] == ["A", None, "C", "D"]
-    kept.keep("e", "E", 85)  # beside which one more has room
+    kept.keep("e", "E", lambda: 85)  # beside which one more has room
     assert [kept.find(name) for name in "acde"] == [None, None, "D", "E"]
-    kept.keep("f", "F", 101)
+    kept.keep("f", "F", lambda: 101)
     assert kept.find("f") is None
     assert kept.find("e") == "E"
+
+
+def test_grammars_that_have_grown_make_room_for_the_next() -> None:
+    kept = KeptGrammars(most=9, most_bytes=100)
+    sizes = dict.fromkeys("abc", 10)
+    for name in sizes:
+        kept.keep(name, name.upper(), partial(sizes.__getitem__, name))
+    sizes["b"] = 95
+    kept.keep("d", "D", lambda: 10)
+    assert [kept.find(name) for name in "abcd"] == [None, None, "C", "D"]
 
 
 def test_a_grammar_with_special_tokens_is_tried_without_knowing_them(
@@ -269,7 +283,7 @@ def test_hostile_shapes_are_honoured_or_refused() -> None:
     from inferno.engine.sampling.grammar import GrammarCompiler  # noqa: PLC0415
 
     model = Path(compiling.__file__).parents[2] / "demo" / "files" / "demo"
-    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048))
+    compiler = ConstraintCompiler(lambda: GrammarCompiler(model, 2048, 4096))
     said = [outcome(compiler.start(request(shape))) for shape in shapes(2 * len(MAKERS))]
     assert compiler.start(request()).result(PATIENCE)
     compiler.close()

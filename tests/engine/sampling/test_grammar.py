@@ -129,6 +129,23 @@ def test_no_document_is_cut_off_by_its_budget(llm: LLM, schema: dict[str, Any]) 
         jsonschema.validate(json.loads(text), schema)
 
 
+def test_an_output_keeps_to_places_from_which_an_end_is_known(llm: LLM) -> None:
+    # After a slash fifty characters must come; to find that out takes too long.
+    schema = {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 50, "pattern": "/"}]}
+    [slash] = llm.generate("/", SamplingParams(max_tokens=1))
+    biases = dict.fromkeys(slash.prompt_token_ids[-1:], 100.0)
+    for max_tokens in range(3, 20):
+        text, reason = ask(
+            llm,
+            StructuredOutput(json=schema),
+            max_tokens=max_tokens,
+            seed=max_tokens,
+            logit_bias=biases,
+        )
+        assert reason == "stop"
+        jsonschema.validate(json.loads(text), schema)
+
+
 def test_what_a_budget_steers_is_the_same_beside_others(llm: LLM) -> None:
     params = [
         SamplingParams(
@@ -197,6 +214,22 @@ def test_bans_that_leave_nothing_end_that_request_alone(llm: LLM) -> None:
     with pytest.raises(InfernoError, match="allowed_token_ids and bad_words together leave no"):
         ask(llm, shape, allowed_token_ids=[0])
     assert ask(llm, shape)[1] == "stop"
+
+
+def test_what_is_allowed_leads_to_an_end_or_is_refused(llm: LLM) -> None:
+    texts = ("n", "no", "y", "e", "s", "ye")
+    asked = llm.generate(texts, SamplingParams(max_tokens=1))
+    ids = {text: done.prompt_token_ids[-1] for text, done in zip(texts, asked, strict=True)}
+    shape = StructuredOutput(choice=("yes", "no"))
+    for left_out in ids:  # some beginnings lead nowhere now
+        allowed = [token_id for text, token_id in ids.items() if text != left_out]
+        for seed in range(4):
+            if left_out == "no":
+                with pytest.raises(InvalidRequest, match="leave no way to its end"):
+                    ask(llm, shape, allowed_token_ids=allowed, seed=seed)
+            else:
+                asked_for = {"allowed_token_ids": allowed, "seed": seed, "temperature": 3.0}
+                assert ask(llm, shape, **asked_for) == ("no", "stop")
 
 
 def test_a_limit_that_an_answer_meets_ends_it_alone(

@@ -144,8 +144,8 @@ def test_a_tokenizer_that_changes_texts_is_left_to_llguidance() -> None:
 
 def test_a_mask_is_the_same_wherever_its_state_was_met() -> None:
     folder, ends = MODEL_FOLDERS["demo"], frozenset({0})
-    keeping = GrammarCompiler(folder, 2048)
-    alone = GrammarCompiler(folder, 2048, most_mask_bytes=0)
+    keeping = GrammarCompiler(folder, 2048, 4096)
+    alone = GrammarCompiler(folder, 2048, 4096, most_mask_bytes=0)
     shapes = [StructuredOutput(json=SCHEMAS[name]) for name in list(SCHEMAS)[::6]]
     shapes += [StructuredOutput(regex=regex) for regex in ("a*a+b?", "(ab|a)(bc|c)*", ".*x.*")]
     rng = random.Random(3)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from inferno.engine.kv.block_manager import BlockManager
-from inferno.engine.scheduling.proposals import Proposer
 from inferno.engine.scheduling.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.scheduling.sequence import SequenceState, Status
+from inferno.engine.scheduling.speculation import Proposer
 from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.errors import InvalidRequest, NeverFits
 from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
@@ -20,7 +20,9 @@ from tests.engine.simulation import (
     EOS,
     Clock,
     Device,
+    StandIn,
     Windows,
+    always,
     commit,
     fail,
     make_request,
@@ -51,7 +53,7 @@ def make_scheduler(
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=max_model_len,
         priority_aging=priority_aging,
-        proposer=proposer,
+        speculation=always(proposer),
         clock=clock,
     )
 
@@ -822,7 +824,7 @@ def test_no_step_is_planned_for_a_token_beyond_the_last() -> None:
     assert [shares(plan) for plan in plans] == [[("a", 0, 4)], [("a", 4, 1)], []]
 
 
-class Repeater:
+class Repeater(StandIn):
     """Proposes what it is given."""
 
     def __init__(self, *tokens: int) -> None:

@@ -28,6 +28,7 @@ from tests.engine.simulation import (
     Device,
     Guesser,
     Ledger,
+    always,
     check_invariants,
     check_known,
     commit,
@@ -98,7 +99,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_model_len=MAX_MODEL_LEN,
             priority_aging=priority_aging,
             step_target=step_target,
-            proposer=guesser,
+            speculation=always(guesser),
             clock=self.clock,
         )
         self.device = Device(block_size, windows, enable_prefix_cache)

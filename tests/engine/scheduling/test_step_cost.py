@@ -22,7 +22,7 @@ def step(*chunks: tuple[int, int], window: int | None = None) -> StepWork:
 def true_seconds(work: StepWork) -> float:
     """A machine that reads its weights in 60 ms and computes a token in 4 ms."""
     compute = 0.004 * work.num_tokens + 1e-6 * work.num_pairs
-    return max(0.06, compute) + 0.001 * work.num_chunks + 2e-6 * work.num_keys
+    return max(0.06, compute) + 0.001 * work.num_rows + 2e-6 * work.num_keys
 
 
 def random_step(rng: random.Random) -> StepWork:
@@ -58,7 +58,7 @@ def test_work_counts_the_keys_that_tokens_see(
         min(position + 1, window or position + 1) for position in range(start, start + num_tokens)
     ]
     assert work.num_tokens == num_tokens + 1
-    assert work.num_chunks == 2
+    assert work.num_rows == 2
     assert work.num_pairs == sum(seen) + min(4, window or 4)
     assert work.num_keys >= max(seen)
 
@@ -147,4 +147,4 @@ def test_most_tokens_are_those_that_just_fit() -> None:
         assert fits <= seconds
         more = model.expect(base.with_chunk(5000, most + 1))
         assert most == 512 or (more is not None and more > seconds)
-    assert base.num_chunks == 1
+    assert base.num_rows == 1

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from inferno import _native
+from inferno.config.mixture import ClampedSwiGLU
 from inferno.ops import cpu, reference
-from inferno.ops.activation import ClampedSwiGLU, activate
 from inferno.ops.cpu.native import matrix
+from inferno.ops.reference.moe import activate
 from tests.ops.cpu.guarded import copied, guarded
 
 pytestmark = pytest.mark.usefixtures("level")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from inferno import _native
+from inferno.config.mixture import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops import cpu
-from inferno.ops.activation import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.cpu.native import matrix
 from inferno.ops.cpu.panels import PanelExperts
 from inferno.ops.reference import moe

@@ -94,6 +94,13 @@ CHAT: dict[str, list[Any]] = {
     ],
     "max_tokens": [0, -1, 2**31, 2**63 - 1, 1.5, "9", True],
     "max_completion_tokens": [0, -1, 2**31, HUGE],
+    "prediction": [
+        *("a text", {}, {"content": "a"}, {"type": "content"}, {"type": "text", "content": "a"}),
+        *({"type": "content", "content": 5}, {"type": "content", "content": None}),
+        *({"type": "content", "content": ["a"]}, {"type": "content", "content": [{"text": "a"}]}),
+        {"type": "content", "content": [{"type": "image_url", "text": "a"}]},
+        {"type": "content", "content": "a", "more": 1},
+    ],
     "logprobs": [5, "yes"],
     "top_logprobs": [1, -1, 21, 10**6, "1"],
     "reasoning_effort": ["extreme", 5],

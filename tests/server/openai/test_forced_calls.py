@@ -1,4 +1,4 @@
-"""Calls that are forced: what a real model writes keeps to the tools."""
+"""Calls that are forced, or stand beside a document: what a model writes keeps to the schemas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOOLS = [
 ]
 # As Hermes has it, though the model never heard of that.
 TEMPLATE = (
-    "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
     "{% for message in messages %}{{ message.content }}\n{% endfor %}"
     "{# <tool_call> arguments #}"
 )
@@ -87,3 +87,46 @@ def test_a_forced_call_streams_as_it_is_told_whole(host: Host) -> None:
     ]
     assert deltas[0]["function"]["name"] == name
     assert json.loads("".join(call["function"]["arguments"] for call in deltas)) == arguments
+
+
+DOOR = {
+    "type": "object",
+    "properties": {"is_red": {"type": "boolean"}, "size": {"enum": ["small", "large"]}},
+    "required": ["is_red", "size"],
+    "additionalProperties": False,
+}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "door", "schema": DOOR}}
+
+
+def test_an_answer_with_a_shape_is_a_document_or_calls(host: Host) -> None:
+    [begins] = host.text.tokenizer.encode("<", add_special_tokens=False)
+    fields = {"tools": TOOLS, "response_format": FORMAT, "max_tokens": 300, "seed": 5}
+    document = host.chat("Paint the door.", logit_bias={str(begins): -100.0}, **fields)
+    [choice] = document.json()["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert "tool_calls" not in choice["message"]
+    jsonschema.validate(json.loads(choice["message"]["content"]), DOOR)
+    call = host.chat("Paint the door.", logit_bias={str(begins): 100.0}, **fields)
+    [choice] = call.json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    for each in choice["message"]["tool_calls"]:
+        name, arguments = each["function"]["name"], each["function"]["arguments"]
+        jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+
+
+def test_a_choice_decides_between_the_document_and_the_call(host: Host) -> None:
+    fields = {"tools": TOOLS, "response_format": FORMAT, "max_tokens": 300, "seed": 5}
+    none = host.chat("Paint the door.", tool_choice="none", **fields).json()["choices"][0]
+    jsonschema.validate(json.loads(none["message"]["content"]), DOOR)
+    required = host.chat("Paint the door.", tool_choice="required", **fields).json()["choices"][0]
+    assert required["finish_reason"] == "tool_calls"
+
+
+def test_a_shape_beside_tools_that_can_not_be_kept_to_names_its_field(host: Host) -> None:
+    schema = {"type": "array", "uniqueItems": True}
+    format = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    answer = host.chat("Paint.", tools=TOOLS, response_format=format)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "response_format"
+    assert "uniqueItems" in answer.json()["error"]["message"]

@@ -235,8 +235,11 @@ def test_only_what_models_were_trained_on_is_shown(tmp_path: Path) -> None:
     [
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tools": [TIME, TIME]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"grammar": 'start: "a"'}}, "structured_outputs"),
+        (
+            {"response_format": {"type": "structural_tag", "triggers": [], "structures": []}},
+            "response_format",
+        ),
         ({"tools": None, "tool_choice": "auto"}, "tool_choice"),
     ],
 )

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from inferno.cli.chat.markdown import EMPTY, Line, last_block_start, rendered_lines
+from inferno.cli.chat.tools import argument_lines
 from inferno.cli.word_wrap import DIM, WordWrap, printable
-from inferno.text.parsers.parser import Part, Piece
+from inferno.text.parsers.parser import Call, Part, Piece
 
 _MIN_SECONDS = 0.03  # between two drawings: nobody sees more
 _MOST_SHARE = 0.1  # of the time goes into drawing: the model needs the processor
+_BOLD = "\x1b[1m"
 _WAITING = Line("\x1b[2m…\x1b[0m", 1)
 
 
@@ -27,31 +29,58 @@ class AnswerView:
         self._size = size
         self._reasoning = WordWrap(write, size)
         self._markdown: MarkdownStream | None = MarkdownStream(write, size)  # shows that we wait
+        self._call: CallView | None = None
         self._has_printed = False
 
     def feed(self, piece: Piece) -> None:
-        """Show one more piece of the answer; a call of a tool is shown as part of the reasoning."""
-        if piece.part is Part.CONTENT:
+        """Show one more piece of the answer; of a call its name, and its arguments once whole."""
+        if piece.call is not None:
+            self._of_call(piece.call).arguments += piece.text
+        elif piece.part is Part.CONTENT:
             self._content().feed(piece.text)
         else:
             self._end_markdown()
+            self._end_call()
             self._reasoning.feed(piece.text, DIM)
         self._has_printed = True
 
     def finish(self) -> None:
         """Show all that is left, as no more pieces come."""
-        if self._markdown is None:
+        if self._call is not None:
+            self._end_others()
+        elif self._markdown is None:
             self._reasoning.finish()
             self._write("\n")
         self._end_markdown()
 
     def _content(self) -> MarkdownStream:
         if self._markdown is None:
-            self._reasoning.finish()
-            self._write("\n\n")
-            self._reasoning = WordWrap(self._write, self._size)
+            self._end_others()
             self._markdown = MarkdownStream(self._write, self._size)
         return self._markdown
+
+    def _of_call(self, call: Call) -> CallView:
+        if self._call is None or self._call.index != call.index:
+            if self._markdown is None:
+                self._end_others()
+            self._end_markdown()
+            self._call = CallView(call, self._write, self._size)
+        return self._call
+
+    def _end_others(self) -> None:
+        """End reasoning or a call, and leave an empty line."""
+        if self._call is not None:
+            self._end_call()
+            self._write("\n")
+            return
+        self._reasoning.finish()
+        self._write("\n\n")
+        self._reasoning = WordWrap(self._write, self._size)
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            self._call.finish()
+            self._call = None
 
     def _end_markdown(self) -> None:
         if self._markdown is not None:
@@ -59,6 +88,22 @@ class AnswerView:
             if self._has_printed:
                 self._write("\n")
             self._markdown = None
+
+
+class CallView:
+    """A call of a tool: its name at once, its arguments when they are whole."""
+
+    def __init__(
+        self, call: Call, write: Callable[[str], None], size: Callable[[], os.terminal_size]
+    ) -> None:
+        self.index = call.index
+        self.arguments = ""
+        self._live = LiveLines(write, size)
+        self._live.draw([_line(f"call {call.name}", style=_BOLD)], [_WAITING])
+
+    def finish(self) -> None:
+        """Print the arguments, as no more of them come."""
+        self._live.draw([_line(f"  {line}") for line in argument_lines(self.arguments)], [])
 
 
 class MarkdownStream:
@@ -138,6 +183,11 @@ class LiveLines:
                 break
             num_same += 1
         return num_same
+
+
+def _line(text: str, *, style: str = "") -> Line:
+    text = printable(text)
+    return Line(f"{style}{text}\x1b[0m" if style else text, len(text))
 
 
 def _num_rows(line: Line, columns: int) -> int:

@@ -53,6 +53,7 @@ class Commands:
             "trim": Command("/trim [N]", "drop the N oldest turns", self._trim),
             "reset": Command("/reset", "begin a new conversation", self._reset),
             "stats": Command("/stats", "tokens, speed, memory", self._stats),
+            "tools": Command("/tools", "list the model's tools", self._tools),
             "save": Command("/save FILE", "as .json or .md; --force replaces", self._save),
             "exit": Command("/exit", "leave", self._exit),
             "quit": Command("/quit", "leave", self._exit),
@@ -137,6 +138,17 @@ class Commands:
     def _reset(self, argument: str) -> Outcome:
         self._session.reset()
         return Outcome("a new conversation begins")
+
+    def _tools(self, argument: str) -> Outcome:
+        tools = self._session.tools
+        if tools is None:
+            return Outcome("there are no tools; `inferno play --tools FILE` gives some")
+        return Outcome(
+            "\n".join(
+                f"{each.name}: {each.description}" if each.description else each.name
+                for each in tools.functions
+            )
+        )
 
     def _stats(self, argument: str) -> Outcome:
         return Outcome(describe_stats(self._session))

@@ -36,12 +36,12 @@ class Editor:
     words   are what Tab completes.
     """
 
-    def __init__(self, history: History, words: Sequence[str]) -> None:
+    def __init__(self, history: History, words: Sequence[str], prompt: str = "> ") -> None:
         self._session: PromptSession[str] = PromptSession(
-            [("bold", "> ")],
+            [("bold", prompt)],
             history=history,
             multiline=True,
-            prompt_continuation="  ",
+            prompt_continuation=" " * len(prompt),
             key_bindings=_keys(),
             completer=WordCompleter(list(words), sentence=True),
             complete_while_typing=False,

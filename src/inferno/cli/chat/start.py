@@ -17,9 +17,10 @@ from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
 from inferno.cli.terminal import safe_text
 from inferno.engine.build import problem_with
-from inferno.errors import TemplateError
+from inferno.errors import InvalidRequest, TemplateError
 from inferno.hub.local import LocalModel, local_models
 from inferno.machine import readable_size
+from inferno.text.tools import Tools
 
 _EMBEDDED = {
     "demo": "embedded: stories, small talk, sums",
@@ -33,6 +34,7 @@ def start(
     sampling: Mapping[str, Any],
     system: str,
     reasoning_effort: str | None,
+    tools: Tools | None,
 ) -> bool:
     """Load the model and converse until the end; False if a message could not be answered.
 
@@ -47,12 +49,22 @@ def start(
                 f"`inferno generate --model {folder} --prompt TEXT` continues a text"
             )
         params = replace(llm.default_params, **{"max_tokens": None, **sampling})
-        session = Session(llm, name, params, system, template_args(llm, reasoning_effort))
+        session = Session(llm, name, params, system, template_args(llm, reasoning_effort), tools)
+        if tools is not None:
+            _check_tools(llm, name, tools)
         if has_terminal:
             interactive.converse(session, _banner(llm, name))
             return True
         say(_banner(llm, name))
         return plain.converse(session)
+
+
+def _check_tools(llm: inferno.LLM, name: str, tools: Tools) -> None:
+    """Refuse tools that the model's chat template takes not at all, or fails on."""
+    try:
+        llm.encode_chat([{"role": "user", "content": "Hello"}], tools=tools.for_template())
+    except InvalidRequest as problem:
+        raise InvalidRequest(f"{name}: {problem}", param="tools") from None
 
 
 def _has_terminal() -> bool:

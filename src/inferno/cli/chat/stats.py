@@ -73,7 +73,18 @@ def _last(turn: Turn) -> dict[str, str]:
     if turn.completion is not None:
         prompt += f", {turn.completion.usage.cached_tokens} of them cached"
     answer = ", ".join([f"{len(turn.token_ids)} tokens", *_speeds(turn)])
-    return {"prompt": prompt, "answer": answer}
+    return {"prompt": prompt, "answer": answer, **_proposed(turn)}
+
+
+def _proposed(turn: Turn) -> dict[str, str]:
+    """Return what speculation proposed for an answer, by who proposed it, where anything was."""
+    if turn.completion is None or not turn.completion.timings.proposals:
+        return {}
+    counts = [
+        f"{each.num_stood} of {each.num_proposed} tokens by {each.name}"
+        for each in turn.completion.timings.proposals
+    ]
+    return {"guessed": ", ".join(counts)}
 
 
 def _all(totals: Totals) -> dict[str, str]:
@@ -82,6 +93,11 @@ def _all(totals: Totals) -> dict[str, str]:
     return {
         "prompts": f"{totals.prompt_tokens} tokens, {least}{totals.cached_tokens} of them cached",
         "answers": f"{totals.num_answers}{stopped}, with {totals.new_tokens} tokens",
+        **(
+            {"guessed": f"{least}{totals.accepted_tokens} of {totals.proposed_tokens} tokens"}
+            if totals.proposed_tokens
+            else {}
+        ),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from inferno.cli.chat.session import Session, Turn
 from inferno.cli.chat.settings import SETTINGS
+from inferno.cli.chat.tools import argument_lines
 from inferno.errors import InvalidRequest
 
 
@@ -56,6 +57,15 @@ def as_markdown(session: Session) -> str:
     for turn in session.turns:
         mark = " (stopped)" if turn.completion is None else ""
         parts.append(f"## User\n\n{turn.question}")
+        for part in turn.called:
+            if part.answer.reasoning:
+                parts.append(f"## Reasoning\n\n{part.answer.reasoning}")
+            if part.answer.content:
+                parts.append(f"## Assistant\n\n{part.answer.content}")
+            for call, result in zip(part.answer.tool_calls, part.results, strict=True):
+                arguments = "\n".join(argument_lines(call.arguments))
+                parts.append(f"## Call of {call.name}\n\n{_fenced(arguments)}")
+                parts.append(f"## Result\n\n{_fenced(result)}")
         if turn.reasoning:
             parts.append(f"## Reasoning\n\n{turn.reasoning}")
         parts.append(f"## Assistant{mark}\n\n{turn.answer}")
@@ -64,11 +74,42 @@ def as_markdown(session: Session) -> str:
 
 def _messages(turn: Turn) -> list[dict[str, Any]]:
     mark = {"stopped": True} if turn.completion is None else {}
-    reasoning = {"reasoning": turn.reasoning} if turn.reasoning else {}
-    return [
-        {"role": "user", "content": turn.question},
-        {"role": "assistant", "content": turn.answer, **reasoning, **mark},
-    ]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": turn.question}]
+    for part in turn.called:
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in part.answer.tool_calls
+        ]
+        messages.append(
+            {
+                "role": "assistant",
+                "content": part.answer.content or None,
+                **_reasoning(part.answer.reasoning),
+                "tool_calls": calls,
+            }
+        )
+        messages += [
+            {"role": "tool", "tool_call_id": call["id"], "content": result}
+            for call, result in zip(calls, part.results, strict=True)
+        ]
+    answer = {"role": "assistant", "content": turn.answer, **_reasoning(turn.reasoning), **mark}
+    return [*messages, answer]
+
+
+def _reasoning(text: str) -> dict[str, str]:
+    return {"reasoning": text} if text else {}
+
+
+def _fenced(text: str) -> str:
+    """Return a text as a block of code, whatever fences it holds itself."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"
 
 
 def _replace(path: Path, content: bytes) -> None:

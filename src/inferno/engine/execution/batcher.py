@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from inferno.engine.execution.known_sequences import KnownSequence
-from inferno.engine.step_plan import ScheduledChunk, StepPlan
+from inferno.engine.step_plan import ScheduledChunk
 from inferno.ops import AttentionKind, Batch, GroupTables
 from inferno.plan.choices import SMALL_STEP
 
 Int64s = npt.NDArray[np.int64]
+
+
+class PlacedSequence(Protocol):
+    """A sequence's tokens but for those that are proposed, and where keys and values lie."""
+
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+
+    @property
+    def block_tables(self) -> Sequence[Sequence[int]]: ...
 
 
 class Batcher:
@@ -52,14 +62,17 @@ class Batcher:
         )
 
     def build(
-        self, plan: StepPlan, sequences: Sequence[KnownSequence], wanted_rows: Sequence[int]
+        self,
+        chunks: Sequence[ScheduledChunk],
+        sequences: Sequence[PlacedSequence],
+        wanted_rows: Sequence[int],
     ) -> Batch:
         """Return the step's tokens, positions, lengths and block tables as tensors.
 
-        sequences    of the plan's chunks.
+        sequences    of the chunks.
         wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.
         """
-        chunks, rows = plan.chunks, None
+        rows = None
         num_tokens = sum(chunk.num_tokens for chunk in chunks)
         is_fixed = num_tokens <= SMALL_STEP or num_tokens == self._full_step
         if is_fixed:
@@ -95,7 +108,7 @@ class Batcher:
     def _write(
         self,
         chunks: Sequence[ScheduledChunk],
-        sequences: Sequence[KnownSequence],
+        sequences: Sequence[PlacedSequence],
         memory: _Memory,
         num_requests: int,
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
 from inferno.errors import InvalidRequest
 from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
-from inferno.models.config import DecoderConfig
 from inferno.options import EngineOptions
 from inferno.quantization import KEPT_BLOCKS, WeightFormat, kept_blocks
 from inferno.weights.allocate import keeps_blocks, kept_format, num_bytes, weight_bytes

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from inferno.engine.execution.batcher import Batcher
+from inferno.engine.execution.first_layers import FirstLayers
 from inferno.engine.execution.footprint import Footprint
 from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
 from inferno.engine.execution.runner import Runner
@@ -67,6 +68,7 @@ class LocalStep:
 class LocalExecutor:
     """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
 
+    first_layers    those that a proposer runs ahead of steps; the executor runs the others then.
     depth   see Executor. Here a step is computed when it is launched and sampled, so more than 0
             gains nothing; it is for tests of what a device does.
     """
@@ -78,10 +80,12 @@ class LocalExecutor:
         sampler: Sampler,
         kernels: KernelContext,
         *,
+        first_layers: FirstLayers | None = None,
         depth: int = 0,
     ) -> None:
         self._batcher = batcher
         self._runner = runner
+        self._first_layers = first_layers
         self._sampler = sampler
         self._kernels = kernels
         self._depth = depth
@@ -99,6 +103,8 @@ class LocalExecutor:
     def release_memory(self) -> None:
         self._sampler.forget(self._sequences.ids)
         self._sequences.clear()
+        if self._first_layers is not None:
+            self._first_layers.clear()
         self._kernels.release_memory()
 
     @torch.inference_mode()
@@ -110,8 +116,12 @@ class LocalExecutor:
             sequences = self._sequences.follow(plan)
             starts = _first_rows(plan.chunks)
             wanted = self._wanted_rows(plan.chunks, starts)
-            batch = self._batcher.build(plan, sequences, wanted)
-            states_NE = self._runner.forward(batch)
+            if self._first_layers is None:
+                stream_TE = layers = None
+            else:
+                stream_TE, layers = self._first_layers.take(plan.chunks, sequences)
+            batch = self._batcher.build(plan.chunks, sequences, wanted)
+            states_NE = self._runner.forward(batch, layers, stream_TE)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         return LocalStep(self, plan.chunks, sequences, starts, _Hidden(states_NE, places))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.execution.footprint import Footprint, measure
+from inferno.layers.decoder import Hidden
 from inferno.models import Model
 from inferno.ops import Batch, CapturedGraph, GraphCapture, LayerKV, NotCapturable
 
@@ -20,7 +21,7 @@ class Runner:
     """One model on one device.
 
     graph_capture   with one, a batch in fixed places is run by replaying the graph of the
-                    first batch of so many tokens.
+                    first batch of so many tokens in the same layers.
     prefault_bytes  how much of the cache is made ready for its first writers, in the background.
     """
 
@@ -34,7 +35,7 @@ class Runner:
         self._model = model
         self._kv = kv
         self._graph_capture = graph_capture
-        self._graphs: dict[int, CapturedGraph] = {}
+        self._graphs: dict[tuple[int, range | None], CapturedGraph] = {}
         self._prefault = ops.prefault(kv, prefault_bytes)
 
     @property
@@ -42,32 +43,65 @@ class Runner:
         """Return the memory that model and cache take."""
         return measure(self._model, self._kv)
 
-    def forward(self, batch: Batch) -> Tensor:
+    @property
+    def num_layers(self) -> int:
+        """Return how many layers the model has."""
+        return self._model.num_layers
+
+    def forward(
+        self, batch: Batch, layers: range | None = None, stream_TE: Tensor | None = None
+    ) -> Tensor:
         """Return hidden states, [T, E] or [N, E] of batch.rows_N; keys and values go to the cache.
 
         They last until the next call.
+
+        layers      which to run, one after the other; None: all. Where others follow, the residual
+                    streams of all tokens are returned, [T, E].
+        stream_TE   what the layers before these returned; for a batch in fixed places, in the same
+                    memory each time.
         """
         if not batch.is_fixed or self._graph_capture is None:
-            return self._run(batch)
-        graph = self._graphs.get(len(batch.token_ids_T))
-        return self._capture(self._graph_capture, batch) if graph is None else graph.replay()
+            return self._run(batch, layers, stream_TE)
+        graph = self._graphs.get((len(batch.token_ids_T), layers))
+        if graph is None:
+            return self._capture(self._graph_capture, batch, layers, stream_TE)
+        return graph.replay()
 
     def logits(self, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
         """Return float32 logits [N, V] of the given rows."""
-        if len(rows) == len(hidden_TE):
-            return self._model.logits(hidden_TE)
-        return self._model.logits(hidden_TE[torch.tensor(rows, device=hidden_TE.device)])
+        return self._model.logits(_chosen(hidden_TE, rows))
 
-    def _run(self, batch: Batch) -> Tensor:
-        hidden_TE: Tensor = self._model(batch, self._kv)
-        return hidden_TE
+    def early_logits(self, stream_TE: Tensor, rows: Sequence[int]) -> Tensor:
+        """Return float32 logits [N, V] of the given residual streams, as if no layer followed."""
+        return self._model.early_logits(_chosen(stream_TE, rows))
 
-    def _capture(self, graph_capture: GraphCapture, batch: Batch) -> Tensor:
+    def new_streams(self, num_rows: int) -> Tensor:
+        """Return unfilled memory for residual streams, [num_rows, E]."""
+        return self._model.new_streams(num_rows)
+
+    def _run(self, batch: Batch, layers: range | None, stream_TE: Tensor | None) -> Tensor:
+        hidden = None if stream_TE is None else Hidden(stream_TE, None)
+        output: Tensor | Hidden = self._model(batch, self._kv, layers, hidden)
+        return self._model.stream(output) if isinstance(output, Hidden) else output
+
+    def _capture(
+        self,
+        graph_capture: GraphCapture,
+        batch: Batch,
+        layers: range | None,
+        stream_TE: Tensor | None,
+    ) -> Tensor:
         try:
-            graph, hidden_TE = graph_capture.capture(lambda: self._run(batch))
+            graph, output_TE = graph_capture.capture(lambda: self._run(batch, layers, stream_TE))
         except NotCapturable as problem:
             _logger.info("steps are not recorded: %s", problem)
             self._graph_capture = None
-            return self._run(batch)
-        self._graphs[len(batch.token_ids_T)] = graph
-        return hidden_TE
+            return self._run(batch, layers, stream_TE)
+        self._graphs[len(batch.token_ids_T), layers] = graph
+        return output_TE
+
+
+def _chosen(x_TE: Tensor, rows: Sequence[int]) -> Tensor:
+    if len(rows) == len(x_TE):
+        return x_TE
+    return x_TE[torch.tensor(rows, device=x_TE.device)]

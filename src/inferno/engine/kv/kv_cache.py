@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from inferno import ops
+from inferno.config.decoder import KVSpec
 from inferno.errors import NotEnoughMemory
-from inferno.models.config import KVSpec
 from inferno.ops import LayerKV
 from inferno.plan import choices
 

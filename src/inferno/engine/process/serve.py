@@ -355,6 +355,8 @@ class Service:
             prompt_tokens=self._num_prompt_tokens,
             cached_tokens=self._num_cached_tokens,
             generated_tokens=self._num_generated_tokens,
+            proposed_tokens={each.name: each.num_proposed for each in now.proposals},
+            accepted_tokens={each.name: each.num_stood for each in now.proposals},
             running=now.num_running,
             waiting=now.num_waiting
             + sum(each.request.params.n for each in self._constraining.values()),
@@ -364,7 +366,9 @@ class Service:
             batch_size=now.batch_size,
             rss_bytes=rss_bytes(),
             num_threads=num_threads(),
-            device_bytes=self._device_bytes | _allocated(self._device),
+            device_bytes=self._device_bytes
+            | {"proposers": now.proposer_bytes}
+            | _allocated(self._device),
         )
 
 

@@ -46,10 +46,8 @@ _BOUNDS = Bounds(
     max_waiting=64,
     long_niceness=3,
 )
-# Of compiled grammars: how many are kept, and how many bytes of sources. Each takes some hundred
-# kilobytes, and a few times its source.
-_MOST_KEPT = 64
-_MOST_KEPT_BYTES = 4 << 20
+_MOST_KEPT = 64  # compiled grammars
+_MOST_KEPT_BYTES = 256 << 20
 # How long a thread may keep Python's lock that another one waits for: by itself, ten times as long.
 _SWITCH_SECONDS = 0.0005
 
@@ -64,6 +62,9 @@ class Grammars(Protocol):
 
     def compile(self, source: str, eos_token_ids: frozenset[int]) -> Any:
         """Return a compiled grammar; InvalidRequest where it can't be honoured."""
+
+    def num_bytes(self, matcher: Any) -> int:
+        """Return about how much memory a compiled grammar takes by now."""
 
     def is_costly(self, matcher: Any, request: Request) -> bool:
         """Return whether `constrain` takes too long for the thread that runs steps."""
@@ -239,7 +240,7 @@ class ConstraintCompiler:
             if self._under_way.get(key) is compilation:
                 del self._under_way[key]
             if matcher is not None and not self._is_closed:
-                self._kept.keep(key, matcher, len(source))
+                self._kept.keep(key, matcher, partial(self._library().num_bytes, matcher))
         if problem is not None:
             _tell(compilation.waiting, problem)
         elif matcher is not None:
@@ -265,8 +266,7 @@ class KeptGrammars:
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
-        self._num_bytes = 0
+        self._kept: OrderedDict[Any, tuple[Any, Callable[[], int]]] = OrderedDict()
 
     def find(self, key: Any) -> Any:
         """Return what is kept by this key, or None; it is the last used now."""
@@ -275,20 +275,25 @@ class KeptGrammars:
         self._kept.move_to_end(key)
         return self._kept[key][0]
 
-    def keep(self, key: Any, grammar: Any, num_bytes: int) -> None:
-        """Keep a grammar, and forget those that were used least lately to make room."""
-        if num_bytes > self._most_bytes or key in self._kept:
+    def keep(self, key: Any, grammar: Any, num_bytes: Callable[[], int]) -> None:
+        """Keep a grammar, and forget those that were used least lately to make room.
+
+        num_bytes   returns how much memory it takes, which may grow.
+        """
+        if num_bytes() > self._most_bytes or key in self._kept:
             return
         self._kept[key] = grammar, num_bytes
-        self._num_bytes += num_bytes
-        while len(self._kept) > self._most or self._num_bytes > self._most_bytes:
-            _, (_, freed) = self._kept.popitem(last=False)
-            self._num_bytes -= freed
+        sizes = [size() for _, size in self._kept.values()]
+        total = sum(sizes)
+        for size in sizes:
+            if len(self._kept) <= self._most and total <= self._most_bytes:
+                break
+            self._kept.popitem(last=False)
+            total -= size
 
     def clear(self) -> None:
         """Forget all grammars."""
         self._kept.clear()
-        self._num_bytes = 0
 
 
 class _Outcomes:

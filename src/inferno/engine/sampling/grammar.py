@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -23,10 +22,15 @@ from inferno.errors import InvalidRequest, TokenizerError
 from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
-from inferno.grammar.token_paths import TokenPaths, Vocabulary
+from inferno.grammar.rules import Grammar
+from inferno.grammar.token_paths import NEVER, TokenPaths, Vocabulary
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
+
+# What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
+# of work on its rules (54 MB after 1.5 million of them).
+_BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
 
 T = TypeVar("T")
 
@@ -36,12 +40,16 @@ class GrammarCompiler:
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
+    max_length  of a prompt and an output together.
     most_mask_bytes     of masks that are kept by their states: by default 1,700 of 150,000 tokens.
     """
 
-    def __init__(self, path: Path, vocab_size: int, *, most_mask_bytes: int = 32 << 20) -> None:
+    def __init__(
+        self, path: Path, vocab_size: int, max_length: int, *, most_mask_bytes: int = 32 << 20
+    ) -> None:
         self._path = path
         self._vocab_size = vocab_size
+        self._max_length = max_length
         self._tokens: dict[frozenset[int], _Tokens] = {}
         self._masks = KeptMasks(most_mask_bytes)
 
@@ -58,22 +66,22 @@ class GrammarCompiler:
         made = GrammarSource.from_json(source)
         matcher = compiled(tokens.tokenizer, made.text, LIMITS)
         banned = self._bits(tokens.without_text)
-        paths = None
         if made.grammar is not None:
-            with suppress(TooComplex):  # then no end is known
-                paths = TokenPaths(Recognizer(made.grammar), tokens.vocabulary)
             named = marks_of(made.grammar) | eos_token_ids
             banned |= self._bits(tokens.special - named)
-        return _Compiled(matcher, paths, banned)
+        found = _Compiled(matcher, made.grammar, len(source), tokens.vocabulary, banned)
+        found.paths, _ = found.new_paths()
+        return found
+
+    def num_bytes(self, grammar: _Compiled) -> int:
+        """Return about how much memory a grammar takes by now."""
+        return grammar.num_bytes
 
     def is_costly(self, grammar: _Compiled, request: Request) -> bool:
-        """Return whether its way to an end is to be searched before a request can begin."""
-        params = request.params
-        if params.allowed_token_ids is not None or request.bad_words_ids:
+        """Return whether `constrain` takes too long for the thread that runs steps."""
+        if request.answer_so_far or self._banned(request) is not None:
             return True
-        if grammar.paths is None or params.max_tokens is None:
-            return False
-        return grammar.paths.recognizer.start.distance > params.max_tokens
+        return self._is_tight(grammar, request) and grammar.searched is None
 
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
@@ -90,31 +98,69 @@ class GrammarCompiler:
                 first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
-            if paths is not None:
-                paths = TokenPaths(paths.recognizer, paths.vocabulary, _ids(of_request))
-        if paths is not None and self.is_costly(grammar, request):
-            with suppress(TooComplex):  # now, where no step waits for it
-                paths.fits(paths.recognizer.start, request.params.max_tokens or 0)
-        state = None if paths is None else paths.recognizer.start
-        if request.answer_so_far:
+        begun = request.answer_so_far.encode(errors="replace")
+        if begun:
             matcher = matcher.deep_copy()
-            begun = request.answer_so_far.encode(errors="replace")
-            vocabulary = self._tokens_for(request.eos_token_ids).vocabulary
-            matcher.consume_tokens(vocabulary.encode(begun, True))
-            state = (
-                None if paths is None else paths.recognizer.advance(paths.recognizer.start, begun)
+            matcher.consume_tokens(grammar.vocabulary.encode(begun, True))
+        if matcher.is_error():
+            raise InvalidRequest(
+                "the last message is not the beginning of an answer of this shape: end it "
+                "where one may go on, or leave it out",
+                param="messages",
             )
-            if matcher.is_error():
-                raise InvalidRequest(
-                    "the last message is not the beginning of an answer of this shape: end it "
-                    "where one may go on, or leave it out",
-                    param="messages",
-                )
+        state = None if paths is None else paths.recognizer.start
+        if begun or of_request is not None:
+            paths, state = self._search(grammar, request, begun, of_request)
+        elif self._is_tight(grammar, request):
+            if grammar.searched is None:
+                grammar.searched = self._search(grammar, request)
+            paths, state = grammar.searched
         ends = request.eos_token_ids
         return [
             GrammarConstraint(matcher.deep_copy(), paths, self._masks, banned, ends, state)
             for _ in range(request.params.n)
         ]
+
+    def _search(
+        self,
+        grammar: _Compiled,
+        request: Request,
+        begun: bytes = b"",
+        banned: Mask | None = None,
+    ) -> tuple[TokenPaths | None, State | None]:
+        """Return ways that belong to nobody else yet, and the state after a text.
+
+        Steps may be asking those of the grammar meanwhile. What a search has looked at is much more
+        than what it has found, so this alone is kept. No state: no end is known.
+        """
+        never = frozenset[int]() if banned is None else _ids(banned)
+        paths, state = grammar.new_paths(begun, never)
+        if paths is None or state is None or self._fits_in_bytes(paths, state, request):
+            return paths, state
+        if not paths.find_way(state):
+            return grammar.new_paths(begun, never) if paths.has_bytes else (None, None)
+        if paths.num_to_end(state) >= NEVER:
+            raise refusal("allowed_token_ids and bad_words leave no way to its end")
+        found = paths.tokens_to_end(state)
+        paths, state = grammar.new_paths(begun, never)
+        assert paths is not None, "they were made before"
+        assert state is not None, "it was come to before"
+        paths.learn_way(state, found)
+        return paths, state
+
+    def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
+        """Return whether the shortest answer might not fit if it were written in single bytes."""
+        paths = grammar.paths
+        return paths is not None and not self._fits_in_bytes(paths, paths.recognizer.start, request)
+
+    def _fits_in_bytes(self, paths: TokenPaths, state: State, request: Request) -> bool:
+        """Return whether what a request may say is surely enough for an end from a state."""
+        room = self._max_length - len(request.prompt_token_ids)
+        if request.params.max_tokens is not None:
+            room = min(room, request.params.max_tokens)
+        if request.reasoning is not None:
+            room -= len(request.reasoning.opens) + len(request.reasoning.closes)
+        return paths.has_bytes and state.distance <= room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
         """Return the model's tokens with those that end an output, which requests agree on."""
@@ -133,7 +179,10 @@ class GrammarCompiler:
         return self._tokens[eos_token_ids]
 
     def _banned(self, request: Request) -> Mask | None:
-        """Return the tokens that the request itself never allows, as a mask; None: all may come."""
+        """Return the tokens that the request itself never allows, as a mask; None: all may come.
+
+        Those that end an output aren't among them: an answer that is whole has to end.
+        """
         params = request.params
         words = [word[0] for word in request.bad_words_ids if len(word) == 1]
         if params.allowed_token_ids is None and not words:
@@ -141,7 +190,7 @@ class GrammarCompiler:
         banned = self._bits(words)
         if params.allowed_token_ids is not None:
             banned |= ~self._bits(params.allowed_token_ids)
-        return banned
+        return banned & ~self._bits(request.eos_token_ids)
 
     def _bits(self, token_ids: Iterable[int]) -> Mask:
         """Return a mask of these tokens."""
@@ -201,6 +250,7 @@ class GrammarConstraint:
         self._not_banned = ~banned
         self._end = min(eos_token_ids)
         self._states = [state]
+        self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
         if forced := self.forced(1):
@@ -235,7 +285,7 @@ class GrammarConstraint:
         for token_id in token_ids:
             try:
                 self._states.append(self._after(self._states[-1], token_id))
-            except TooComplex:  # from here on no end is known
+            except TooComplex:  # no end is known from here
                 self._states.append(None)
         del self._states[: -MAX_ROLLBACK - 1]
 
@@ -253,6 +303,8 @@ class GrammarConstraint:
         return self._ask(lambda paths, state: paths.num_to_end(state), None)
 
     def fits(self, num_tokens: int) -> bool:
+        if self._knows_ends and self._states[-1] is None:
+            return False  # here no end is known any more, and before one was
         return self._ask(lambda paths, state: paths.fits(state, num_tokens), True)
 
     def next_to_end(self) -> int:
@@ -276,10 +328,9 @@ class GrammarConstraint:
 
     def _after(self, state: State | None, token_id: int) -> State | None:
         """Return where a token leads; None where the recognizer is at a loss, or at the end."""
-        if state is None or self._paths is None:
-            return None
-        text = self._paths.vocabulary.by_id.get(token_id)
-        return None if text is None else self._paths.recognizer.advance(state, text)
+        return (
+            None if state is None or self._paths is None else self._paths.advance(state, token_id)
+        )
 
     def _check(self) -> None:
         if self._matcher.is_error():
@@ -319,8 +370,42 @@ class _Tokens:
     without_text: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Compiled:
+    """A compiled grammar.
+
+    grammar     its rules; None where nothing is known of its ends.
+    paths       the ways in it; only steps go them.
+    searched    the same for requests with few tokens, and where they begin: a way from there was
+                looked for. None until it is.
+    """
+
     matcher: llguidance.LLMatcher
-    paths: TokenPaths | None
+    grammar: Grammar | None
+    num_source_bytes: int
+    vocabulary: Vocabulary
     banned: Mask
+    paths: TokenPaths | None = None
+    searched: tuple[TokenPaths | None, State | None] | None = None
+
+    def new_paths(
+        self, begun: bytes = b"", never: frozenset[int] = frozenset()
+    ) -> tuple[TokenPaths | None, State | None]:
+        """Return ways of its own in it, and the state after a text; None where no end is known."""
+        if self.grammar is None:
+            return None, None
+        try:
+            recognizer = Recognizer(self.grammar)
+            state = recognizer.advance(recognizer.start, begun)
+        except TooComplex:
+            return None, None
+        return TokenPaths(recognizer, self.vocabulary, never), state
+
+    @property
+    def num_bytes(self) -> int:
+        """Return about how much memory it takes: it grows as outputs go other ways in it."""
+        searched = None if self.searched is None else self.searched[0]
+        num_steps = sum(
+            each.recognizer.meter.spent for each in (self.paths, searched) if each is not None
+        )
+        return _BYTES + _BYTES_OF_SOURCE * self.num_source_bytes + _BYTES_OF_STEP * num_steps

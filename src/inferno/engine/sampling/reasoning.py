@@ -145,7 +145,7 @@ class ReasoningConstraint:
 
     def fits(self, num_tokens: int) -> bool:
         rest = num_tokens - len(self._way_to_answer())
-        return self._answer is None or self._answer.num_to_end is None or self._answer.fits(rest)
+        return self._answer is None or self._answer.fits(rest)
 
     def next_to_end(self) -> int:
         assert self._answer is not None, "who asks knows that it didn't fit"

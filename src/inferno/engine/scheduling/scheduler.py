@@ -36,9 +36,9 @@ from operator import attrgetter
 from inferno.engine.kv.block_manager import BlockManager, Prefix
 from inferno.engine.sampling.constraints import ConstraintFactory
 from inferno.engine.scheduling.limits import Limits
-from inferno.engine.scheduling.proposals import Proposer, propose
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
 from inferno.engine.scheduling.shares import Shares, StepBound
+from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.scheduling.steering import Steering, follow
 from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
 from inferno.engine.step_plan import (
@@ -69,7 +69,7 @@ class Scheduler:
     priority_aging  levels of priority that a second of waiting is worth; 0 keeps priorities strict.
     step_target     seconds that a step should take at most where a stream waits for it; None is
                     "auto", and 0 lets steps be as long as their tokens make them. See StepBound.
-    proposer        guesses what follows streams; None guesses nothing.
+    speculation     proposes what follows streams; None proposes only what constraints force.
     constrain       builds what each sequence may say; None lets all say anything.
     clock           seconds, from any beginning.
     """
@@ -83,7 +83,7 @@ class Scheduler:
         max_model_len: int,
         priority_aging: float = 0.0,
         step_target: float | None = None,
-        proposer: Proposer | None = None,
+        speculation: Speculation | None = None,
         constrain: ConstraintFactory | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -104,7 +104,7 @@ class Scheduler:
             priority_aging=priority_aging,
         )
         self._aging = priority_aging
-        self._proposer = proposer
+        self.speculation = speculation or Speculation()
         self._constrain = constrain
         self._clock = clock
         self._requests: dict[str, list[SequenceState]] = {}
@@ -161,6 +161,7 @@ class Scheduler:
         self._requests[request.request_id] = sequences
         for sequence in sequences:
             insort(self._waiting, sequence, key=_RANK)
+            self.speculation.add(sequence)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
         """End a request or one of its sequences at once, if it is there; take_events tells."""
@@ -185,7 +186,7 @@ class Scheduler:
         def compute(sequence: SequenceState, num_tokens: int, proposed: tuple[int, ...]) -> None:
             if sequence.known_epoch != self._epoch:
                 new.append(sequence.introduce(self._epoch))
-            work.add(sequence.num_planned_tokens, num_tokens + len(proposed))
+            work.add(sequence.num_planned_tokens, num_tokens, proposed=len(proposed))
             chunk = sequence.schedule(num_tokens, proposed)
             if chunk.wants_token:
                 sequence.is_stream = True
@@ -206,7 +207,7 @@ class Scheduler:
                 shares = {first: num_tokens}
                 held = [first]
         proposals: Mapping[SequenceState, tuple[int, ...]] = {}
-        if any(map(self._has_guesses, held)):
+        if held and self.speculation.is_awake():
             proposals = self._propose({sequence: shares[sequence] for sequence in held})
         for sequence in held:
             compute(sequence, shares[sequence], proposals.get(sequence, ()))
@@ -253,6 +254,7 @@ class Scheduler:
         self._waiting.clear()
         self._computing.clear()
         self._blocks.reset()
+        self.speculation.clear()
         self.resend()
         has_ended = {
             (event.request_id, event.sequence_index)
@@ -306,12 +308,11 @@ class Scheduler:
         Who must be introduced anew waits for its token in flight, which no plan can tell, and so
         does everybody where guesses are to follow that token.
         """
-        waits = self._has_guesses(sequence) or sequence.known_epoch != self._epoch
-        return not (waits and sequence.num_pending_tokens) and sequence.num_uncomputed_tokens > 0
-
-    def _has_guesses(self, sequence: SequenceState) -> bool:
-        """Return whether proposals may follow a sequence's tokens."""
-        return self._proposer is not None or sequence.constraint is not None
+        if sequence.num_pending_tokens and (
+            self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
+        ):
+            return False
+        return sequence.num_uncomputed_tokens > 0
 
     # Admitting sequences: places and blocks
 
@@ -469,22 +470,25 @@ class Scheduler:
 
         They take nothing that others wait for, and nothing of the prefix cache.
         """
-        num_tokens = self._limits.max_num_batched_tokens - sum(shares.values())
-        proposals = propose(self._proposer, shares, num_tokens)
-        for sequence, proposed in proposals.items():
+        num_free = 0 if self._waiting else self.pool.num_available - self.pool.num_idle
+
+        def reserve(sequence: SequenceState, num_tokens: int) -> int:
+            nonlocal num_free
             length = sequence.num_planned_tokens + shares[sequence]
-            num_free = 0 if self._waiting else self.pool.num_available - self.pool.num_idle
-            num_held = len(proposed)
-            while self._blocks.num_new_blocks(sequence.tables, length + num_held) > num_free:
-                num_held -= 1
-            self._blocks.allocate(sequence.tables, length + num_held)
-            proposals[sequence] = proposed[:num_held]
-        return proposals
+            while self._blocks.num_new_blocks(sequence.tables, length + num_tokens) > num_free:
+                num_tokens -= 1
+            num_free -= self._blocks.num_new_blocks(sequence.tables, length + num_tokens)
+            self._blocks.allocate(sequence.tables, length + num_tokens)
+            return num_tokens
+
+        room = self._limits.max_num_batched_tokens - sum(shares.values())
+        window = self._blocks.longest_window
+        return self.speculation.propose(shares, self.costs, window, room, reserve)
 
     def _give_back_spare(self) -> bool:
         """Give back blocks that proposals left behind; return whether there were any."""
         num_available = self.pool.num_available
-        for sequence in filter(self._has_guesses, self._running):
+        for sequence in filter(self.speculation.may_propose, self._running):
             if not sequence.num_in_flight and self._blocks.trim(
                 sequence.tables, len(sequence.token_ids)
             ):
@@ -529,6 +533,9 @@ class Scheduler:
             sequence.add_prompt_logprobs(result.prompt_logprobs)
         assert bool(result.token_ids) == chunk.wants_token, "tokens come where they are wanted"
         num_taken, reason = sequence.confirm(chunk, result.token_ids)
+        if num_proposed := len(chunk.proposed_token_ids):
+            num_stood = min(num_taken, len(result.token_ids) - 1)
+            self.speculation.learn(sequence, num_proposed, num_stood)
         if sequence.constraint is not None and result.token_ids:
             try:
                 reason = follow(sequence, result.token_ids[:num_taken], reason)
@@ -575,7 +582,8 @@ class Scheduler:
         error: str | None = None,
     ) -> None:
         """Note an event; one with a reason is the sequence's last."""
-        self._events.append(sequence.event(token_ids, logprobs, reason, error))
+        proposals = self.speculation.counts_of(sequence)
+        self._events.append(sequence.event(token_ids, logprobs, reason, error, proposals))
         if reason is not None:
             self._finish(sequence)
 
@@ -585,6 +593,7 @@ class Scheduler:
         self._let_executor_forget(sequence)
         self._blocks.release(sequence.tables)
         self._release_claims(sequence)
+        self.speculation.forget(sequence)
         sequence.move_to(Status.FINISHED)
         request_id = sequence.request.request_id
         if all(each.status is Status.FINISHED for each in self._requests[request_id]):

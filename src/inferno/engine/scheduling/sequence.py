@@ -10,7 +10,7 @@ from inferno.engine.kv.block_manager import BlockManager, BlockTables
 from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.errors import InvalidRequest
-from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
+from inferno.requests import FinishReason, ProposalCounts, Request, TokenEvent, TokenLogprobs
 from inferno.sampling_params import RepetitionDetection
 
 Rank = tuple[float, int, int]  # see Scheduler; number of arrival, index: smallest first
@@ -164,6 +164,7 @@ class SequenceState:
         logprobs: tuple[TokenLogprobs, ...],
         reason: FinishReason | None,
         error: str | None,
+        proposals: tuple[ProposalCounts, ...],
     ) -> TokenEvent:
         """Return the news of it, with all that is told only once."""
         return TokenEvent(
@@ -177,6 +178,7 @@ class SequenceState:
             stop_token_id=self._stop_token(token_ids, reason),
             error=error,
             queue_seconds=self.queue_seconds,
+            proposals=proposals,
         )
 
     def _stop_token(self, token_ids: Sequence[int], reason: FinishReason | None) -> int | None:

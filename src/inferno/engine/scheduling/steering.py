@@ -109,7 +109,7 @@ class Steering:
                 num_accepted += 1
                 key = chunk.sequence_id, first_position(chunk) + index
                 if self._num_banned.get(key, 0) > MOST_BANNED:
-                    return  # no way fits, as far as is known: what comes is cut off
+                    continue  # its row has no other token; if none fits, the output is cut off
                 if not constraint.fits(room - num_accepted):
                     constraint.rollback(1)
                     num_accepted -= 1

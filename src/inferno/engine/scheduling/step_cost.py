@@ -1,7 +1,7 @@
 """Expect a step's time, by prices of what it computes that are learnt from earlier steps.
 
-A step costs a fixed part (each weight is read once), a part per chunk (its logits and its draw), a
-part per token, and attention: a part per key that a token sees, and one per key that a chunk reads.
+A step costs a fixed part (each weight is read once), a part per row of logits and its draw, a part
+per token, and attention: a part per key that a token sees, and one per key that a chunk reads.
 Tokens have three prices, for the first of a step hide behind the reading of weights, and the last
 fill the processor. Prices are never negative, and fit the measured times with the least relative
 error. So a step that was held up for once, by a page fault or a busy machine, counts little.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import mul
 
 import numpy as np
@@ -42,18 +42,19 @@ class StepWork:
     """The work of a step, in the figures that have prices.
 
     window      the longest window of the model's layers; None where one of them sees everything.
+    num_rows    of logits: one per chunk, and one per proposal.
     num_pairs   for each token the keys that it sees; num_keys: for each chunk those that it reads.
     """
 
     window: int | None = None
-    num_chunks: int = 0
+    num_rows: int = 0
     num_tokens: int = 0
     num_pairs: int = 0
     num_keys: int = 0
 
-    def add(self, start: int, num_tokens: int) -> None:
-        """Count a chunk of so many tokens from position `start` on."""
-        self.num_chunks += 1
+    def add(self, start: int, num_tokens: int, proposed: int = 0) -> None:
+        """Count a chunk of so many tokens from position `start` on, and proposals after them."""
+        self.num_rows += 1
         self.num_tokens += num_tokens
         window = self.window
         if window is None or start + num_tokens <= window:
@@ -64,13 +65,29 @@ class StepWork:
             self.num_pairs += num_growing * start + num_growing * (num_growing + 1) // 2
             self.num_pairs += (num_tokens - num_growing) * window
             self.num_keys += min(start, window) + num_tokens
+        for position in range(start + num_tokens, start + num_tokens + proposed):
+            self.widen(position)
+
+    def widen(self, position: int) -> None:
+        """Count a proposal at a position: one more token of a chunk, with logits of its own."""
+        self.num_rows += 1
+        self.num_tokens += 1
+        self.num_pairs += position + 1 if self.window is None else min(position + 1, self.window)
+        self.num_keys += 1
 
     def with_chunk(self, start: int, num_tokens: int) -> StepWork:
         """Return the cost of the same step with one more chunk."""
         more = StepWork(self.window)
-        more.num_chunks, more.num_tokens = self.num_chunks, self.num_tokens
+        more.num_rows, more.num_tokens = self.num_rows, self.num_tokens
         more.num_pairs, more.num_keys = self.num_pairs, self.num_keys
         more.add(start, num_tokens)
+        return more
+
+    def with_proposal(self, *positions: int) -> StepWork:
+        """Return the cost of the same step with proposals at these positions."""
+        more = replace(self)
+        for position in positions:
+            more.widen(position)
         return more
 
     @property
@@ -79,7 +96,7 @@ class StepWork:
         tokens = self.num_tokens
         few, some = min(tokens, _FEW), min(max(tokens - _FEW, 0), _SOME - _FEW)
         more = tokens - few - some
-        return (1, self.num_chunks, few, some, more, self.num_pairs, self.num_keys)
+        return (1, self.num_rows, few, some, more, self.num_pairs, self.num_keys)
 
 
 class StepCostModel:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from inferno import _native
+from inferno.config.mixture import Activation, PlainSwiGLU
 from inferno.ops import reference
-from inferno.ops.activation import Activation, PlainSwiGLU
 from inferno.ops.cpu.native import empty, is_ours, matrix, rows, vector
 from inferno.ops.cpu.panels import PanelExperts
 from inferno.ops.packed import PackedExperts

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from inferno.ops.activation import Activation, activate
+from inferno.config.mixture import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.packed import PackedExperts, PackedWeight, StoredRows, unpack, unpacked
 
 _TILE_VALUES = 1 << 18  # unpacked at a time: a megabyte of float32 stays in a core's cache
@@ -82,3 +82,16 @@ def combine(outputs_TAE: Tensor, weights_TA: Tensor) -> Tensor:
 
 def _row(bias_XO: Tensor | None, expert: int) -> Tensor | None:
     return None if bias_XO is None else bias_XO[expert]
+
+
+def activate(gate_up_NF: Tensor, activation: Activation) -> Tensor:
+    """Gate the second half by the first: [N, 2F] -> [N, F]."""
+    gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
+    match activation:
+        case PlainSwiGLU():
+            return F.silu(gate_NF) * up_NF
+        case ClampedSwiGLU(alpha=alpha, limit=limit):
+            gate_NF = gate_NF.float().clamp(max=limit)
+            up_NF = up_NF.float().clamp(-limit, limit)
+            gated_NF = (up_NF + 1) * gate_NF * torch.sigmoid(alpha * gate_NF)
+            return gated_NF.to(gate_up_NF.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from inferno.server.openai.response_types import (
     Usage,
 )
 from inferno.text.completion import Chunk, Completion
+from inferno.text.completion import Usage as SequenceUsage
 
 Fields = TypeVar("Fields", bound=GenerateFields)
 AnyFields = TypeVar("AnyFields", bound=RequestFields)
@@ -118,12 +120,18 @@ class Call(Generic[Fields]):
         queue_time_ms = None if queued is None else queued * 1000
         if first is None:
             return Metrics(None, None, None, None, queue_time_ms)
+        proposals: dict[str, Counter[str]] = {}
+        for counts in self.context.proposals.values():
+            for each in counts:
+                by_name = proposals.setdefault(each.name, Counter())
+                by_name.update(proposed_tokens=each.num_proposed, accepted_tokens=each.num_stood)
         return Metrics(
             time_to_first_token_ms=first * 1000,
             generation_time_ms=(self.context.seconds - first) * 1000,
             mean_itl_ms=1000 / rate if rate else None,
             tokens_per_second=rate,
             queue_time_ms=queue_time_ms,
+            speculative_decoding=proposals or UNSET,
         )
 
 
@@ -175,7 +183,7 @@ def usage_of(engine_requests: Iterable[EngineRequest], completions: Sequence[Com
         prompt=sum(engine_request.num_tokens for engine_request in engine_requests),
         completion=sum(done.usage.completion_tokens for done in completions),
         cached=cached_tokens(completions),
-        reasoning=sum(done.usage.reasoning_tokens for done in completions),
+        details=completion_details([done.usage for done in completions]),
     )
 
 
@@ -184,14 +192,23 @@ def cached_tokens(completions: Iterable[Completion]) -> int:
     return sum(done.usage.cached_tokens for done in completions if done.sequence_index == 0)
 
 
-def usage(*, prompt: int, completion: int, cached: int, reasoning: int) -> Usage:
+def completion_details(usages: Sequence[SequenceUsage]) -> CompletionDetails:
+    """Return how many of all choices' new tokens were reasoning, or of the prediction."""
+    return CompletionDetails(
+        sum(each.reasoning_tokens for each in usages),
+        sum(each.accepted_prediction_tokens for each in usages),
+        sum(each.rejected_prediction_tokens for each in usages),
+    )
+
+
+def usage(*, prompt: int, completion: int, cached: int, details: CompletionDetails) -> Usage:
     """Return these numbers as OpenAI nests them."""
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
         prompt_tokens_details=PromptDetails(cached),
-        completion_tokens_details=CompletionDetails(reasoning),
+        completion_tokens_details=details,
     )
 
 

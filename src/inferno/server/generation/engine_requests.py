@@ -13,12 +13,13 @@ from inferno.errors import InvalidRequest
 from inferno.option_table import table
 from inferno.requests import MAX_TOKEN_ID, Request, SamplingParams
 from inferno.sampling_params import RepetitionDetection
-from inferno.server.generation.tools import template_tools, with_calls
+from inferno.server.http import renamed_params
 from inferno.server.model_service import ModelService
 from inferno.server.openai.request_types import (
     ChatRequest,
     CompletionRequest,
     GenerateFields,
+    NamedTool,
     TokenizeRequest,
 )
 from inferno.structured import StructuredOutput
@@ -27,6 +28,7 @@ from inferno.text.conversation import last_answer
 from inferno.text.parsers.calls.syntax import ToolUse
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
+from inferno.text.tools import ToolFunction, Tools, read_tools
 
 T = TypeVar("T")
 
@@ -80,8 +82,13 @@ async def chat_requests(
     """Return the one engine request of a chat; its HTTP request's body has `num_bytes`."""
     params = chat_params(fields, service.text.defaults)
     _check_count(service, 1, fields.n)
-    chat = await encode_chat(service, fields, template_args, num_bytes)
-    params = with_calls(params, fields, chat.tool_use)
+    tools = tools_of(fields)
+    chat = await encode_chat(service, fields, template_args, num_bytes, tools)
+    prediction_ids = await encode_prediction(service, params, chat.token_ids)
+    tool_use = chat.tool_use
+    if tools is not None and tool_use is not None:
+        with renamed_params({"structured": _shape_name(fields)}):
+            params, tool_use = tools.bind(params, tool_use)
 
     def make() -> list[EngineRequest]:
         made = _engine_request(
@@ -91,14 +98,16 @@ async def chat_requests(
             origin,
             0,
             chat.token_ids,
+            prediction_ids=prediction_ids,
             dialect=service.text.dialect,
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
-            tool_use=chat.tool_use,
+            tool_use=tool_use,
             answer_so_far=last_answer(fields.messages) if fields.continue_final_message else "",
             max_tool_calls=None if fields.parallel_tool_calls else 1,
         )
-        shape_name = made.shape_name if chat.tool_use is None else "tools"
+        is_of_tools = tool_use is not None and not tool_use.has_document
+        shape_name = "tools" if is_of_tools else made.shape_name
         return [replace(made, prompt_text=chat.text, shape_name=shape_name)]
 
     return await _make(service, len(chat.token_ids), make)
@@ -150,6 +159,7 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
         max_tokens=most,
         logprobs=fields.top_logprobs if fields.logprobs else None,
         prompt_logprobs=fields.prompt_logprobs,
+        prediction=None if fields.prediction is None else fields.prediction.text,
     )
 
 
@@ -191,6 +201,22 @@ async def encode_all(
     return await service.on_text(sum(map(len, texts)), encode) if texts else encode()
 
 
+async def encode_prediction(
+    service: ModelService, params: SamplingParams, prompt_token_ids: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the token ids of what an answer may be like."""
+    prediction = params.prediction
+    if not prediction:
+        return ()
+
+    def encode() -> tuple[int, ...]:
+        return service.text.encode_prediction(
+            prediction, prompt_token_ids, max_model_len=service.facts.max_model_len
+        )
+
+    return await service.on_text(len(prediction), encode)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedChat:
     """A conversation as its chat template has written it, and the token ids of that.
@@ -208,6 +234,7 @@ async def encode_chat(
     fields: ChatRequest | TokenizeRequest,
     template_args: dict[str, Any],
     num_bytes: int,
+    tools: Tools | None,
 ) -> EncodedChat:
     """Return a conversation, and perhaps tools, as the chat template renders them."""
     if fields.chat_template is not None and not service.settings.trust_request_chat_template:
@@ -215,8 +242,8 @@ async def encode_chat(
             "chat_template is taken by servers that run with --trust-request-chat-template",
             param="chat_template",
         )
-    tools = template_tools(fields)
-    tool_use = service.text.tool_use(tools, fields.chat_template)
+    shown = None if tools is None else tools.for_template()
+    tool_use = service.text.tool_use(shown, fields.chat_template)
     kwargs = {**template_args, **(fields.chat_template_kwargs or {})}
     if fields.documents is not None:
         kwargs["documents"] = fields.documents
@@ -224,7 +251,7 @@ async def encode_chat(
     def begin() -> Rendering:
         return service.text.begin_chat(
             fields.messages or [],
-            tools=tools,
+            tools=shown,
             add_generation_prompt=fields.add_generation_prompt,
             continue_final_message=fields.continue_final_message,
             kwargs=kwargs,
@@ -246,6 +273,21 @@ async def encode_chat(
         return EncodedChat(rendering.finish(written).text if wants_text else "", ids, tool_use)
 
     return await service.on_text(len(written), finish)
+
+
+def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
+    """Return the tools of a request; InvalidRequest where they, or the choice, make no sense."""
+    choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
+    if fields.tools is None:
+        return read_tools(None, choice)
+    functions = [
+        ToolFunction(each.name, each.description or "", each.parameters, bool(each.strict))
+        for each in (tool.function for tool in fields.tools)
+    ]
+    if isinstance(choice, NamedTool):
+        return Tools(functions, "required", choice.function.name)
+    is_parallel = not isinstance(fields, ChatRequest) or fields.parallel_tool_calls
+    return Tools(functions, choice or "auto", is_parallel=is_parallel)
 
 
 async def _make(service: ModelService, num_ids: int, make: Callable[[], T]) -> T:
@@ -279,6 +321,7 @@ def _engine_request(
     index: int,
     token_ids: list[int],
     *,
+    prediction_ids: tuple[int, ...] = (),
     dialect: Dialect = Dialect.PLAIN,
     prompt: str | list[int] | None = None,
     is_continuation: bool,
@@ -297,6 +340,7 @@ def _engine_request(
         prompt_index=index,
         prompt=None,
         prompt_token_ids=kept,
+        prediction_ids=prediction_ids,
         dialect=dialect,
         is_continuation=is_continuation,
         is_by_token=is_by_token,
@@ -312,9 +356,8 @@ def _engine_request(
         answer_so_far=answer_so_far,
     )
     is_whole = isinstance(prompt, str) and len(kept) == len(token_ids)
-    shape_name = "response_format" if fields.structured_outputs is None else "structured_outputs"
     given = str(prompt) if is_whole else None
-    return EngineRequest(request, texts, given, shape_name=shape_name)
+    return EngineRequest(request, texts, given, shape_name=_shape_name(fields))
 
 
 def _cut(token_ids: list[int], fields: GenerateFields, room: int) -> Sequence[int]:
@@ -360,7 +403,7 @@ def _invalid_prompt(expected: str) -> InvalidRequest:
 
 
 def _params(
-    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | None
+    fields: GenerateFields, defaults: Mapping[str, Any], **own: int | str | None
 ) -> SamplingParams:
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequest("stream_options needs stream: true", param="stream_options")
@@ -386,6 +429,11 @@ def _repetition_detection(fields: GenerateFields) -> RepetitionDetection | None:
         min_pattern_size=asked.min_pattern_size or 1,
         min_count=asked.min_count,
     )
+
+
+def _shape_name(fields: GenerateFields) -> str:
+    """Return the name of the field that gives the answer's shape."""
+    return "response_format" if fields.structured_outputs is None else "structured_outputs"
 
 
 def _structured(fields: GenerateFields) -> StructuredOutput | None:

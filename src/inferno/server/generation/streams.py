@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from inferno.server.generation.call import usage, while_connected
+from inferno.server.generation.call import completion_details, usage, while_connected
 from inferno.server.http import (
     ApiError,
     ChunkWriter,
@@ -27,6 +27,7 @@ from inferno.server.http import (
 from inferno.server.openai.request_types import GenerateFields
 from inferno.server.openai.response_types import Usage
 from inferno.text.completion import Chunk
+from inferno.text.completion import Usage as SequenceUsage
 
 _DONE = b"data: [DONE]\n\n"
 _COMMENT = b": keep-alive\n\n"
@@ -149,20 +150,20 @@ class _EventWriter:
 
 
 class StreamUsage:
-    """The usage of a stream; a choice's cached and reasoning tokens are added when it ends."""
+    """The usage of a stream; a choice's cached tokens and details are added when it ends."""
 
     def __init__(self, fields: GenerateFields, num_prompt_tokens: int) -> None:
         self._fields = fields
         self._prompt = num_prompt_tokens
         self._completion = 0
         self._cached = 0
-        self._reasoning = 0
+        self._done: list[SequenceUsage] = []
 
     def add(self, chunk: Chunk) -> None:
         """Count a chunk."""
         self._completion += len(chunk.token_ids)
         if (done := chunk.completion) is not None:
-            self._reasoning += done.usage.reasoning_tokens
+            self._done.append(done.usage)
             self._cached += done.usage.cached_tokens if done.sequence_index == 0 else 0
 
     @property
@@ -174,12 +175,12 @@ class StreamUsage:
 
     @property
     def usage(self) -> Usage:
-        """Return the usage so far; a choice's reasoning and cached tokens count at its end."""
+        """Return the usage so far; a choice's cached tokens and details count at its end."""
         return usage(
             prompt=self._prompt,
             completion=self._completion,
             cached=self._cached,
-            reasoning=self._reasoning,
+            details=completion_details(self._done),
         )
 
 

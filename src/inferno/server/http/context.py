@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferno.requests import ProposalCounts
 from inferno.text.completion import TokenRate
 
 Scope = MutableMapping[str, Any]
@@ -34,6 +35,7 @@ class RequestContext:
     status          of the answer; None before it begins.
     prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Lease.generate.
     queue_seconds   how long its first sequence waited for a place; None before it had one.
+    proposals       what became of those of speculative decoding, by sequence.
     rate            of its tokens.
     rejected        the code of the error that rejected it, if one did.
     prompt          for the log: an endpoint sets it where the settings' log_prompts is on.
@@ -50,6 +52,7 @@ class RequestContext:
     completion_tokens: int = 0
     queue_seconds: float | None = None
     first_token_seconds: float | None = None
+    proposals: dict[tuple[str, int], tuple[ProposalCounts, ...]] = field(default_factory=dict)
     rate: TokenRate = field(default_factory=TokenRate)
     finish_reasons: list[str] = field(default_factory=list)
     rejected: str | None = None

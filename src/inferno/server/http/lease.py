@@ -154,6 +154,8 @@ class Meter:
     def note(self, event: TokenEvent) -> None:
         if not self._has_begun:
             self._begin(event)
+        if event.proposals:
+            self._context.proposals[event.request_id, event.sequence_index] = event.proposals
         if event.token_ids:
             self._note_tokens(event.sequence_index, len(event.token_ids))
         if event.finish_reason is not None:

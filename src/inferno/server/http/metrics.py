@@ -164,6 +164,10 @@ class PrometheusExposition(Collector):
         yield _gauge("batch_size", "Sequences in the last step.", value=stats.batch_size)
         preempted = "Sequences that lost their place for a while."
         yield _counter("preemptions", preempted, value=stats.preemptions)
+        proposed = "Tokens proposed by speculative decoding, by who proposed them."
+        yield _counter("proposed_tokens", proposed, "proposer", stats.proposed_tokens)
+        accepted = "Proposed tokens that were what the model drew."
+        yield _counter("accepted_tokens", accepted, "proposer", stats.accepted_tokens)
         restarts = "Engines that died or hung, and were replaced."
         yield _counter("engine_restarts", restarts, value=stats.restarts)
 

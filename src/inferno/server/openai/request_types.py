@@ -24,11 +24,10 @@ from inferno.sampling_params import (
     MAX_TOKEN_ID,
     SamplingParams,
 )
+from inferno.text.tools import MAX_TOOL_DESCRIPTION, MAX_TOOLS, TOOL_NAME
 
 MAX_TOKEN_IDS = 4096  # of stops and biases
 MAX_PRIORITY = 2**31
-MAX_TOOLS = 128
-MAX_TOOL_DESCRIPTION = 1 << 15  # characters
 _MAX_NAME = 512
 _TIMEOUT = 7 * 24 * 3600.0
 
@@ -59,7 +58,7 @@ Bias = Annotated[float, Meta(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS)]
 StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Template = Annotated[str, Meta(max_length=MAX_TEMPLATE_BYTES)]
 Salt = Annotated[str, Meta(max_length=128, pattern=r"^[^@/\\\x00]*$")]
-ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$(?!\n)")]
+ToolName = Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$(?!\n)")]
 RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$(?!\n)")]
 
 _PART_SCHEMA = {
@@ -116,7 +115,6 @@ UNSUPPORTED_IN_CHATS: Unsupported = {
     "audio": (),
     "modalities": (["text"],),
     "moderation": (),
-    "prediction": (),
     "prompt_cache_options": (),
     "prompt_cache_retention": (),
     "web_search_options": (),
@@ -143,7 +141,7 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
     """A JSON Schema that the answer keeps to; strict or not, it is kept to in full."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$")]
     schema: dict[str, Any] | None = None
     description: str | None = None
     strict: bool | None = None
@@ -182,6 +180,27 @@ class RepetitionDetection(Struct, kw_only=True, forbid_unknown_fields=True):
     max_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
     min_pattern_size: Annotated[int, Meta(ge=0, le=MAX_PATTERN_SIZE)] = 0
     min_count: Annotated[int, Meta(ge=0, le=MAX_REPETITIONS)] = 0
+
+
+class TextPart(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What the answer may be like: a text, or its parts."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        """Return the text, its parts put together."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
 
 class ToolFunction(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -388,6 +407,9 @@ class ChatRequest(GenerateFields, kw_only=True):
     top_logprobs: Annotated[
         Logprobs, Meta(description="And those of so many of the likeliest; needs logprobs.")
     ] = 0
+    prediction: Annotated[
+        Prediction | None, described("prediction", "Hint, without effect on the answer.")
+    ] = None
     tools: Annotated[Tools | None, Meta(description="Functions that the model may call.")] = None
     tool_choice: Annotated[
         Literal["none", "auto", "required"] | NamedTool | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -10,13 +11,17 @@ FinishReasonName = Literal["stop", "length", "tool_calls", "repetition"]
 
 
 class Metrics(Struct, frozen=True):
-    """Times and rates of one request, in milliseconds from its arrival and tokens per second."""
+    """Times and rates of one request, in milliseconds from its arrival and tokens per second.
+
+    speculative_decoding    by who proposed: how many tokens were proposed, and how many accepted.
+    """
 
     time_to_first_token_ms: float | None
     generation_time_ms: float | None
     mean_itl_ms: float | None
     tokens_per_second: float | None
     queue_time_ms: float | None
+    speculative_decoding: Mapping[str, Mapping[str, int]] | UnsetType = UNSET
 
 
 class PromptDetails(Struct, frozen=True):
@@ -26,9 +31,11 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True):
-    """A part of the usage: how many of the new tokens were reasoning."""
+    """A part of the usage: new tokens that were reasoning; the prediction's that stood or fell."""
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int = 0
+    rejected_prediction_tokens: int = 0
 
 
 class Usage(Struct, frozen=True):

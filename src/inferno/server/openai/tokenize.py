@@ -8,7 +8,7 @@ from starlette.responses import Response
 from inferno.errors import InvalidRequest
 from inferno.server.generation.body_parser import ignored_chat_fields
 from inferno.server.generation.call import json_response, read_fields
-from inferno.server.generation.engine_requests import encode_all, encode_chat
+from inferno.server.generation.engine_requests import encode_all, encode_chat, tools_of
 from inferno.server.http import CHAT_PARAM_NAMES, context_of, renamed_params
 from inferno.server.model_service import ModelService, service_of
 from inferno.server.openai.request_types import DetokenizeRequest, TokenizeRequest
@@ -56,7 +56,8 @@ async def _encoded(service: ModelService, fields: TokenizeRequest, num_bytes: in
         [ids] = await encode_all(service, [fields.prompt], add_special_tokens=adds)
         return ids
     with renamed_params(CHAT_PARAM_NAMES):
-        return (await encode_chat(service, fields, {}, num_bytes)).token_ids
+        chat = await encode_chat(service, fields, {}, num_bytes, tools_of(fields))
+        return chat.token_ids
 
 
 def _detokenized(service: ModelService, fields: DetokenizeRequest) -> Detokenized:

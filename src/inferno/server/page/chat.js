@@ -170,8 +170,10 @@ function leftOutWords(num) {
 
 async function receive(into, signal, show) {
     const started = performance.now();
-    const most = settings.fields.max_completion_tokens;
-    for await (const piece of answer(messages(sentTurns()), settings.fields, signal)) {
+    const fields = settings.fields;
+    const most = fields.max_completion_tokens;
+    into.isJson = fields.response_format !== undefined;
+    for await (const piece of answer(messages(sentTurns()), fields, signal)) {
         into.seconds = (performance.now() - started) / 1000;
         if (piece.content || piece.reasoning) into.first ??= into.seconds;
         into.text += piece.content;

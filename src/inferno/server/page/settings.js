@@ -1,8 +1,10 @@
 // The settings that a person picks, in their dialog; what is empty is left to the model.
 
+import { Problem } from "./api.js";
+import { readSchema } from "./json.js";
 import { loadSettings, saveSettings } from "./store.js";
 
-const NAMES = ["system", "temperature", "max_tokens"];
+const NAMES = ["system", "temperature", "max_tokens", "schema"];
 
 export class Settings {
     constructor(dialog) {
@@ -12,6 +14,7 @@ export class Settings {
         for (const name of NAMES) this.inputs[name].value = String(saved[name] ?? "");
         this.inputs.trims.checked = saved.trims === true;
         dialog.addEventListener("input", () => this.#save());
+        this.#checkSchema();
         dialog.querySelector("#defaults").addEventListener("click", () => {
             for (const name of NAMES) this.inputs[name].value = "";
             this.inputs.trims.checked = false;
@@ -20,6 +23,7 @@ export class Settings {
     }
 
     open() {
+        this.dialog.querySelector("#shape").open = this.inputs.schema.value.trim() !== "";
         this.dialog.showModal();
     }
 
@@ -35,9 +39,15 @@ export class Settings {
         return this.inputs.system.value.trim();
     }
 
-    // The fields of a request that were picked.
+    // The fields of a request that were picked; a schema that can't be one is a Problem.
     get fields() {
         const fields = {};
+        const { schema, problem } = readSchema(this.inputs.schema.value);
+        if (problem) throw new Problem(`${problem} Mend it in the settings, or empty it.`);
+        if (schema) {
+            const json_schema = { name: "answer", schema };
+            fields.response_format = { type: "json_schema", json_schema };
+        }
         const { temperature, max_tokens } = this.inputs;
         if (isPicked(temperature)) fields.temperature = temperature.valueAsNumber;
         if (isPicked(max_tokens)) fields.max_completion_tokens = max_tokens.valueAsNumber;
@@ -54,7 +64,16 @@ export class Settings {
         this.#save();
     }
 
+    #checkSchema() {
+        const { problem } = readSchema(this.inputs.schema.value);
+        const told = this.dialog.querySelector("#schema-problem");
+        told.hidden = problem === null;
+        told.textContent = problem ?? "";
+        this.inputs.schema.setAttribute("aria-invalid", problem !== null);
+    }
+
     #save() {
+        this.#checkSchema();
         const texts = NAMES.map((name) => [name, this.inputs[name].value]);
         saveSettings({ ...Object.fromEntries(texts), trims: this.trims });
     }

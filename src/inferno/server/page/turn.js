@@ -1,5 +1,6 @@
 // One question and its answer on the page.
 
+import { asCode } from "./json.js";
 import { Markdown } from "./markdown.js";
 
 const ENDS = {
@@ -39,7 +40,8 @@ export class TurnView {
     show(answer, end) {
         const isOpen = end === null;
         this.#showReasoning(answer, isOpen);
-        this.markdown.show(answer.text, isOpen);
+        const isCode = answer.isJson && answer.text !== "";
+        this.markdown.show(isCode ? asCode(answer.text, isOpen) : answer.text, isOpen);
         this.part(".answer").setAttribute("aria-busy", isOpen);
         this.part(".waiting").hidden = !isOpen || answer.text !== "" || answer.reasoning !== "";
         this.part(".figures").textContent = isOpen ? "" : figures(answer);
@@ -73,7 +75,7 @@ export class TurnView {
 export function newAnswer() {
     return {
         ...{ text: "", reasoning: "", tokens: 0, first: null, seconds: 0, end: null, problem: "" },
-        wantsRoom: false,
+        ...{ wantsRoom: false, isJson: false },
     };
 }
 

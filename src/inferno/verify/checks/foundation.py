@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from inferno.config.decoder import DecoderConfig
 from inferno.layers.parameters import packed_weights
-from inferno.models.config import DecoderConfig
 from inferno.ops import PackedExperts, PackedWeight
 from inferno.verify.checks.quantized import (
     checkpoint_pieces,

@@ -50,10 +50,22 @@ def choose_oracle(
             plain = replace(engine, device="cpu", dtype="float32", quantize="none")
             return DeviceOracle(plain)
         case "llama.cpp":
+            _refuse_exact_ramp(read_plain_config(hf_config))
             threads = engine.threads or num_usable_cores()
             return open_llama_cpp(options.model, checkpoint, threads, tell)
     weights = PlainWeights(checkpoint, torch.float32, as_kept=engine_keeps_blocks(engine))
     return ReferenceOracle(options.model, hf_config, weights, tell)
+
+
+def _refuse_exact_ramp(config: PlainConfig) -> None:
+    """Refuse models whose positions are others in llama.cpp, such as gpt-oss."""
+    if config.rope.get("truncate") is False:
+        raise InvalidRequest(
+            "--against llama.cpp: it rounds the ends of YaRN's ramp in every model, and this one "
+            "was published without (truncate is false), so its logits are others; leave --against "
+            "out, or compare its safetensors --against transformers",
+            param="against",
+        )
 
 
 def _saved(path: Path, quantize: str) -> SavedOracle:

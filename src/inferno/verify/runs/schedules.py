@@ -200,9 +200,12 @@ def _observing(outcome: Outcome) -> Iterator[None]:
         observer.see_plan(plan)
         return launch(self, plan)
 
-    def forward_observed(self: Runner, batch: Batch) -> Tensor:
-        hidden = forward(self, batch)
-        observer.see_states(batch.rows_N, hidden)
+    def forward_observed(
+        self: Runner, batch: Batch, layers: range | None = None, stream_TE: Tensor | None = None
+    ) -> Tensor:
+        hidden = forward(self, batch, layers, stream_TE)
+        if layers is None or layers.stop == self.num_layers:
+            observer.see_states(batch.rows_N, hidden)
         return hidden
 
     def sample_observed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from inferno.text.parsers.calls.in_json import read_deepseek, read_hermes, read_mistral
 from inferno.text.parsers.calls.in_python import read_llama
@@ -79,6 +80,9 @@ class CallParser:
 
 
 def _reader(text: AnswerText, tool_use: ToolUse) -> Steps[None]:
+    first_mark = SYNTAXES[tool_use.dialect].first_mark
+    if tool_use.has_document and first_mark is not None:
+        return _read_either(text, first_mark, _reader(text, replace(tool_use, has_document=False)))
     match tool_use.dialect:
         case ToolDialect.HERMES:
             return read_hermes(text)
@@ -92,3 +96,9 @@ def _reader(text: AnswerText, tool_use: ToolUse) -> Steps[None]:
             return read_mistral(text)
         case other:
             raise ValueError(f"calls in {other} are not found in content")
+
+
+def _read_either(text: AnswerText, first_mark: str, read_calls: Steps[None]) -> Steps[None]:
+    """Read calls where the first of them begins the answer, and else a document."""
+    yield from text.space()
+    yield from read_calls if (yield from text.comes(first_mark)) else text.document()

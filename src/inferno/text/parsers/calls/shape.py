@@ -5,10 +5,13 @@ It is a structural tag made of the same texts as the readers of calls read: see 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from inferno.errors import InvalidRequest
 from inferno.structured import StructuredOutput
 from inferno.text.parsers.calls.in_xml import types_of
 from inferno.text.parsers.calls.syntax import SYNTAXES, CallSyntax, Encoding, ToolDialect
@@ -19,6 +22,8 @@ _NO_ARGUMENTS: Mapping[str, Any] = {
     "properties": {},
     "additionalProperties": False,
 }
+
+_VALUES = ("const", "enum", "default", "examples")  # keywords that hold no schemas
 
 _Node = dict[str, Any]
 
@@ -37,23 +42,36 @@ class CallableTool:
 
 
 def shape_of_calls(
-    dialect: ToolDialect, tools: Sequence[CallableTool], *, must_call: bool, is_parallel: bool
+    dialect: ToolDialect,
+    tools: Sequence[CallableTool],
+    *,
+    must_call: bool,
+    is_parallel: bool,
+    document: StructuredOutput | None = None,
 ) -> StructuredOutput | None:
     """Return the shape of answers that call these tools and no others.
 
     must_call   the answer is a call, or several; else it is free text until a call begins.
     is_parallel there may be several calls.
+    document    the shape of an answer that calls none, which then has no free text.
 
     None where free text can't be told from a call before it is whole: then nothing binds it.
+    InvalidRequest where the document's shape can't be told from a call.
     """
     syntax = SYNTAXES[dialect]
     calls = [_call(syntax, tool) for tool in tools]
     is_single = syntax.is_single or not is_parallel
     if dialect is ToolDialect.HARMONY:
-        return _of_channels(calls, must_call=must_call)
+        return _of_channels(calls, must_call=must_call, document=document)
     if must_call:
         return _tag(_run(syntax, calls, is_single=is_single))
-    trigger = next((mark for mark in syntax.marks if _first_text(syntax).startswith(mark)), None)
+    if document is not None:
+        said = _document(document)
+        if syntax.first_mark is None and said["type"] == "json_schema":
+            return _tag(_any_json(said["json_schema"], syntax, tools), document)
+        either = [said, _run(syntax, calls, is_single=is_single)]
+        return _tag({"type": "or", "elements": either}, document)
+    trigger = syntax.first_mark
     if trigger is None:
         return None
     if syntax.opens:
@@ -87,19 +105,40 @@ def _run(
     return {"type": "sequence", "elements": [each for each in around if each.get("value") != ""]}
 
 
-def _of_channels(calls: Sequence[_Node], *, must_call: bool) -> StructuredOutput:
+def _of_channels(
+    calls: Sequence[_Node], *, must_call: bool, document: StructuredOutput | None
+) -> StructuredOutput:
     """Return the shape of what follows the mark of a channel: a call, or the final message."""
     begun = [
         {**call, "begin": call["begin"].removeprefix(Mark.CHANNEL), "end": ""} for call in calls
     ]
     if not must_call:
-        final = [_text(f"final{Mark.MESSAGE}"), {"type": "any_text"}]
+        said = {"type": "any_text"} if document is None else _document(document)
+        final = [_text(f"final{Mark.MESSAGE}"), said]
         begun.append({"type": "sequence", "elements": final})
-    return _tag({"type": "or", "elements": begun})
+    return _tag({"type": "or", "elements": begun}, document)
+
+
+def _document(shape: StructuredOutput) -> _Node:
+    """Return an answer of a shape as a part of another; InvalidRequest where it can't be one."""
+    if shape.json is not None:
+        return {"type": "json_schema", "json_schema": json.loads(str(shape.json))}
+    if shape.json_object:
+        return {"type": "json_schema", "json_schema": {"type": "object"}}
+    if shape.regex is not None:
+        return {"type": "regex", "pattern": shape.regex}
+    if shape.choice:
+        return {"type": "regex", "pattern": "|".join(map(re.escape, shape.choice))}
+    given = "grammar" if shape.grammar is not None else "structural_tag"
+    raise InvalidRequest(
+        "the shape of an answer must be json, json_object, regex or choice where there are tools, "
+        f'not {given}: leave one of them out, or give tool_choice "none" or "required"',
+        param="structured",
+    )
 
 
 def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
-    schema = _NO_ARGUMENTS if tool.parameters is None else tool.parameters
+    schema = _schema_of(tool)
     content: _Node = {"type": "json_schema", "json_schema": schema, "is_strict": tool.is_strict}
     if syntax.encoding is Encoding.PARAMETERS:
         assert syntax.parameter is not None, "parameters are written somehow"
@@ -115,13 +154,65 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
     return {"type": "tag", "begin": syntax.begin(tool.name), "content": content, "end": syntax.end}
 
 
-def _first_text(syntax: CallSyntax) -> str:
-    return syntax.opens or syntax.before_name
+def _schema_of(tool: CallableTool) -> Mapping[str, Any]:
+    return _NO_ARGUMENTS if tool.parameters is None else tool.parameters
 
 
 def _text(text: str) -> _Node:
     return {"type": "const_string", "value": text}
 
 
-def _tag(node: _Node) -> StructuredOutput:
-    return StructuredOutput(structural_tag={"type": "structural_tag", "format": node})
+def _any_json(
+    schema: Mapping[str, Any], syntax: CallSyntax, tools: Sequence[CallableTool]
+) -> _Node:
+    """Return JSON that is a document or one call, where calls are JSON that no mark begins.
+
+    As one schema: of two grammars whose texts begin alike, llguidance may follow only one.
+    """
+    branches: list[Mapping[str, Any]] = [_moved(schema, "#/anyOf/0")]
+    for tool in tools:
+        arguments = _schema_of(tool) if tool.is_strict else {"type": "object"}
+        call = json.loads(syntax.begin(tool.name) + "{}" + syntax.end)
+        place = f"#/anyOf/{len(branches)}/properties/"
+        properties = {
+            key: _moved(arguments, place + key) if value == {} else {"const": value}
+            for key, value in call.items()
+        }
+        branches.append(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            }
+        )
+    return {"type": "json_schema", "json_schema": {"anyOf": branches}}
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """Return a schema as it is written at this place of another: its references find themselves."""
+    if isinstance(schema, list):
+        return [_moved(each, place) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    moved = {}
+    for key, value in schema.items():
+        is_reference = key == "$ref" and isinstance(value, str) and re.match("#(/|$)", value)
+        if is_reference:
+            moved[key] = place + value.removeprefix("#")
+        else:
+            moved[key] = value if key in _VALUES else _moved(value, place)
+    return moved
+
+
+def _tag(node: _Node, document: StructuredOutput | None = None) -> StructuredOutput:
+    """Return the whole shape; JSON in it is written as in the document, where there is one."""
+    shape = StructuredOutput(structural_tag={"type": "structural_tag", "format": node})
+    if document is None:
+        return shape
+    return replace(
+        shape,
+        disable_any_whitespace=document.disable_any_whitespace,
+        disable_additional_properties=document.disable_additional_properties,
+        whitespace_pattern=document.whitespace_pattern,
+    )

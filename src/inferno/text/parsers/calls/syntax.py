@@ -77,6 +77,12 @@ class CallSyntax:
     encoding: Encoding = Encoding.JSON
     parameter: ParameterSyntax | None = None
 
+    @property
+    def first_mark(self) -> str | None:
+        """Return the mark that begins the calls of an answer, or None where none does."""
+        first = self.opens or self.before_name
+        return next((mark for mark in self.marks if first.startswith(mark)), None)
+
     def begin(self, name: str) -> str:
         """Return how a call of this tool begins, up to its arguments."""
         return self.before_name + name + self.after_name
@@ -179,10 +185,12 @@ class ToolUse:
     """The tools that a request has, and the dialect in which its model calls them.
 
     schemas     name -> the JSON schema of its parameters, as the request has it.
+    has_document    an answer without calls has a shape: unless it begins with a call, it has none.
     """
 
     dialect: ToolDialect
     schemas: Mapping[str, Mapping[str, Any]]
+    has_document: bool = False
 
 
 def make_tool_use(dialect: ToolDialect, tools: object) -> ToolUse | None:

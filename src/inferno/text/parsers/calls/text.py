@@ -99,16 +99,28 @@ class AnswerText:
         """Pass whitespace, and return it."""
         return self.run(_SPACE)
 
-    def mark(self, mark: str) -> Steps[bool]:
-        """Pass this mark, or text, if it comes next, and return whether it did."""
+    def comes(self, mark: str) -> Steps[bool]:
+        """Return whether this mark, or text, comes next, and leave it there."""
         spelling = self._spellings.get(mark, mark)
         while not self._text.startswith(spelling, self._at):
             rest = self._text[self._at : self._at + len(spelling)]
             if self._is_over or not spelling.startswith(rest):
                 return False
             yield
-        self._pass(self._at + len(spelling))
         return True
+
+    def mark(self, mark: str) -> Steps[bool]:
+        """Pass this mark, or text, if it comes next, and return whether it did."""
+        if not (yield from self.comes(mark)):
+            return False
+        self._pass(self._at + len(self._spellings.get(mark, mark)))
+        return True
+
+    def document(self) -> Steps[None]:
+        """Pass all that comes, as content."""
+        self.release()
+        while (yield from self.peek()):
+            self._show(self._cut(len(self._text)))
 
     def expect(self, mark: str) -> Steps[None]:
         """Pass this mark or text; NoCall if another comes."""

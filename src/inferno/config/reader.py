@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from inferno.errors import ConfigError
-from inferno.layers.moe import MixtureConfig
-from inferno.layers.rope import (
-    FactorScaling,
-    LinearScaling,
-    Llama3Scaling,
-    RopeConfig,
-    RopeScaling,
-    YarnScaling,
-)
 
 # Keys that change nothing about the forward pass: labels, training, the tokenizer, old generation
 # defaults (the current ones live in generation_config.json).
@@ -46,7 +33,6 @@ INERT = frozenset({
     "router_jitter_noise",
 })
 # fmt: on
-_INERT_ROPE = frozenset({"finetuned"})
 _MAX_INT = 2**31 - 1
 
 
@@ -194,173 +180,3 @@ class ConfigReader:
         is_huge = isinstance(value, int) and value.bit_length() > 256
         shown = "a huge integer" if is_huge else repr(value)[:80]
         return ConfigError(f"config.json: {self._path}{key} must be {expected}, not {shown}")
-
-
-def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
-    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters."""
-    outer_theta = config.number("rope_theta", theta, low=1.0)
-    config.must_be("partial_rotary_factor", 1.0, 1)
-    outer_original = config.optional_integer("original_max_position_embeddings")
-    section = config.section("rope_scaling", "rope_parameters")
-    if section is None:
-        return RopeConfig(outer_theta)
-    section.must_be("partial_rotary_factor", 1.0, 1)
-    theta = section.number("rope_theta", outer_theta, low=1.0)
-    scaling = _read_scaling(section, max_positions, outer_original)
-    section.refuse_unread(inert=_INERT_ROPE)
-    return RopeConfig(theta, scaling)
-
-
-def _read_scaling(
-    section: ConfigReader, max_positions: int, original: int | None
-) -> RopeScaling | None:
-    # "dynamic" (NTK) is left out on purpose: its base follows the current length, so the same
-    # token would get other values under another schedule.
-    kinds = ("default", "linear", "llama3", "yarn", "factors")
-    older_name = section.choice("type", kinds, "default")
-    kind = section.choice("rope_type", kinds, older_name)
-    if kind == "default":
-        return None
-    if kind == "linear":
-        return LinearScaling(factor=section.number("factor"))
-    if kind == "factors":  # a GGUF file's: no config.json of Hugging Face's has it
-        return FactorScaling(factors=section.numbers("factors"))
-    inner_original = section.integer("original_max_position_embeddings", max_positions)
-    original = inner_original if original is None else original
-    if kind == "llama3":
-        return _read_llama3(section, original)
-    return _read_yarn(section, max_positions, original)
-
-
-def _read_llama3(section: ConfigReader, original: int) -> Llama3Scaling:
-    low = section.number("low_freq_factor")
-    return Llama3Scaling(
-        factor=section.number("factor"),
-        low_freq_factor=low,
-        high_freq_factor=section.number("high_freq_factor", low=low),
-        original_max_positions=original,
-    )
-
-
-def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> YarnScaling:
-    factor = section.number("factor", max_positions / original)
-    mscale = section.number("mscale", 0.0, may_be_low=True)
-    mscale_all = section.number("mscale_all_dim", 0.0, may_be_low=True)
-    default_factor = _yarn_temperature(factor, 1.0)
-    if mscale > 0 and mscale_all > 0:
-        default_factor = _yarn_temperature(factor, mscale) / _yarn_temperature(factor, mscale_all)
-    return YarnScaling(
-        factor=factor,
-        original_max_positions=original,
-        attention_factor=section.number("attention_factor", default_factor),
-        beta_fast=section.number("beta_fast", 32.0),
-        beta_slow=section.number("beta_slow", 1.0),
-        truncate=section.boolean("truncate", True),
-    )
-
-
-def _yarn_temperature(factor: float, mscale: float) -> float:
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVSpec:
-    """The keys and values that one layer keeps of a token; a window of None sees all tokens."""
-
-    num_kv_heads: int
-    head_dim: int
-    window: int | None
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderConfig:
-    """The sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_norm_eps: float
-    rope: RopeConfig
-    max_model_len: int
-    tie_word_embeddings: bool
-    windows: tuple[int | None, ...]
-    qkv_bias: bool
-    output_bias: bool
-    mlp_bias: bool
-    mixture: MixtureConfig | None = None
-
-    def kv_specs(self, dtype: torch.dtype) -> tuple[KVSpec, ...]:
-        """Return what each layer keeps of a token, in that dtype."""
-        return tuple(
-            KVSpec(
-                num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, window=window, dtype=dtype
-            )
-            for window in self.windows
-        )
-
-
-def read_decoder(
-    config: ConfigReader,
-    *,
-    windows: tuple[int | None, ...],
-    num_kv_heads: int | None = None,
-    head_dim: int | None = None,
-    rope_theta: float = 10000.0,
-    rms_norm_eps: float = 1e-6,
-    qkv_bias: bool = False,
-    output_bias: bool = False,
-    mlp_bias: bool = False,
-) -> DecoderConfig:
-    """Read the keys that every decoder has; what differs by family is given by its file.
-
-    num_kv_heads to rms_norm_eps  what a config without the key means; None: as many as queries
-                                  have, and the width shared among them.
-    """
-    config.must_be("hidden_act", "silu", "swish")
-    config.must_be("activation", "swiglu")
-    hidden_size, num_heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    num_kv_heads = config.optional_integer("num_key_value_heads", num_kv_heads) or num_heads
-    head_dim = config.integer("head_dim", head_dim or max(hidden_size // num_heads, 1))
-    if num_heads % num_kv_heads:
-        raise ConfigError(
-            f"config.json: num_attention_heads ({num_heads}) is not a multiple of "
-            f"num_key_value_heads ({num_kv_heads})"
-        )
-    if head_dim % 2:
-        raise ConfigError(f"config.json: head_dim ({head_dim}) must be even for rotary embedding")
-    max_positions = config.integer("max_position_embeddings")
-    rope = read_rope(config, max_positions=max_positions, theta=rope_theta)
-    if isinstance(rope.scaling, FactorScaling) and len(rope.scaling.factors) != head_dim // 2:
-        raise ConfigError(
-            f"config.json: rope_scaling.factors must be {head_dim // 2}, one for each pair of a "
-            f"head's {head_dim} dimensions, not {len(rope.scaling.factors)}"
-        )
-    return DecoderConfig(
-        vocab_size=config.integer("vocab_size"),
-        hidden_size=hidden_size,
-        intermediate_size=config.integer("intermediate_size"),
-        num_layers=len(windows),
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        rms_norm_eps=config.number("rms_norm_eps", rms_norm_eps),
-        rope=rope,
-        max_model_len=_context(rope, max_positions),
-        tie_word_embeddings=config.boolean("tie_word_embeddings", False),
-        windows=windows,
-        qkv_bias=qkv_bias,
-        output_bias=output_bias,
-        mlp_bias=mlp_bias,
-    )
-
-
-def _context(rope: RopeConfig, max_positions: int) -> int:
-    """Return the tokens that positions reach, YaRN's stretch included in any case."""
-    if not isinstance(rope.scaling, YarnScaling):
-        return max_positions
-    return max(max_positions, int(rope.scaling.factor * rope.scaling.original_max_positions))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from inferno.config.reader import ConfigReader
 from inferno.errors import ConfigError
-from inferno.models.config import ConfigReader
 
 
 def num_layers(config: ConfigReader) -> int:

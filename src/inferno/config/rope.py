@@ -1,0 +1,128 @@
+"""Rotary positions as a config has them: the base of the frequencies, and their scaling."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from inferno.config.reader import ConfigReader
+
+_INERT_ROPE = frozenset({"finetuned"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearScaling:
+    """The division of positions by a factor (kaiokendev, 2023)."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Llama3Scaling:
+    """The stretching of long wavelengths; short ones stay, with a ramp (Llama 3.1's code)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YarnScaling:
+    """NTK-by-parts interpolation with a temperature on attention (arXiv:2309.00071).
+
+    attention_factor  multiplies cosines and sines, so attention's logits by its square.
+    truncate          round the ramp's ends to whole dimensions, as the paper's code does.
+    """
+
+    factor: float
+    original_max_positions: int
+    attention_factor: float
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorScaling:
+    """The division of each frequency by a factor of its own, from fast to slow, as GGUF has it."""
+
+    factors: tuple[float, ...]
+
+
+RopeScaling = FactorScaling | LinearScaling | Llama3Scaling | YarnScaling
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """The base of the frequencies, and how they are stretched (None: not)."""
+
+    theta: float = 10000.0
+    scaling: RopeScaling | None = None
+
+
+def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
+    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters."""
+    outer_theta = config.number("rope_theta", theta, low=1.0)
+    config.must_be("partial_rotary_factor", 1.0, 1)
+    outer_original = config.optional_integer("original_max_position_embeddings")
+    section = config.section("rope_scaling", "rope_parameters")
+    if section is None:
+        return RopeConfig(outer_theta)
+    section.must_be("partial_rotary_factor", 1.0, 1)
+    theta = section.number("rope_theta", outer_theta, low=1.0)
+    scaling = _read_scaling(section, max_positions, outer_original)
+    section.refuse_unread(inert=_INERT_ROPE)
+    return RopeConfig(theta, scaling)
+
+
+def _read_scaling(
+    section: ConfigReader, max_positions: int, original: int | None
+) -> RopeScaling | None:
+    # "dynamic" (NTK) is left out on purpose: its base follows the current length, so the same
+    # token would get other values under another schedule.
+    kinds = ("default", "linear", "llama3", "yarn", "factors")
+    older_name = section.choice("type", kinds, "default")
+    kind = section.choice("rope_type", kinds, older_name)
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return LinearScaling(factor=section.number("factor"))
+    if kind == "factors":  # a GGUF file's: no config.json of Hugging Face's has it
+        return FactorScaling(factors=section.numbers("factors"))
+    inner_original = section.integer("original_max_position_embeddings", max_positions)
+    original = inner_original if original is None else original
+    if kind == "llama3":
+        return _read_llama3(section, original)
+    return _read_yarn(section, max_positions, original)
+
+
+def _read_llama3(section: ConfigReader, original: int) -> Llama3Scaling:
+    low = section.number("low_freq_factor")
+    return Llama3Scaling(
+        factor=section.number("factor"),
+        low_freq_factor=low,
+        high_freq_factor=section.number("high_freq_factor", low=low),
+        original_max_positions=original,
+    )
+
+
+def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> YarnScaling:
+    factor = section.number("factor", max_positions / original)
+    mscale = section.number("mscale", 0.0, may_be_low=True)
+    mscale_all = section.number("mscale_all_dim", 0.0, may_be_low=True)
+    default_factor = _yarn_temperature(factor, 1.0)
+    if mscale > 0 and mscale_all > 0:
+        default_factor = _yarn_temperature(factor, mscale) / _yarn_temperature(factor, mscale_all)
+    return YarnScaling(
+        factor=factor,
+        original_max_positions=original,
+        attention_factor=section.number("attention_factor", default_factor),
+        beta_fast=section.number("beta_fast", 32.0),
+        beta_slow=section.number("beta_slow", 1.0),
+        truncate=section.boolean("truncate", True),
+    )
+
+
+def _yarn_temperature(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0

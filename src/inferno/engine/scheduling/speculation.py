@@ -1,0 +1,479 @@
+"""Speculative decoding: guesses of what follows a stream's tokens, computed with them in one step.
+
+A guess stands while it is what the sequence draws anyway, so guesses change how many tokens a step
+gives and never which. `StepPlan` carries them, the executor compares, and `Scheduler.commit` takes
+as many as stand. `acceptance.py` says how many pay.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+from inferno.engine.scheduling.acceptance import (
+    FIRST_CREDIT,
+    FIRST_PASS_CREDIT,
+    SEQUENCE_CREDIT,
+    STEP_CREDIT,
+    TRIAL_PASSES,
+    TRIAL_TOKENS,
+    Account,
+    Candidate,
+    Trials,
+    choose,
+)
+from inferno.engine.scheduling.sequence import SequenceState
+from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
+from inferno.plan.choices import SMALL_STEP
+from inferno.requests import ProposalCounts
+
+# Tokens of one sequence that are proposed since they are forced; more would hold up other streams.
+MOST_FORCED = 32
+# Who proposes those: a sequence's constraint.
+GRAMMAR = "grammar"
+
+_LONGEST_SLEEP = 64  # steps
+
+_logger = logging.getLogger("inferno")
+
+# Gets blocks for a sequence's next tokens and so many proposals, and returns for how many it did.
+Reserve = Callable[[SequenceState, int], int]
+
+
+class Proposer(Protocol):
+    """Guesses the tokens that follow sequences."""
+
+    @property
+    def name(self) -> str:
+        """Return the name under which proposals are counted."""
+        ...
+
+    @property
+    def takes_passes(self) -> bool:
+        """Return whether each token takes a pass of a model, for all sequences together.
+
+        Then it is asked for as many tokens as pay. Else it is asked for all that it finds.
+        """
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory that it takes."""
+        ...
+
+    def serves(self, sequence: SequenceState) -> bool:
+        """Return whether it could ever propose anything for a sequence."""
+        ...
+
+    def propose(
+        self, sequences: Sequence[SequenceState], most: Sequence[int]
+    ) -> Sequence[Sequence[int]]:
+        """Return token ids of the model that may follow each sequence: at most so many, or none.
+
+        The blocks of a sequence have room for them, if takes_passes.
+        """
+        ...
+
+    def forget(self, sequence: SequenceState) -> None:
+        """Let go of what is kept for a sequence: it has ended. It may be one that is not known."""
+
+    def clear(self) -> None:
+        """Forget all sequences: nobody knows what is left of their blocks."""
+
+
+class _Guess(NamedTuple):
+    """Proposals for one sequence: who makes them, and which they are, or only how many."""
+
+    proposer: Proposer
+    token_ids: Sequence[int]
+    most: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a sequence.
+
+    servants        names of those who could propose for it.
+    trials, counts  of each proposer: what was learnt, and how many it proposed and how many stood.
+    in_flight       who made its latest proposals; told: the counts as events have them.
+    worth           what each of these is worth in steps, if it stands.
+    """
+
+    servants: frozenset[str] = frozenset()
+    trials: dict[str, Trials] = field(default_factory=dict)
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    in_flight: str = ""
+    told: tuple[ProposalCounts, ...] = ()
+    worth: float = 0.0
+
+
+class _Step:
+    """The step that is planned, before proposals: what its streams cost, and all that it computes.
+
+    seconds     of its streams alone; None while nobody knows.
+    """
+
+    def __init__(
+        self, shares: Mapping[SequenceState, int], costs: StepCostModel, window: int | None
+    ) -> None:
+        self.costs = costs
+        self.streams, self.whole = StepWork(window), StepWork(window)
+        self.num_streams = 0
+        for sequence, share in shares.items():
+            self.whole.add(sequence.num_planned_tokens, share)
+            if sequence.is_stream:
+                self.streams.add(sequence.num_planned_tokens, share)
+                self.num_streams += 1
+        self.seconds = costs.expect(self.streams)
+
+    @property
+    def has_prompts(self) -> bool:
+        return self.whole.num_tokens > self.streams.num_tokens
+
+    def marginal_seconds(self, position: int) -> float:
+        """Return what a proposal at a position costs beside all that the step computes."""
+        before = self.costs.expect(self.whole) or 0.0
+        return (self.costs.expect(self.whole.with_proposal(position)) or 0.0) - before
+
+    def widened(self, positions: Iterable[int]) -> Iterator[float]:
+        """Yield the seconds of the streams, and those after each proposal that is added."""
+        work = self.streams.with_proposal()
+        yield self.costs.expect(work) or 0.0
+        for position in positions:
+            work.widen(position)
+            yield self.costs.expect(work) or 0.0
+
+
+class Speculation:
+    """Owns all proposers, and what became of their proposals.
+
+    proposers       in the order in which they are asked; who finds nothing leaves it to the next.
+    num_tokens      how many to propose at most, whether it pays or not; None: as many as pay.
+    is_on           False proposes nothing, not even what constraints force.
+    clock           seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        proposers: Sequence[Proposer] = (),
+        *,
+        num_tokens: int | None = None,
+        is_on: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._proposers = proposers
+        self._num_tokens = num_tokens
+        self._is_on = is_on
+        self._clock = clock
+        self._known: dict[SequenceState, _Known] = {}
+        self._accounts = {
+            each.name: Account(FIRST_PASS_CREDIT if each.takes_passes else FIRST_CREDIT)
+            for each in proposers
+        }
+        self._of_grammars = Account(0.0)
+        self._num_bound = 0  # sequences that have a constraint
+        self._num_asleep = 0  # steps for which no proposer is asked
+        self._step_seconds: float | None = None  # of the latest step's streams
+
+    @property
+    def counts(self) -> tuple[ProposalCounts, ...]:
+        """Return what became of all proposals so far, by proposer."""
+        accounts = {**self._accounts, GRAMMAR: self._of_grammars}
+        return tuple(
+            ProposalCounts(name, each.num_proposed, each.num_stood)
+            for name, each in accounts.items()
+            if each.num_proposed
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory that proposers take."""
+        return sum(proposer.num_bytes for proposer in self._proposers)
+
+    def may_propose(self, sequence: SequenceState) -> bool:
+        """Return whether proposals may follow a sequence's tokens."""
+        return self._is_on and (bool(self._proposers) or sequence.constraint is not None)
+
+    def add(self, sequence: SequenceState) -> None:
+        """Get to know a new sequence; whoever serves it has some credit."""
+        servants = frozenset(each.name for each in self._proposers if each.serves(sequence))
+        self._known[sequence] = _Known(servants)
+        for name in servants:
+            self._accounts[name].add(SEQUENCE_CREDIT / len(self._known))
+        self._num_bound += sequence.constraint is not None
+        self._num_asleep = 0
+
+    def is_awake(self) -> bool:
+        """Return whether anybody is to be asked in this step; called once for each."""
+        if self._num_asleep:
+            self._num_asleep -= 1
+            return bool(self._num_bound) and self._is_on
+        return self._is_on and bool(self._num_bound or self._proposers)
+
+    def propose(
+        self,
+        shares: Mapping[SequenceState, int],
+        costs: StepCostModel,
+        window: int | None,
+        num_tokens: int,
+        reserve: Reserve,
+    ) -> dict[SequenceState, tuple[int, ...]]:
+        """Return proposals for the streams among those that have a share of a step.
+
+        What a constraint forces is proposed before all guesses, for it stands for sure.
+
+        window      see StepWork.
+        num_tokens  room that the step has left for all of them together.
+        """
+        began = self._clock()
+        asked = [] if self._num_asleep else self._to_ask(shares)
+        if not asked and not self._num_bound:
+            return {}
+        most = dict(self._open_sequences(shares, num_tokens))
+        if not most:
+            return {}
+        forced = self._forced(most)
+        lengths = _fitting({each: len(found) for each, found in forced.items()}, num_tokens)
+        room = num_tokens - sum(lengths.values())
+        others = {sequence: n for sequence, n in most.items() if sequence not in forced}
+        guesses: dict[SequenceState, _Guess] = {}
+        if asked and others and room:
+            guesses = self._guess(asked, others)
+            if self._num_tokens is not None:
+                wanted = {each: min(g.most, self._num_tokens) for each, g in guesses.items()}
+                lengths |= _fitting(wanted, room)
+            else:
+                step = _Step(shares, costs, window)
+                self._step_seconds = step.seconds
+                if guesses and step.seconds is not None:
+                    lengths |= self._that_pay(guesses, step, room)
+        lengths = {sequence: reserve(sequence, n) for sequence, n in lengths.items() if n}
+        proposals = {}
+        for sequence, name, token_ids in self._tokens(forced, guesses, lengths):
+            proposed = token_ids[: lengths[sequence]]
+            taken = tuple(_before_a_stop(proposed, sequence.stop_token_ids))
+            if taken:
+                proposals[sequence] = taken
+                self._known[sequence].in_flight = name
+        seconds = (self._clock() - began) / max(1, len(asked))
+        for proposer in asked:
+            self._charge(proposer.name, seconds)
+        return proposals
+
+    def learn(self, sequence: SequenceState, num_proposed: int, num_stood: int) -> None:
+        """Take in how many of a sequence's proposals stood."""
+        known = self._known[sequence]
+        name = known.in_flight
+        proposed, stood = known.counts.get(name, (0, 0))
+        known.counts[name] = (proposed + num_proposed, stood + num_stood)
+        known.told = tuple(ProposalCounts(name, *each) for name, each in known.counts.items())
+        account = self._accounts.get(name, self._of_grammars)
+        account.learn(num_proposed, num_stood)
+        if name in known.trials:
+            account.add(num_stood * known.worth)
+            known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
+
+    def counts_of(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
+        """Return what became of a sequence's proposals so far, by proposer."""
+        known = self._known.get(sequence)
+        return () if known is None else known.told
+
+    def forget(self, sequence: SequenceState) -> None:
+        """Let go of a sequence that has ended."""
+        if self._known.pop(sequence, None) is not None:
+            self._num_bound -= sequence.constraint is not None
+        for proposer in self._proposers:
+            proposer.forget(sequence)
+
+    def clear(self) -> None:
+        """Forget all sequences."""
+        self._known.clear()
+        self._num_bound = 0
+        for proposer in self._proposers:
+            proposer.clear()
+
+    # Who proposes what
+
+    def _open_sequences(
+        self, shares: Mapping[SequenceState, int], num_tokens: int
+    ) -> Iterator[tuple[SequenceState, int]]:
+        """Yield the streams whose tokens are all known, and how many proposals each could use."""
+        for sequence, share in shares.items():
+            is_whole = share == sequence.num_uncomputed_tokens and not sequence.num_pending_tokens
+            most = min(num_tokens, sequence.max_length - len(sequence.token_ids) - 1)
+            if sequence.is_stream and is_whole and most > 0 and self.may_propose(sequence):
+                yield sequence, most
+
+    def _to_ask(self, shares: Mapping[SequenceState, int]) -> list[Proposer]:
+        """Return who serves any of these sequences, and has gained more than it cost.
+
+        Where nobody has, all sleep until credit makes up for that, but not for long.
+        """
+        names = frozenset[str]().union(*(self._known[each].servants for each in shares))
+        accounts = [self._accounts[name] for name in names]
+        for account in accounts:
+            account.add(STEP_CREDIT)
+        if self._num_tokens is not None:
+            return [each for each in self._proposers if each.name in names]
+        if accounts and all(account.balance < 0 for account in accounts):
+            least = min(-account.balance for account in accounts)
+            self._num_asleep = min(math.ceil(least / STEP_CREDIT), _LONGEST_SLEEP)
+            for account in accounts:
+                account.add(STEP_CREDIT * self._num_asleep)
+            return []
+        return [
+            each
+            for each in self._proposers
+            if each.name in names and self._accounts[each.name].balance >= 0
+        ]
+
+    def _forced(self, most: Mapping[SequenceState, int]) -> dict[SequenceState, Sequence[int]]:
+        """Return the tokens that constraints make certain, where there are any."""
+        forced = {}
+        for sequence, room in most.items():
+            if sequence.constraint is not None:
+                found = sequence.constraint.forced(min(room, MOST_FORCED))
+                if found:
+                    forced[sequence] = found
+        return forced
+
+    def _guess(
+        self, asked: Sequence[Proposer], most: Mapping[SequenceState, int]
+    ) -> dict[SequenceState, _Guess]:
+        """Return who proposes for each sequence; models are only to be asked."""
+        guesses: dict[SequenceState, _Guess] = {}
+        for proposer in asked:
+            name = proposer.name
+            others = [
+                each for each in most if each not in guesses and name in self._known[each].servants
+            ]
+            if proposer.takes_passes:
+                guesses |= {each: _Guess(proposer, (), most[each]) for each in others}
+            elif others:
+                for sequence, found in self._ask(proposer, others, [most[each] for each in others]):
+                    if found:
+                        token_ids = found[: most[sequence]]
+                        guesses[sequence] = _Guess(proposer, token_ids, len(token_ids))
+        return guesses
+
+    def _charge(self, name: str, seconds: float) -> None:
+        """Note what a proposer cost; nothing while nobody knows how long steps take."""
+        if self._step_seconds:
+            self._accounts[name].add(-seconds / self._step_seconds)
+
+    def _tokens(
+        self,
+        forced: Mapping[SequenceState, Sequence[int]],
+        guesses: Mapping[SequenceState, _Guess],
+        lengths: Mapping[SequenceState, int],
+    ) -> Iterator[tuple[SequenceState, str, Sequence[int]]]:
+        """Yield who proposes what for whom; models make their tokens now."""
+        to_ask: dict[str, list[SequenceState]] = {}
+        for sequence, length in lengths.items():
+            if sequence in forced:
+                yield sequence, GRAMMAR, forced[sequence]
+            elif length:
+                proposer, token_ids, _ = guesses[sequence]
+                if proposer.takes_passes:
+                    to_ask.setdefault(proposer.name, []).append(sequence)
+                else:
+                    yield sequence, proposer.name, token_ids
+        for proposer in self._proposers:
+            if proposer.name in to_ask:
+                asked = to_ask[proposer.name]
+                began = self._clock()
+                answers = self._ask(proposer, asked, [lengths[each] for each in asked])
+                self._time(proposer.name, answers, self._clock() - began)
+                for sequence, token_ids in answers:
+                    yield sequence, proposer.name, token_ids
+
+    def _ask(
+        self, proposer: Proposer, sequences: Sequence[SequenceState], most: Sequence[int]
+    ) -> list[tuple[SequenceState, Sequence[int]]]:
+        if not sequences:
+            return []
+        try:
+            answers = proposer.propose(sequences, most)
+            return list(zip(sequences, answers, strict=True))
+        except Exception:  # without guesses nothing is lost but speed
+            _logger.exception("no tokens are proposed by %s", proposer.name)
+            return []
+
+    def _time(
+        self,
+        name: str,
+        answers: Iterable[tuple[SequenceState, Sequence[int]]],
+        seconds: float,
+    ) -> None:
+        """Learn how long a pass of a proposer takes."""
+        num_passes = max((len(token_ids) for _, token_ids in answers), default=0)
+        if num_passes:
+            self._accounts[name].time(num_passes, seconds)
+
+    # How many
+
+    def _that_pay(
+        self,
+        guesses: Mapping[SequenceState, _Guess],
+        step: _Step,
+        num_tokens: int,
+    ) -> dict[SequenceState, int]:
+        """Return how many tokens of each guess make the most tokens a second, or are a trial."""
+        candidates = [self._candidate(sequence, guess) for sequence, guess in guesses.items()]
+        marginal = step.marginal_seconds(candidates[0].position)
+        most = min(num_tokens, max(0, SMALL_STEP - step.streams.num_tokens))
+        chosen = choose(
+            candidates,
+            step.num_streams,
+            step.widened,
+            most,
+            marginal if step.has_prompts else 0.0,
+        )
+        lengths: dict[SequenceState, int] = {}
+        for (sequence, guess), length in zip(guesses.items(), chosen, strict=True):
+            proposer = guess.proposer
+            next_trial = self._trials(sequence, proposer).next_trial
+            if not length and len(sequence.token_ids) >= next_trial:
+                wanted = TRIAL_PASSES if proposer.takes_passes else TRIAL_TOKENS
+                length = min(wanted, guess.most, max(0, most - sum(lengths.values())))
+            lengths[sequence] = length
+            self._known[sequence].worth = 1 / step.num_streams
+            self._charge(proposer.name, length * marginal)
+        return lengths
+
+    def _candidate(self, sequence: SequenceState, guess: _Guess) -> Candidate:
+        proposer = guess.proposer
+        account = self._accounts[proposer.name]
+        rate = self._trials(sequence, proposer).rate.estimate(account.rate.estimate())
+        position = len(sequence.token_ids)
+        if not proposer.takes_passes:
+            return Candidate(rate, guess.most, position)
+        if account.pass_seconds is None:  # a trial tells
+            return Candidate(rate, 0, position)
+        return Candidate(rate, guess.most, position, proposer.name, account.pass_seconds)
+
+    def _trials(self, sequence: SequenceState, proposer: Proposer) -> Trials:
+        known = self._known[sequence]
+        trials = known.trials.get(proposer.name)
+        if trials is None:
+            trials = known.trials[proposer.name] = Trials(len(sequence.token_ids))
+        return trials
+
+
+def _fitting(wanted: Mapping[SequenceState, int], num_tokens: int) -> dict[SequenceState, int]:
+    """Return as many tokens for each as it wants, as long as there is room."""
+    lengths = {}
+    for sequence, length in wanted.items():
+        lengths[sequence] = min(length, num_tokens)
+        num_tokens -= lengths[sequence]
+    return lengths
+
+
+def _before_a_stop(proposed: Sequence[int], stop_token_ids: Collection[int]) -> Iterable[int]:
+    """Return the proposals up to one that would end the output: nothing could follow it."""
+    return takewhile(lambda token_id: token_id not in stop_token_ids, proposed)

@@ -1,0 +1,199 @@
+"""The tools of a request: read and checked, shown to a model, and how answers are bound to them."""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inferno.errors import InvalidRequest
+from inferno.sampling_params import SamplingParams
+from inferno.structured import MAX_GRAMMAR_BYTES, has_grammars
+from inferno.text.parsers.calls.shape import CallableTool, shape_of_calls
+from inferno.text.parsers.calls.syntax import ToolUse
+
+MAX_TOOLS = 128
+MAX_TOOL_DESCRIPTION = 1 << 15  # characters
+TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
+
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+_TOOL = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFunction:
+    """A function that a model may call.
+
+    parameters  the JSON Schema of the object that its arguments are; None where it takes none.
+    is_strict   the arguments of a call keep to the schema.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    is_strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The functions of a request, and what an answer is to make of them.
+
+    choice      `auto`: it calls as it likes. `none`: the model isn't shown them. `required`: it is
+                at least one call.
+    named       the one function that it calls; then `choice` is `required`.
+    is_parallel it may have several calls.
+
+    Raises InvalidRequest where functions can't be told apart, or a schema is of no arguments.
+    """
+
+    functions: Sequence[ToolFunction]
+    choice: str = "auto"
+    named: str | None = None
+    is_parallel: bool = True
+
+    def __post_init__(self) -> None:
+        names: set[str] = set()
+        for index, function in enumerate(self.functions):
+            if function.name in names:
+                raise InvalidRequest(
+                    f"tools[{index}] has the name {function.name!r} of another tool; give each "
+                    "function a name of its own",
+                    param="tools",
+                )
+            names.add(function.name)
+            _check_parameters(function, f"tools[{index}].function.parameters")
+        if self.named is not None and self.named not in names:
+            raise InvalidRequest(
+                f"tool_choice names {self.named!r:.80}, which is none of the tools",
+                param="tool_choice",
+            )
+
+    @property
+    def are_shown(self) -> bool:
+        """Return whether the model is shown the functions."""
+        return self.choice != "none"
+
+    def for_template(self) -> list[dict[str, Any]] | None:
+        """Return the functions as a chat template is to show them, or None where it isn't to.
+
+        Each has the keys that templates read, all of them, for some fail without, and in the order
+        in which models were trained on them.
+        """
+        return list(map(_for_template, self.functions)) if self.are_shown else None
+
+    def bind(self, params: SamplingParams, tool_use: ToolUse) -> tuple[SamplingParams, ToolUse]:
+        """Return parameters that bind an answer to the calls that it must or may make.
+
+        An answer that needn't call has the shape that the parameters ask for, if they do, and else
+        is bound as soon as a call begins; where the library for that isn't installed, and nothing
+        asks for it by name, it is free.
+
+        tool_use    how the model calls; it is returned as the answer is to be read.
+        """
+        must_call = self.choice == "required"
+        document = None if must_call else params.structured
+        is_asked = document is not None or any(each.is_strict for each in self.functions)
+        if not must_call and not is_asked and not has_grammars():
+            return params, tool_use
+        shape = shape_of_calls(
+            tool_use.dialect,
+            [
+                CallableTool(each.name, each.parameters, must_call or each.is_strict)
+                for each in self.functions
+                if self.named in (None, each.name)
+            ],
+            must_call=must_call,
+            is_parallel=self.is_parallel and self.named is None,
+            document=document,
+        )
+        if shape is not None:
+            params = replace(params, structured=shape)
+        return params, replace(tool_use, has_document=document is not None)
+
+
+def read_tools(
+    tools: object, choice: object = None, *, is_parallel: bool | None = True
+) -> Tools | None:
+    """Return the tools that a request gives in JSON, as OpenAI's API takes them; None without.
+
+    tools   a list of `{"type": "function", "function": {...}}`, or of the inner objects alone.
+    choice  `none`, `auto`, `required`, `{"type": "function", "function": {"name": ...}}`, or None.
+
+    InvalidRequest names what is none of that.
+    """
+    if tools is None:
+        if choice not in (None, "none"):
+            raise InvalidRequest("tool_choice needs tools", param="tool_choice")
+        return None
+    if not isinstance(tools, list | tuple) or not 0 < len(tools) <= MAX_TOOLS:
+        raise _refuse("tools", tools, f"a list of 1 to {MAX_TOOLS} tools such as {_TOOL}")
+    if not isinstance(is_parallel, bool | None):
+        raise _refuse("parallel_tool_calls", is_parallel, "true or false")
+    functions = [_function(each, f"tools[{index}]") for index, each in enumerate(tools)]
+    match choice:
+        case {"type": "function", "function": {"name": str(name)}}:
+            return Tools(functions, "required", name)
+        case None | "none" | "auto" | "required":
+            return Tools(functions, str(choice or "auto"), is_parallel=is_parallel is not False)
+    expected = 'none, auto, required or {"type": "function", "function": {"name": ...}}'
+    raise _refuse("tool_choice", choice, expected)
+
+
+def _function(tool: object, where: str) -> ToolFunction:
+    if isinstance(tool, Mapping) and "function" in tool:
+        if tool.get("type", "function") != "function":
+            raise _refuse(f"{where}.type", tool["type"], '"function"')
+        tool, where = tool["function"], f"{where}.function"
+    if not isinstance(tool, Mapping) or "name" not in tool:
+        raise _refuse(where, tool, f"an object with a name, as in {_TOOL}")
+    name, description = tool["name"], tool.get("description")
+    parameters, is_strict = tool.get("parameters"), tool.get("strict")
+    if not isinstance(name, str) or not re.fullmatch(TOOL_NAME, name):
+        raise _refuse(f"{where}.name", name, "1 to 64 letters, digits, _ and -")
+    if not isinstance(description, str | None) or len(description or "") > MAX_TOOL_DESCRIPTION:
+        expected = f"a text of at most {MAX_TOOL_DESCRIPTION:,} characters"
+        raise _refuse(f"{where}.description", description, expected)
+    if not isinstance(parameters, Mapping | None):
+        raise _refuse(f"{where}.parameters", parameters, "a JSON Schema of an object")
+    if not isinstance(is_strict, bool | None):
+        raise _refuse(f"{where}.strict", is_strict, "true or false")
+    return ToolFunction(name, description or "", parameters, bool(is_strict))
+
+
+def _check_parameters(function: ToolFunction, place: str) -> None:
+    parameters = function.parameters
+    if parameters is None:
+        return
+    if parameters.get("type", "object") != "object":
+        raise InvalidRequest(
+            f'{place} must be a JSON Schema of type "object": arguments have names', param="tools"
+        )
+    try:
+        text = json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidRequest(
+            f"{place} must be a JSON Schema, not what JSON can't say ({problem})", param="tools"
+        ) from None
+    if len(text.encode(errors="replace")) > MAX_GRAMMAR_BYTES:
+        raise InvalidRequest(
+            f"{place} must be a JSON Schema of at most {MAX_GRAMMAR_BYTES:,} bytes", param="tools"
+        )
+
+
+def _for_template(function: ToolFunction) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": function.name,
+            "description": function.description,
+            "parameters": function.parameters or _NO_PARAMETERS,
+        },
+    }
+
+
+def _refuse(name: str, value: object, expected: str) -> InvalidRequest:
+    param = re.split(r"[.\[]", name)[0]
+    return InvalidRequest(f"{name} must be {expected}, not {reprlib.repr(value)}", param=param)
