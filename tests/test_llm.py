@@ -28,8 +28,11 @@ from inferno.errors import (
     UnknownArchitecture,
 )
 from inferno.requests import FinishReason
+from inferno.text import tools
 from inferno.text.parsers.answer import join_pieces
+from tests import parrot
 from tests.data import data_path
+from tests.parrot import save_parrot
 from tests.tiny import edit_config, expected_logits, save_tiny_model
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
@@ -235,6 +238,18 @@ def test_a_call_that_is_required_keeps_to_its_schema(caller: LLM) -> None:
         calls = own[-1].completion.tool_calls
         assert join_pieces(piece for chunk in own for piece in chunk.pieces).tool_calls == calls
         assert [call.name for call in calls] == ["add"]
+
+
+def test_an_answer_ends_before_a_second_call_also_where_nothing_binds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_parrot(tmp_path)
+    monkeypatch.setattr(tools, "has_grammars", lambda: False)
+    both = [{"role": "user", "content": "both"}]
+    with LLM(tmp_path, threads=1) as llm:
+        for is_parallel, names in ((True, ["get_weather", "get_time"]), (False, ["get_weather"])):
+            [done] = llm.chat(both, tools=parrot.TOOLS, parallel_tool_calls=is_parallel)
+            assert [call.name for call in done.tool_calls] == names
 
 
 def test_a_schema_beside_tools_is_of_answers_without_calls(caller: LLM) -> None:

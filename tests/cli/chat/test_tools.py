@@ -18,6 +18,7 @@ from inferno.cli.chat.session import Session
 from inferno.cli.chat.tools import argument_lines, read_tools_file, result_of
 from inferno.cli.chat.transcript import as_json, as_markdown
 from inferno.errors import InvalidRequest
+from inferno.text import tools
 from inferno.text.parsers.parser import Call, Part, Piece
 from tests.cli.chat.test_markdown_stream import Screen
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
@@ -46,8 +47,8 @@ def tools_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def session(caller: LLM, tools_file: Path) -> Session:
-    tools = read_tools_file(tools_file)
-    return Session(caller, "parrot", SamplingParams(max_tokens=None), tools=tools)
+    params = SamplingParams(max_tokens=None)
+    return Session(caller, "parrot", params, tools=read_tools_file(tools_file))
 
 
 def finish(chunks: Any) -> str:
@@ -93,14 +94,20 @@ def test_a_turn_whose_calls_get_no_results_can_be_asked_again(session: Session) 
     assert finish(session.ask("hello")) == "Hello! What can I do?"
 
 
-def test_a_call_that_is_stopped_or_cut_is_none(session: Session) -> None:
+def test_a_call_that_is_stopped_or_cut_is_none(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chunks = session.ask("does it rain?")
     while not any(piece.part is Part.TOOL_CALL for piece in next(chunks).pieces):
         pass
     chunks.close()
     assert session.turns[-1].calls == ()
+    monkeypatch.setattr(tools, "has_grammars", lambda: False)  # which would begin no such call
     session.params = SamplingParams(max_tokens=2)
     finish(session.ask("does it rain?"))
+    completion = session.turns[-1].completion
+    assert completion is not None
+    assert completion.tool_calls
     assert session.turns[-1].calls == ()
     session.params = SamplingParams(max_tokens=None)
     finish(session.ask("hello"))
