@@ -167,7 +167,7 @@ async def measure(arguments: argparse.Namespace) -> None:
         load_format="dummy",
         quantize="int4",
         threads=arguments.threads,
-        num_blocks=4096,
+        num_blocks=640,
         max_model_len=2048,
     )
     client = ProcessClient(options)

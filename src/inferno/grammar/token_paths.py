@@ -29,7 +29,7 @@ _RANKS = {
 # What an answer may take, in steps of about a microsecond: a search at the start, where nobody
 # waits but who asked; later, while others wait for their next token; and all later ones of a
 # grammar that take more than few, together. Beyond that a text of single bytes is good enough.
-_START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 1_500_000, 50_000, 500_000, 10_000
+_START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 800_000, 50_000, 500_000, 10_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _FEW_BYTES = 16
@@ -160,7 +160,7 @@ class TokenPaths:
         return known
 
     def find_way(self, state: State) -> bool:
-        """Look for a shortest way to an end, up to two seconds; return whether it is known.
+        """Look for a shortest way to an end, up to a second; return whether it is known.
 
         From there on an output can be led to an end within as many tokens, for a way that is known
         stays known, and others are looked for only as long as steps can wait.

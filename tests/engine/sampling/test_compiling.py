@@ -38,6 +38,8 @@ class Library:
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
+        self.constrained: list[int] = []
+        self.num_begun = 0
         self.threads: set[int] = set()
         self.may_compile = threading.Event()
         self.may_compile.set()
@@ -47,6 +49,7 @@ class Library:
 
     def compile(self, source: str, eos_token_ids: frozenset[int]) -> str:
         self.threads.add(threading.get_ident())
+        self.num_begun += 1
         assert self.may_compile.wait(PATIENCE)
         self.compiled.append(source)
         return source
@@ -58,6 +61,7 @@ class Library:
         return request.params.n > 9
 
     def constrain(self, matcher: str, request: Request) -> Sequence[Constraint]:
+        self.constrained.append(request.params.n)
         self.threads.add(threading.get_ident())
         constraints: list[Any] = [matcher] * request.params.n
         return constraints
@@ -230,6 +234,20 @@ def test_more_than_may_wait_is_refused(
     many = [compiler.start(request(BUSY, eos=eos)) for eos in range(9)]
     said = {str(each.exception(PATIENCE)) for each in many}
     assert "1 grammars wait to be compiled already; try again" in said
+
+
+def test_what_takes_long_waits_for_the_rest(compiler: ConstraintCompiler, library: Library) -> None:
+    compiler.start(request(SIMPLE)).result(PATIENCE)
+    library.constrained.clear()
+    library.may_compile.clear()
+    first = compiler.start(request(StructuredOutput(choice=("first",)), n=2))
+    long = compiler.start(request(SIMPLE, n=12))
+    second = compiler.start(request(StructuredOutput(choice=("second",)), n=3))
+    until(lambda: library.num_begun == 2 and bool(compiler._tasks))
+    library.may_compile.set()
+    for made in (first, second, long):
+        assert made.result(PATIENCE)
+    assert library.constrained == [2, 3, 12]
 
 
 def test_the_least_lately_used_is_forgotten_first() -> None:

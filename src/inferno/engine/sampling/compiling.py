@@ -104,6 +104,7 @@ class ConstraintCompiler:
         self._kept = KeptGrammars(_MOST_KEPT, _MOST_KEPT_BYTES)
         self._under_way: dict[_Key, _Compilation] = {}
         self._tasks: deque[Callable[[], None]] = deque()
+        self._long_tasks: deque[Callable[[], None]] = deque()  # when there are no others
         self._thread: threading.Thread | None = None  # while there are any
         self._is_closed = False
 
@@ -140,10 +141,7 @@ class ConstraintCompiler:
                 compilation = self._under_way.setdefault(key, _Compilation(key))
                 compilation.waiting.append((request, made))
         if matcher is not None:
-            if self._library().is_costly(matcher, request):
-                self._hand_over(partial(self._make, matcher, request, made))
-            else:
-                self._make(matcher, request, made)
+            self._make_soon(matcher, request, made)
             return made
         made.add_done_callback(lambda _: self._leave(compilation, made))
         if is_new:
@@ -186,10 +184,10 @@ class ConstraintCompiler:
         if not is_wanted and compilation.source is not None:
             compilation.source.cancel()
 
-    def _hand_over(self, task: Callable[[], None]) -> None:
+    def _hand_over(self, task: Callable[[], None], *, is_long: bool = False) -> None:
         """Have the thread do it, which is there while there is anything to do."""
         with self._lock:
-            self._tasks.append(task)
+            (self._long_tasks if is_long else self._tasks).append(task)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="inferno-grammars")
                 self._thread.start()
@@ -206,10 +204,11 @@ class ConstraintCompiler:
     def _work_off(self) -> None:
         while True:
             with self._lock:
-                if not self._tasks:
+                tasks = self._tasks or self._long_tasks
+                if not tasks:
                     self._thread = None
                     return
-                task = self._tasks.popleft()
+                task = tasks.popleft()
             task()
 
     def _prepare(self, eos_token_ids: frozenset[int]) -> None:
@@ -245,9 +244,19 @@ class ConstraintCompiler:
             _tell(compilation.waiting, problem)
         elif matcher is not None:
             for request, made in compilation.waiting:
-                self._make(matcher, request, made)
+                self._make_soon(matcher, request, made)
+
+    def _make_soon(self, matcher: Any, request: Request, made: Made) -> None:
+        """Make constraints now, or after all that takes less than they do."""
+        if self._library().is_costly(matcher, request):
+            self._hand_over(partial(self._make, matcher, request, made), is_long=True)
+        else:
+            self._make(matcher, request, made)
 
     def _make(self, matcher: Any, request: Request, made: Made) -> None:
+        if made.cancelled() or self._is_closed:
+            _tell([(request, made)], _closed())
+            return
         try:
             constraints = self._library().constrain(matcher, request)
         except InfernoError as problem:
