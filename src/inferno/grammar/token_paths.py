@@ -32,6 +32,7 @@ _RANKS = {
 _START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 800_000, 50_000, 500_000, 10_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
+_MOST_PASSED = 128  # places that are looked at before a search is to answer: some milliseconds
 _FEW_BYTES = 16
 _MOST_FILLED = 32
 _MOST_OF_LIST, _MOST_ENDS = 64, 3  # places that one byte may lead to: in lists of texts, elsewhere
@@ -104,6 +105,7 @@ class TokenPaths:
         self._banned = banned
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
+        self._enough: dict[State, int] = {}  # tokens that are, though fewer may be as well
         self._short: dict[State, list[tuple[int, State]]] = {}
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
         self._work_left = _ALL_LATER_WORK
@@ -192,9 +194,41 @@ class TokenPaths:
 
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end, as far as is known."""
-        if self.has_bytes and state.distance <= num_tokens:
+        is_known = state in self._ways
+        if self.has_bytes and not is_known and self.enough(state, num_tokens) <= num_tokens:
             return True
         return self.num_to_end(state) <= num_tokens
+
+    def enough(self, state: State, wanted: int = 0) -> int:
+        """Return how many tokens are surely enough, found at once where any text can be said.
+
+        They say a shortest text byte by byte, but for forced tokens, of which the first are counted
+        until no more than `wanted` are needed.
+        """
+        least = min(state.distance, self._enough.get(state, NEVER))
+        passed: list[State] = []
+        place: State | None = state
+        try:
+            with self._later():
+                while place is not None and len(passed) < _MOST_PASSED and least > wanted:
+                    passed.append(place)
+                    token_id = None if place.is_end else self._only_token(place)
+                    if token_id is not None:
+                        text = self.vocabulary.by_id[token_id]
+                    elif not place.is_end:
+                        text = bytes((self.recognizer.nearer(place, _FAVOURED),))
+                    else:
+                        break
+                    place = self.recognizer.advance(place, text)
+                    if place is not None:
+                        least = min(least, len(passed) + place.distance)
+        except (OutOfWork, TooComplex):
+            pass  # what was found so far is enough
+        if len(self._enough) >= _MOST_KEPT:
+            self._enough.clear()
+        for used, each in enumerate(passed):
+            self._enough[each] = min(least - used, self._enough.get(each, NEVER))
+        return least
 
     def num_to_end(self, state: State) -> int:
         """Return how many tokens a text needs to end; a huge number where bans leave no way.

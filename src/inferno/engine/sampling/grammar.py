@@ -71,6 +71,8 @@ class GrammarCompiler:
             banned |= self._bits(tokens.special - named)
         found = _Compiled(matcher, made.grammar, len(source), tokens.vocabulary, banned)
         found.paths, _ = found.new_paths()
+        if found.paths is not None and found.paths.has_bytes:
+            found.enough = found.paths.enough(found.paths.recognizer.start)
         return found
 
     def num_bytes(self, grammar: _Compiled) -> int:
@@ -149,18 +151,22 @@ class GrammarCompiler:
         return paths, state
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
-        """Return whether the shortest answer might not fit if it were written in single bytes."""
+        """Return whether the shortest answer might not fit, as far as is known without a search."""
         paths = grammar.paths
-        return paths is not None and not self._fits_in_bytes(paths, paths.recognizer.start, request)
+        return paths is not None and not (paths.has_bytes and grammar.enough <= self._room(request))
 
     def _fits_in_bytes(self, paths: TokenPaths, state: State, request: Request) -> bool:
         """Return whether what a request may say is surely enough for an end from a state."""
+        return paths.has_bytes and state.distance <= self._room(request)
+
+    def _room(self, request: Request) -> int:
+        """Return how many tokens an answer may have."""
         room = self._max_length - len(request.prompt_token_ids)
         if request.params.max_tokens is not None:
             room = min(room, request.params.max_tokens)
         if request.reasoning is not None:
             room -= len(request.reasoning.opens) + len(request.reasoning.closes)
-        return paths.has_bytes and state.distance <= room
+        return room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
         """Return the model's tokens with those that end an output, which requests agree on."""
@@ -376,6 +382,7 @@ class _Compiled:
 
     grammar     its rules; None where nothing is known of its ends.
     paths       the ways in it; only steps go them.
+    enough      tokens that are surely enough for a whole text, of any.
     searched    the same for requests with few tokens, and where they begin: a way from there was
                 looked for. None until it is.
     """
@@ -386,6 +393,7 @@ class _Compiled:
     vocabulary: Vocabulary
     banned: Mask
     paths: TokenPaths | None = None
+    enough: int = NEVER
     searched: tuple[TokenPaths | None, State | None] | None = None
 
     def new_paths(
