@@ -28,8 +28,10 @@ _RANKS = {
 }
 # What an answer may take, in steps of about a microsecond: a search at the start, where nobody
 # waits but who asked; later, while others wait for their next token; and all later ones of a
-# grammar that take more than few, together. Beyond that a text of single bytes is good enough.
-_START_WORK, _LATER_WORK, _ALL_LATER_WORK, _LITTLE_WORK = 800_000, 50_000, 500_000, 10_000
+# grammar that take more than little, together, with some more for each token that is followed.
+# Beyond that a text of single bytes is good enough. Any object in a deep list takes 200,000.
+_START_WORK, _LATER_WORK, _LITTLE_WORK = 800_000, 300_000, 10_000
+_ALL_LATER_WORK, _WORK_A_TOKEN = 1_000_000, 20_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _MOST_PASSED = 96  # places that are looked at before a search is to answer: some milliseconds
@@ -123,6 +125,7 @@ class TokenPaths:
         text = self.vocabulary.by_id.get(token_id)
         if text is None:
             return None
+        self._work_left = min(self._work_left + _WORK_A_TOKEN, _ALL_LATER_WORK)
         try:
             with self._later():
                 return self.recognizer.advance(state, text)

@@ -241,9 +241,10 @@ def test_what_takes_long_waits_for_the_rest(compiler: ConstraintCompiler, librar
     library.constrained.clear()
     library.may_compile.clear()
     first = compiler.start(request(StructuredOutput(choice=("first",)), n=2))
+    until(lambda: library.num_begun == 2)
     long = compiler.start(request(SIMPLE, n=12))
     second = compiler.start(request(StructuredOutput(choice=("second",)), n=3))
-    until(lambda: library.num_begun == 2 and bool(compiler._tasks))
+    until(lambda: bool(compiler._tasks))
     library.may_compile.set()
     for made in (first, second, long):
         assert made.result(PATIENCE)
