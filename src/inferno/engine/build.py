@@ -103,7 +103,7 @@ def build_engine(
                 draft,
                 vocab_size=config.vocab_size,
                 max_model_len=max_model_len,
-                num_tokens=num_blocks * options.block_size,
+                num_tokens=num_blocks * options.block_size // len(layout.group_windows),
                 plan=None if plan is None else plan.draft,
                 device=device,
                 kernels=kernels,

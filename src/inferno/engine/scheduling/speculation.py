@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
+from inferno.engine.sampling.constraints import MAX_ROLLBACK
 from inferno.engine.scheduling.acceptance import (
     FIRST_CREDIT,
     FIRST_PASS_CREDIT,
@@ -306,6 +307,8 @@ class Speculation:
         for sequence, share in shares.items():
             is_whole = share == sequence.num_uncomputed_tokens and not sequence.num_pending_tokens
             most = min(num_tokens, sequence.max_length - len(sequence.token_ids) - 1)
+            if sequence.constraint is not None:
+                most = min(most, MAX_ROLLBACK)
             if sequence.is_stream and is_whole and most > 0 and self.may_propose(sequence):
                 yield sequence, most
 
@@ -402,6 +405,7 @@ class Speculation:
             return list(zip(sequences, answers, strict=True))
         except Exception:  # without guesses nothing is lost but speed
             _logger.exception("no tokens are proposed by %s", proposer.name)
+            self._accounts[proposer.name].add(-1.0)  # so that the log isn't full of it
             return []
 
     def _time(
