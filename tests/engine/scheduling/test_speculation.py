@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -190,3 +191,42 @@ def test_off_proposes_nothing() -> None:
     run.add(1)
     run.steps(5)
     assert not oracle.asked
+
+
+@pytest.mark.parametrize("num_batched", [5, 9, 20])
+def test_trials_and_choices_together_fit_into_a_step(num_batched: int) -> None:
+    clock = Clock()
+
+    class Half(Oracle):
+        """A proposer that is right about some of the sequences."""
+
+        def propose(
+            self, sequences: Sequence[SequenceState], most: Sequence[int]
+        ) -> Sequence[Sequence[int]]:
+            return [
+                [1 if int(each.request.request_id) % 2 else 2] * min(room, 100)
+                for each, room in zip(sequences, most, strict=True)
+            ]
+
+    run = Run(Speculation([Half(clock, is_right=True)], clock=clock), clock)
+    run.scheduler._limits = replace(run.scheduler._limits, max_num_batched_tokens=num_batched)
+    run.add(4)
+    for _ in range(200):
+        plan = run.step()
+        assert sum(chunk.num_tokens for chunk in plan.chunks) <= num_batched
+
+
+def test_passes_of_a_model_are_charged_to_it_alone() -> None:
+    clock = Clock()
+
+    class Model(Oracle):
+        name = "model"
+
+    lookup = Oracle(clock, is_right=False)
+    model = Model(clock, is_right=False, pass_seconds=2 * FIXED)
+    run = Run(Speculation([lookup, model], clock=clock), clock)
+    lookup.propose = lambda sequences, most: [()] * len(sequences)  # type: ignore[method-assign]
+    run.add(1)
+    run.steps(30)
+    accounts = run.speculation._accounts
+    assert accounts["model"].balance < 0 <= accounts["test"].balance

@@ -180,6 +180,7 @@ class Speculation:
         self._num_bound = 0  # sequences that have a constraint
         self._num_asleep = 0  # steps for which no proposer is asked
         self._step_seconds: float | None = None  # of the latest step's streams
+        self._pass_seconds = 0.0  # of all passes for this step
 
     @property
     def counts(self) -> tuple[ProposalCounts, ...]:
@@ -231,7 +232,7 @@ class Speculation:
         window      see StepWork.
         num_tokens  room that the step has left for all of them together.
         """
-        began = self._clock()
+        began, self._pass_seconds = self._clock(), 0.0
         asked = [] if self._num_asleep else self._to_ask(shares)
         if not asked and not self._num_bound:
             return {}
@@ -261,7 +262,7 @@ class Speculation:
             if taken:
                 proposals[sequence] = taken
                 self._known[sequence].in_flight = name
-        seconds = (self._clock() - began) / max(1, len(asked))
+        seconds = (self._clock() - began - self._pass_seconds) / max(1, len(asked))
         for proposer in asked:
             self._charge(proposer.name, seconds)
         return proposals
@@ -414,7 +415,9 @@ class Speculation:
         answers: Iterable[tuple[SequenceState, Sequence[int]]],
         seconds: float,
     ) -> None:
-        """Learn how long a pass of a proposer takes."""
+        """Learn how long a pass of a proposer takes, and charge them to it alone."""
+        self._pass_seconds += seconds
+        self._charge(name, seconds)
         num_passes = max((len(token_ids) for _, token_ids in answers), default=0)
         if num_passes:
             self._accounts[name].time(num_passes, seconds)
@@ -438,13 +441,15 @@ class Speculation:
             most,
             marginal if step.has_prompts else 0.0,
         )
+        num_left = most - sum(chosen)
         lengths: dict[SequenceState, int] = {}
         for (sequence, guess), length in zip(guesses.items(), chosen, strict=True):
             proposer = guess.proposer
             next_trial = self._trials(sequence, proposer).next_trial
             if not length and len(sequence.token_ids) >= next_trial:
                 wanted = TRIAL_PASSES if proposer.takes_passes else TRIAL_TOKENS
-                length = min(wanted, guess.most, max(0, most - sum(lengths.values())))
+                length = min(wanted, guess.most, num_left)
+                num_left -= length
             lengths[sequence] = length
             self._known[sequence].worth = 1 / step.num_streams
             self._charge(proposer.name, length * marginal)
