@@ -32,7 +32,7 @@ from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import Sampled, Sampler
+from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler
 from inferno.engine.scheduling.speculation import Speculation
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -54,15 +54,19 @@ class ScriptedSampler:
         self._sampler = sampler
         self.scripts: dict[str, Sequence[int]] = {}
 
-    def sample(
+    def process(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> ProcessedRows:
+        return self._sampler.process(logits_RV, rows)
+
+    def choose(
         self,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        masks: Mapping[MaskKey, Mask] | None = None,
+        processed: ProcessedRows,
+        masks: Mapping[MaskKey, Mask],
+        places: Sequence[int] | None = None,
     ) -> list[Sampled]:
-        sampled = self._sampler.sample(logits_RV, rows, masks)
+        chosen = self._sampler.choose(processed, masks, places)
+        rows = processed.rows if places is None else [processed.rows[i] for i in places]
         return [
-            each._replace(token_id=self._said(row)) for row, each in zip(rows, sampled, strict=True)
+            each._replace(token_id=self._said(row)) for row, each in zip(rows, chosen, strict=True)
         ]
 
     def forget(self, ids: Sequence[object]) -> None:
