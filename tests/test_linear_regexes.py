@@ -26,6 +26,7 @@ from inferno.server.app import create_app
 from inferno.server.settings import ServerSettings
 from inferno.text.model_text import ModelText
 from inferno.text.special_token_escape import SpecialTokenEscaper
+from inferno.text.tools import TOOL_NAME
 from tests.near_misses import Use, as_line
 
 SOURCE = Path(inferno.__file__).parent
@@ -59,6 +60,7 @@ MAKERS: dict[tuple[str, str], Callable[[], re.Pattern[Any]]] = {
     ("inferno.machine", "f'^{key}:\\\\s*(\\\\d+) kB$'"): lambda: re.compile(
         r"^MemAvailable:\s*(\d+) kB$", re.MULTILINE
     ),
+    ("inferno.server.openai.request_types", "TOOL_NAME"): lambda: re.compile(TOOL_NAME),
     ("inferno.text.special_token_escape", "f'({_any_of(tokens)})(?!{MARK})'"): lambda: (
         _escaper()._token
     ),

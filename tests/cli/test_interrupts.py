@@ -50,7 +50,7 @@ WORKER = (
         ("inferno.llm", GENERATE),
         ("torch", GENERATE),
         ("inferno._native", GENERATE),
-        ("inferno.models.llama", GENERATE),
+        ("inferno.models.common", GENERATE),
         ("torch", ("verify", "demo")),
         ("inferno.bench.run", ("bench", "-m", "demo")),
     ],

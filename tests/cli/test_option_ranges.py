@@ -46,7 +46,7 @@ NEEDED = {
     "convert": ["demo", "--to", "demo.gguf"],
     "play": ["demo"],
     "serve": ["demo"],
-    "verify": ["demo", "--quality", __file__],
+    "verify": ["demo", "--quality", __file__, "--speculative"],
     "worker": [
         *("--worker-id", "w", "-m", "demo", "--port", "0"),
         *("--callback-url", "http://127.0.0.1:9/", "--device", "cpu"),

@@ -65,7 +65,9 @@ def build(folder: Path) -> Engine:
             max_num_seqs=5,
             max_num_batched_tokens=8,
             max_model_len=40,
-            step_target_ms=0,  # which schedule it is should not depend on the time that steps take
+            # Which schedule it is should not depend on the time that steps take.
+            step_target_ms=0,
+            speculative="off",
         )
     )
 

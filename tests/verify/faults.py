@@ -247,12 +247,12 @@ def lost_input(patch: Patch) -> None:
 
 def odd_sampler(patch: Patch) -> None:
     """The sampler takes the token after the likeliest."""
-    right = Sampler.sample
+    right = Sampler.process
 
-    def sample(self: Sampler, logits: Tensor, rows: Any, masks: Any = None) -> Any:
-        return right(self, logits.roll(1, dims=-1), rows, masks)
+    def process(self: Sampler, logits: Tensor, rows: Any) -> Any:
+        return right(self, logits.roll(1, dims=-1), rows)
 
-    patch.setattr(Sampler, "sample", sample)
+    patch.setattr(Sampler, "process", process)
 
 
 def scaled_embedding(right: Callable[..., Any]) -> Callable[..., Any]:

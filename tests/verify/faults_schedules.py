@@ -42,13 +42,13 @@ odd_logits = patched(
 
 def swapped_samples(patch: Patch) -> None:
     """The first two tokens of a step change places."""
-    right = Sampler.sample
+    right = Sampler.choose
 
-    def sample(self: Sampler, logits: Tensor, rows: Any, masks: Any = None) -> Any:
-        first, *rest = right(self, logits, rows, masks)
+    def choose(self: Sampler, *processed: Any) -> Any:
+        first, *rest = right(self, *processed)
         return [rest[0], first, *rest[1:]] if rest else [first]
 
-    patch.setattr(Sampler, "sample", sample)
+    patch.setattr(Sampler, "choose", choose)
 
 
 def swapped_chances(patch: Patch) -> None:

@@ -17,7 +17,8 @@ from inferno.text.parsers.calls.syntax import ToolUse
 
 MAX_TOOLS = 128
 MAX_TOOL_DESCRIPTION = 1 << 15  # characters
-TOOL_NAME = r"[A-Za-z0-9_-]{1,64}"
+TOOL_NAME = r"^[A-Za-z0-9_-]{1,64}$(?!\n)"
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 _TOOL = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
@@ -151,7 +152,7 @@ def _function(tool: object, where: str) -> ToolFunction:
         raise _refuse(where, tool, f"an object with a name, as in {_TOOL}")
     name, description = tool["name"], tool.get("description")
     parameters, is_strict = tool.get("parameters"), tool.get("strict")
-    if not isinstance(name, str) or not re.fullmatch(TOOL_NAME, name):
+    if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
         raise _refuse(f"{where}.name", name, "1 to 64 letters, digits, _ and -")
     if not isinstance(description, str | None) or len(description or "") > MAX_TOOL_DESCRIPTION:
         expected = f"a text of at most {MAX_TOOL_DESCRIPTION:,} characters"

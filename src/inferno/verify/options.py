@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferno.errors import InvalidRequest
+from inferno.options import EngineOptions
 
 ORACLES = ("reference", "transformers", "llama.cpp", "cpu")
 MOST_SCHEDULES = 1000
@@ -76,6 +77,12 @@ class VerifyOptions:
             if getattr(self, name) != default and not self.speculative:
                 flag = "--" + name.replace("_", "-")
                 raise InvalidRequest(f"{flag} goes with --speculative", param=name)
+        EngineOptions(  # refuses what is out of range, before anything is run
+            model=self.model,
+            num_speculative_tokens=self.num_speculative_tokens,
+            speculative_model=self.speculative_model,
+            speculative_early_layers=self.speculative_early_layers,
+        )
 
     @property
     def saved_oracle(self) -> Path | None:

@@ -61,7 +61,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Account:
-    """What one proposer is worth, over all sequences.
+    """The worth of one proposer, over all sequences.
 
     balance         what its proposals have gained, less what it took to make and compute them, in
                     steps. It is asked while that isn't negative.
@@ -94,7 +94,7 @@ class Account:
 
 @dataclass(slots=True)
 class Trials:
-    """What is known of one proposer's proposals for one sequence.
+    """The knowledge of one proposer's proposals for one sequence.
 
     next_trial  the length of the sequence at which it is tried again though it doesn't pay.
     """

@@ -58,7 +58,7 @@ Bias = Annotated[float, Meta(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS)]
 StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Template = Annotated[str, Meta(max_length=MAX_TEMPLATE_BYTES)]
 Salt = Annotated[str, Meta(max_length=128, pattern=r"^[^@/\\\x00]*$")]
-ToolName = Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$(?!\n)")]
+ToolName = Annotated[str, Meta(pattern=TOOL_NAME)]
 RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$(?!\n)")]
 
 _PART_SCHEMA = {
@@ -141,7 +141,7 @@ class StreamOptions(Struct, kw_only=True, forbid_unknown_fields=True):
 class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
     """A JSON Schema that the answer keeps to; strict or not, it is kept to in full."""
 
-    name: Annotated[str, Meta(pattern=rf"^{TOOL_NAME}$")]
+    name: Annotated[str, Meta(pattern=TOOL_NAME)]
     schema: dict[str, Any] | None = None
     description: str | None = None
     strict: bool | None = None

@@ -16,9 +16,8 @@ from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LOGITS_ROWS
 from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import Sampled, Sampler
+from inferno.engine.sampling.sampler import ProcessedRows, Sampler
 from inferno.errors import EngineError
 from inferno.layers.decoder import CausalLM
 from inferno.options import EngineOptions
@@ -206,29 +205,28 @@ def _observing_sampler() -> Iterator[list[tuple[Tensor, bool]]]:
     """Keep what the sampler is handed, and whether that is what the model made."""
     steps: list[tuple[Tensor, bool]] = []
     made: list[Tensor] = []
-    logits_of, sample = Runner.logits, Sampler.sample
+    logits_of, process = Runner.logits, Sampler.process
 
     def logits_observed(self: Runner, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
         logits = logits_of(self, hidden_TE, rows)
         made[:] = [_plain(logits)]
         return logits
 
-    def sample_observed(
-        self: Sampler,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        masks: Mapping[MaskKey, Mask] | None = None,
-    ) -> list[Sampled]:
+    def process_observed(
+        self: Sampler, logits_RV: Tensor, rows: Sequence[LogitsRow]
+    ) -> ProcessedRows:
         given = _plain(logits_RV)
         is_own = len(made) == 1 and torch.equal(given, made[0])
         steps.extend((row, is_own) for row in given)
-        return sample(self, logits_RV, rows, masks)
+        return process(self, logits_RV, rows)
 
-    Runner.logits, Sampler.sample = logits_observed, sample_observed  # type: ignore[method-assign]
+    Runner.logits = logits_observed  # type: ignore[method-assign]
+    Sampler.process = process_observed  # type: ignore[method-assign]
     try:
         yield steps
     finally:
-        Runner.logits, Sampler.sample = logits_of, sample  # type: ignore[method-assign]
+        Runner.logits = logits_of  # type: ignore[method-assign]
+        Sampler.process = process  # type: ignore[method-assign]
 
 
 def _plain(logits: Tensor) -> Tensor:

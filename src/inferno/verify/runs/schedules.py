@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -13,9 +13,8 @@ from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LocalExecutor, LocalStep
 from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import Sampled, Sampler
+from inferno.engine.sampling.sampler import ProcessedRows, Sampler
 from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import Batch
 from inferno.options import EngineOptions
@@ -194,7 +193,7 @@ def _observing(outcome: Outcome) -> Iterator[None]:
     Steps are run as for everybody, recorded or not, so a module's hook would not do.
     """
     observer = _ScheduleObserver(outcome)
-    launch, forward, sample = LocalExecutor.launch, Runner.forward, Sampler.sample
+    launch, forward, process = LocalExecutor.launch, Runner.forward, Sampler.process
 
     def launch_observed(self: LocalExecutor, plan: StepPlan) -> LocalStep:
         observer.see_plan(plan)
@@ -208,21 +207,18 @@ def _observing(outcome: Outcome) -> Iterator[None]:
             observer.see_states(batch.rows_N, hidden)
         return hidden
 
-    def sample_observed(
-        self: Sampler,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        masks: Mapping[MaskKey, Mask] | None = None,
-    ) -> list[Sampled]:
+    def process_observed(
+        self: Sampler, logits_RV: Tensor, rows: Sequence[LogitsRow]
+    ) -> ProcessedRows:
         observer.see_sampling(logits_RV)
-        return sample(self, logits_RV, rows, masks)
+        return process(self, logits_RV, rows)
 
     LocalExecutor.launch = launch_observed  # type: ignore[method-assign]
     Runner.forward = forward_observed  # type: ignore[method-assign]
-    Sampler.sample = sample_observed  # type: ignore[method-assign]
+    Sampler.process = process_observed  # type: ignore[method-assign]
     try:
         yield
     finally:
         LocalExecutor.launch = launch  # type: ignore[method-assign]
         Runner.forward = forward  # type: ignore[method-assign]
-        Sampler.sample = sample  # type: ignore[method-assign]
+        Sampler.process = process  # type: ignore[method-assign]
