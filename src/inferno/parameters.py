@@ -117,7 +117,7 @@ ABSENT = {
     "pad_token_id": _NOT_NEEDED,
     "pipeline_parallel_size": _ONE_DEVICE,
     "request_id": "requests get ids of their own; leave it out",
-    "speculative_config": "inferno has no speculative decoding yet; leave it out",
+    "speculative_config": "give `speculative`, or a draft as `speculative_model`",
     "stream": _USE_STREAM,
     "streamer": _USE_STREAM,
     "swap_space": _NOT_NEEDED,
