@@ -224,9 +224,7 @@ class EngineOptions:
     @property
     def draft_name(self) -> str | None:
         """Return the name of the model that proposes tokens, None where none does."""
-        if self.speculative_model is not None:
-            return str(self.speculative_model)
-        return None if self.speculative in SPECULATIONS else self.speculative
+        return draft_name(self.speculative, self.speculative_model)
 
     def _check_speculation(self) -> None:
         asked = {
@@ -258,6 +256,13 @@ class EngineOptions:
         match = _MEMORY.fullmatch(self.memory)
         assert match is not None, "it was checked"
         return int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def draft_name(speculative: str, speculative_model: Path | str | None) -> str | None:
+    """Return the name of the draft model that two options name, None if neither does."""
+    if speculative_model is not None:
+        return str(speculative_model)
+    return None if speculative in SPECULATIONS else speculative
 
 
 class EngineKeywords(TypedDict, total=False):

@@ -397,6 +397,18 @@ def test_on_a_terminal_the_person_is_asked(
         assert hub.asked_files() == []
 
 
+@pytest.mark.parametrize("option", ["--speculative", "--speculative-model"])
+@pytest.mark.parametrize("command", [["generate", "-p", "x", "-m"], ["play"], ["serve"]])
+def test_a_draft_model_that_is_absent_is_not_fetched_unasked(
+    hub: Hub, tiny: Path, store: Store, command: list[str], option: str
+) -> None:
+    hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    code, _, err = run(*command, "demo", option, NAME)
+    assert code == 1
+    assert f"`inferno download {NAME}` fetches it" in err
+    assert hub.asked_files() == []
+
+
 def test_with_yes_an_absent_model_is_downloaded_and_run(hub: Hub, tiny: Path, store: Store) -> None:
     hub.files = {path.name: path.read_bytes() for path in tiny.iterdir()}
     code, out, err = run("generate", "-p", "x", "--max-tokens", "2", "-m", NAME, "--yes")

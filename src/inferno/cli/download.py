@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,6 +20,7 @@ from inferno.hub.find import is_absent
 from inferno.hub.names import split_file
 from inferno.hub.store import Entry, Store
 from inferno.machine import readable_size
+from inferno.options import draft_name
 
 if TYPE_CHECKING:
     from inferno.hub.client import HubClient
@@ -109,6 +110,13 @@ def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
         if not yes and not _agrees():
             raise ModelNotFound(f"{model} is not on this machine, and was not downloaded")
         _fetch(client, store, plan)
+
+
+def fetch_draft_if_absent(options: Mapping[str, Any], *, yes: bool) -> None:
+    """Download the draft model that options of an engine name, as `fetch_if_absent` does."""
+    name = draft_name(options.get("speculative") or "auto", options.get("speculative_model"))
+    if name is not None:
+        fetch_if_absent(name, None, yes=yes)
 
 
 def _described(plan: Plan, store: Store) -> str:

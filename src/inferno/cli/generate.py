@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import inferno
-from inferno.cli.download import fetch_if_absent
+from inferno.cli.download import fetch_draft_if_absent, fetch_if_absent
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import (
     MODEL_HELP,
@@ -96,6 +96,7 @@ def generate(
         chosen |= set_values(structured=_structured(json_schema, regex, choice or [], grammar))
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
         fetch_if_absent(model, revision, yes=yes)
+        fetch_draft_if_absent(options, yes=yes)
         llm = load_model(model, revision=revision, **options)
         params = replace(llm.default_params, **chosen)
         chat_args = template_args(llm, reasoning_effort)

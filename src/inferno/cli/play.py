@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inferno.cli.download import fetch_if_absent
+from inferno.cli.download import fetch_draft_if_absent, fetch_if_absent
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import (
     MODEL_HELP,
@@ -87,5 +87,6 @@ def play(
         found = None if tools is None else read_tools_file(tools)
         if model is not None:
             fetch_if_absent(model, revision, yes=yes)
+        fetch_draft_if_absent(options, yes=yes)
         if not start(model, options, sampling, system, reasoning_effort, found):
             raise typer.Exit(1)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inferno.cli.download import fetch_if_absent
+from inferno.cli.download import fetch_draft_if_absent, fetch_if_absent
 from inferno.cli.errors import one_line_errors
 from inferno.cli.model_options import MODEL_HELP, Debug, Revision, Yes
 from inferno.cli.options import options_of, takes_options
@@ -49,6 +49,7 @@ def serve(
             api_keys=read_keys(api_key or (), api_key_file, os.environ), **asked
         )
         fetch_if_absent(model, revision, yes=yes)
+        fetch_draft_if_absent(given, yes=yes)
         options = EngineOptions(
             model=find_model_folder(model, revision), **options_of(EngineOptions, given)
         )

@@ -39,7 +39,7 @@ from inferno.machine import num_usable_cores, return_free_memory
 from inferno.model_files import CONFIG, model_files
 from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
-from inferno.options import EngineOptions
+from inferno.options import SPECULATIONS, EngineOptions
 from inferno.plan.choices import asked_dtype
 from inferno.weights.memory import available_bytes
 
@@ -68,9 +68,8 @@ def build_engine(
         warn_if_missing()
     is_cpu = device.type == "cpu"
     num_early_layers = _early_layers(options, config)
-    draft = None
-    if options.draft_name is not None:
-        draft = open_draft(find_model_folder(options.draft_name), options)
+    draft_folder = _draft_folder(options)
+    draft = None if draft_folder is None else open_draft(draft_folder, options)
     plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
     kernels = ops.kernel_context(options.threads or num_usable_cores())
     with kernels:
@@ -167,6 +166,21 @@ def _step_target(options: EngineOptions) -> float | None:
     """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
     return None if isinstance(target, str) else target / 1000
+
+
+def _draft_folder(options: EngineOptions) -> Path | None:
+    """Return where the draft model is, None where none is named; ModelNotFound where it isn't."""
+    name = options.draft_name
+    if name is None:
+        return None
+    try:
+        return find_model_folder(name)
+    except ModelNotFound as problem:
+        words = ", ".join(SPECULATIONS)
+        raise ModelNotFound(
+            f"the draft model of speculation, which may be {words} or a model, is not there: "
+            f"{problem}"
+        ) from None
 
 
 def _early_layers(options: EngineOptions, config: DecoderConfig) -> int | None:

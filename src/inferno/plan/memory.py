@@ -196,17 +196,7 @@ def make_plan(
 
     Raises ConfigError and InvalidRequest where config.json or an option can't be.
     """
-    bfloat16 = has_bfloat16()
-    dtype = choose_dtype(
-        asked_dtype(options.dtype, options.quantize),
-        shape.config,
-        is_cpu=is_cpu,
-        has_bfloat16=bfloat16,
-    )
-    quantize = None if options.quantize == "none" else options.quantize
-    kv_dtype = choose_kv_dtype(
-        options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
-    )
+    dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     limit = options.memory_bytes
     room = available if limit is None else max(0, limit - others)
     if room is not None and available is not None:
@@ -255,13 +245,10 @@ def make_plan(
     )
 
 
-def _draft_plan(
-    shape: ModelShape, options: EngineOptions, context: int, *, is_cpu: bool
-) -> DraftPlan:
-    """Return the plan of a draft model with the least cache that it can have.
-
-    context  of the model for which it guesses.
-    """
+def _formats(
+    shape: ModelShape, options: EngineOptions, *, is_cpu: bool
+) -> tuple[str, str, str | None]:
+    """Return what is computed with, what keys and values are kept in, and what packs weights."""
     bfloat16 = has_bfloat16()
     dtype = choose_dtype(
         asked_dtype(options.dtype, options.quantize),
@@ -273,6 +260,17 @@ def _draft_plan(
     kv_dtype = choose_kv_dtype(
         options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
     )
+    return dtype, kv_dtype, quantize
+
+
+def _draft_plan(
+    shape: ModelShape, options: EngineOptions, context: int, *, is_cpu: bool
+) -> DraftPlan:
+    """Return the plan of a draft model with the least cache that it can have.
+
+    context  of the model for which it guesses.
+    """
+    dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
     weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
