@@ -21,8 +21,10 @@ from typing import Any
 SHORT, LONG = 4 << 10, 256 << 10
 # Eight million ways, which a quadratic pattern tries with SHORT, take any machine longer.
 QUICK_SECONDS = 0.001
-# Between what is linear, four, and what is quadratic, sixteen.
-MOST_GROWTH = 9.0
+# The part of a text that it is compared with. What is linear takes 16 times as long over the whole
+# text, and what is quadratic 256 times; a busy machine's caches may make it several times slower.
+PART = 16
+MOST_GROWTH = 64.0
 _KINDS = ' \t\n\r aA0_-.!"\\/:;,<>[]{}()|=\x00éß'  # a character or two of each class
 _WIDE = "｜中\ufdd0\ufffd\U0001f600"
 _TAILS = ("", "!", "\n", "\x00")
@@ -166,13 +168,13 @@ _METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
 
 
 def grows_too_fast(use: Use, method: str, near_miss: NearMiss, size: int) -> bool:
-    """Whether it takes far more than four times what a quarter of the text takes."""
+    """Whether it takes far more than 16 times what a sixteenth of the text takes."""
     took = seconds(use, method, near_miss, size)
     if took < QUICK_SECONDS:
         return False
-    quarter = min(seconds(use, method, near_miss, size // 4) for _ in range(5))
+    part = min(seconds(use, method, near_miss, size // PART) for _ in range(5))
     for _ in range(3):  # others may have had the processor's caches meanwhile
-        if took <= MOST_GROWTH * quarter:
+        if took <= MOST_GROWTH * part:
             return False
         took = min(took, seconds(use, method, near_miss, size))
     return True

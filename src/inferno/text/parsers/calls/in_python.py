@@ -19,7 +19,7 @@ _BUILT_IN = ".call"  # brave_search.call(query="...")
 
 _TOKEN = re.compile(
     r"""
-    (?P<text>'(?:[^'\\\n]|\\[^\n])*'|"(?:[^"\\\n]|\\[^\n])*")
+    (?P<text>'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*'|"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
     |(?P<word>True|False|None|true|false|null)\b
     |(?P<number>[+-]?(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:[eE][+-]?\d+)?)(?![\w.])
     |(?P<bracket>[()\[\]{}])
