@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
 from torch import Tensor
 
 from inferno.ops import reference
@@ -17,10 +21,30 @@ def _find_cpu_backend() -> Backend:
     return cpu
 
 
+class _CudaBackend:
+    """CUDA's backend, imported when it is first used: Triton takes longer than all the rest.
+
+    Without Triton it is the reference, on which no engine is built (engine/execution/device.py).
+    """
+
+    __name__ = "inferno.ops.cuda"
+
+    def __getattr__(self, name: str) -> Any:
+        backend = import_module(self.__name__) if has_triton() else reference
+        found = getattr(backend, name)
+        setattr(self, name, found)
+        return found
+
+
+def has_triton() -> bool:
+    """Return whether Triton is installed, which compiles the kernels for CUDA."""
+    return find_spec("triton") is not None
+
+
 # Looked up at each call, so that `observing`, and a test, can put another in its place.
 BACKENDS: dict[str, Backend] = {
     "cpu": _find_cpu_backend(),
-    "cuda": reference,
+    "cuda": cast(Backend, _CudaBackend()),
     "mps": reference,
 }
 

@@ -1,0 +1,68 @@
+"""CUDA's backend: kernels in Triton, and the reference for what they don't take.
+
+One text of a kernel serves every NVIDIA chip from SM80 on. Without a GPU the same text is run by
+Triton's interpreter (TRITON_INTERPRET=1, set before this is imported), on tensors of the CPU, and
+compiled to machine code. Shape letters as in ops.
+"""
+
+from __future__ import annotations
+
+from inferno.ops.reference import (
+    add_rms_norm,
+    aligned_memory,
+    allocate,
+    argmax,
+    attention,
+    can_quantize,
+    checksum,
+    cos_sin,
+    describe_attention,
+    deserialize,
+    draw,
+    embedding,
+    empty_cache,
+    experts,
+    gated_linear,
+    graph_capture,
+    isa,
+    kernel_context,
+    linear,
+    log_probabilities,
+    prefault,
+    rms_norm,
+    rotate_and_store,
+    route,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
+
+__all__ = [
+    "add_rms_norm",
+    "aligned_memory",
+    "allocate",
+    "argmax",
+    "attention",
+    "can_quantize",
+    "checksum",
+    "cos_sin",
+    "describe_attention",
+    "deserialize",
+    "draw",
+    "embedding",
+    "empty_cache",
+    "experts",
+    "gated_linear",
+    "graph_capture",
+    "isa",
+    "kernel_context",
+    "linear",
+    "log_probabilities",
+    "prefault",
+    "rms_norm",
+    "rotate_and_store",
+    "route",
+    "sampling_specs",
+    "top_tokens",
+    "uniform",
+]

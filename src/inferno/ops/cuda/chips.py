@@ -1,0 +1,66 @@
+"""The chips that kernels are made for: what bounds a tile, and what bounds its speed.
+
+Figures are those of NVIDIA's architecture papers and data sheets (dense, without sparsity).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A kind of GPU.
+
+    capability          10 * major + minor of its compute capability.
+    num_multiprocessors of the whole chip.
+    shared_bytes        that one block of threads may have.
+    registers           of 32 bits, of a multiprocessor.
+    max_warps           of a multiprocessor.
+    bandwidth           bytes a second of its memory.
+    bf16_flops          operations a second of its tensor cores in bfloat16.
+    """
+
+    name: str
+    capability: int
+    num_multiprocessors: int
+    shared_bytes: int
+    registers: int
+    max_warps: int
+    bandwidth: float
+    bf16_flops: float
+
+    @property
+    def has_fp8(self) -> bool:
+        """Return whether its tensor cores multiply 8-bit floats."""
+        return self.capability >= 89
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Return whether its tensor cores take tiles of 64 rows from shared memory."""
+        return self.capability >= 90
+
+
+CHIPS: tuple[Chip, ...] = (
+    Chip("A100", 80, 108, 163 << 10, 65536, 64, 2.04e12, 312e12),
+    Chip("RTX 3090", 86, 82, 99 << 10, 65536, 48, 0.936e12, 142e12),
+    Chip("L40S", 89, 142, 99 << 10, 65536, 48, 0.864e12, 362e12),
+    Chip("H100", 90, 132, 227 << 10, 65536, 64, 3.35e12, 989e12),
+    Chip("B200", 100, 148, 227 << 10, 65536, 64, 8.0e12, 2250e12),
+)
+# What the interpreter stands for; its tensors are on the CPU.
+INTERPRETED = next(chip for chip in CHIPS if chip.capability == 90)
+
+
+@cache
+def chip_of(device: torch.device) -> Chip:
+    """Return the kind of a device: the newest that is known and not newer than it."""
+    if device.type != "cuda":
+        return INTERPRETED
+    major, minor = torch.cuda.get_device_capability(device)
+    found = [chip for chip in CHIPS if chip.capability <= 10 * major + minor]
+    assert found, "find_device refuses chips below SM80"
+    return found[-1]

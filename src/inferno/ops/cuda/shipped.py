@@ -1,0 +1,18 @@
+"""The kernels of all modules, in every configuration that is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from inferno.ops.cuda.chips import Chip
+from inferno.ops.cuda.variants import Variant
+
+# Every module of this folder that has kernels; each has a function variants(chip).
+KERNEL_MODULES: tuple[ModuleType, ...] = ()
+
+
+def shipped_variants(chip: Chip) -> Iterator[Variant]:
+    """Yield every kernel in every configuration that is launched on that chip."""
+    for module in KERNEL_MODULES:
+        yield from module.variants(chip)

@@ -1,0 +1,51 @@
+"""The record of a kernel as it ships, with the tiles, types and warps of its launches.
+
+A module of kernels lists its own in a function `variants(chip)`, which chooses as its launches do;
+`shipped` joins the lists. So all can be compiled without a GPU, in tests and by `make gpu-static`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferno.ops.cuda.chips import Chip
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of one program of a kernel: bytes that it moves, and operations on tensor cores."""
+
+    num_bytes: float
+    flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A kernel in one of the configurations that are launched.
+
+    name            of kernel and configuration, once among all.
+    kernel          the function that `triton.jit` made.
+    signature       the type of each argument that is no constant, in Triton's words: "*bf16",
+                    "i32", "fp32"; with ":16" behind it what is a multiple of 16.
+    constants       the values of the others.
+    chip            which it is compiled for.
+    work            of one program, for estimates.
+    uses_tensor_cores   whether it multiplies matrices; tile_rows: the rows of its tile then.
+    is_bound_by_memory  whether it must load 128 bits at a time.
+    is_in_check     whether the ordinary check compiles it: one configuration of a kernel.
+    """
+
+    name: str
+    kernel: Any
+    signature: Mapping[str, str]
+    constants: Mapping[str, object]
+    chip: Chip
+    num_warps: int
+    num_stages: int
+    work: Work
+    uses_tensor_cores: bool = False
+    tile_rows: int = 0
+    is_bound_by_memory: bool = False
+    is_in_check: bool = False

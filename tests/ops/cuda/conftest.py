@@ -1,0 +1,15 @@
+"""Kernels in Triton: on a GPU where one is here, otherwise by Triton's interpreter on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return DEVICE
