@@ -39,7 +39,9 @@ CACHE = ROOT / "build" / "triton-cache"
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
 
 # Bytes of stack that a kernel may have, by the beginnings of variants' names, and why.
-ALLOWED_STACK: dict[str, tuple[int, str]] = {}
+ALLOWED_STACK: dict[str, tuple[int, str]] = {
+    "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),
+}
 # Variants that may load less than half of their bytes 128 bits at a time, and why.
 ALLOWED_NARROW: dict[str, str] = {}
 
@@ -76,8 +78,8 @@ def compile_variant(variant: Variant) -> Compiled:
     try:
         binary = _compile(variant)
     except Exception as problem:
-        # Whatever Triton raises is the result here. The first line is often a place, not a reason.
-        error = f"{type(problem).__name__}: {' '.join(_causes(problem).split())}"[:2000]
+        # Whatever Triton raises is the result here.
+        error = f"{type(problem).__name__}: {' '.join(_first_cause(problem).split())}"[-500:]
         seconds = time.perf_counter() - begin
         return Compiled(*names, error=error, seconds=seconds, problems=(error,))
     usage = _resources(binary.asm["cubin"])
@@ -95,10 +97,11 @@ def compile_variant(variant: Variant) -> Compiled:
     return Compiled(**asdict(compiled) | {"problems": tuple(problems_of(variant, compiled))})
 
 
-def _causes(problem: BaseException) -> str:
-    """Return the messages of an exception and of what it came from, the deepest first."""
-    inner = problem.__cause__
-    return str(problem) if inner is None else f"{_causes(inner)} / {problem}"
+def _first_cause(problem: BaseException) -> str:
+    """Return the message of the innermost exception: those around it tell where it was called."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    return str(problem)
 
 
 def _compile(variant: Variant) -> Any:
@@ -192,7 +195,7 @@ def expected_tensor_cores(variant: Variant) -> str:
 
 
 def compile_in_processes(arguments: Sequence[str], num_processes: int = 1) -> Iterator[Compiled]:
-    """Compile in processes of their own, and yield what each finds; the arguments are this module's."""
+    """Compile in processes of their own, and yield what they find; arguments as this module's."""
     environment = {**os.environ, "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR", str(CACHE))}
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", "tests.ops.cuda.compile_kernels", *arguments, "--json"]
