@@ -16,7 +16,7 @@ from inferno.plan.shape import ModelShape
 _QUERY = ("--query-gpu=index,name,memory.free", "--format=csv,noheader,nounits")
 _ROW = re.compile(r"(\d{1,3}), ([^,]{1,80}), (\d{1,9})")
 _MOST_SECONDS = 5.0
-_CONTEXT_BYTES = 500_000_000  # of CUDA itself, with PyTorch's kernels: about
+CONTEXT_BYTES = 500_000_000  # of CUDA itself, with PyTorch's kernels: about
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def gpu_plans(
                     shape,
                     replace(options, memory=None),
                     gpu.free,
-                    base=_CONTEXT_BYTES,
+                    base=CONTEXT_BYTES,
                     has_text=False,
                     is_cpu=False,
                     draft=draft,
