@@ -28,6 +28,9 @@ LOAD_FORMATS = ("safetensors", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = tuple(LogFormat)
 MIB = 1 << 20
+_GPU_SHARE = (
+    0.9  # the rest is for CUDA's own needs, other programs' pictures and what isn't foreseen
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -265,6 +268,12 @@ class EngineOptions:
                 "leave one of them out",
                 param=named[1],
             )
+
+    @property
+    def gpu_share(self) -> float:
+        """Return the share of a GPU's whole memory that the engine may take."""
+        asked = self.gpu_memory_utilization
+        return _GPU_SHARE if asked is None else asked
 
     @property
     def memory_bytes(self) -> int | None:
