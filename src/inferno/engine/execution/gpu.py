@@ -10,12 +10,14 @@ import os
 import re
 import tempfile
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from inferno.errors import DeviceUnavailable
+from inferno.ops import KernelContext
 from inferno.ops.dispatch import has_triton
 from inferno.plan.devices import CONTEXT_BYTES
 
@@ -111,6 +113,44 @@ def gpu_memory(device: torch.device) -> GpuMemory:
     """Return a GPU's memory as it is now."""
     free, total = torch.cuda.mem_get_info(device)
     return GpuMemory(total, free, CONTEXT_BYTES + torch.cuda.memory_reserved(device))
+
+
+class OnGpu:
+    """A context for kernels that also makes one of several GPUs the one that they are launched on.
+
+    Kernels in Triton, streams and graphs go to the GPU that is in force in a thread, wherever
+    their tensors lie.
+    """
+
+    def __init__(self, device: torch.device, inner: KernelContext) -> None:
+        self._device = device
+        self._inner = inner
+        self._before: list[int] = []
+
+    def __enter__(self) -> object:
+        self._before.append(torch.cuda.current_device())
+        torch.cuda.set_device(self._device)
+        return self._inner.__enter__()
+
+    def __exit__(self, *problem: object) -> None:
+        self._inner.__exit__(*problem)
+        torch.cuda.set_device(self._before.pop())
+
+    def release_memory(self) -> None:
+        """Let others have the memory that is free, on the host and on the GPU."""
+        self._inner.release_memory()
+        torch.cuda.empty_cache()
+
+
+def peak_of(device: torch.device, function: Callable[[], object]) -> int:
+    """Return how much more memory a GPU had reserved at most while a function ran."""
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    function()
+    torch.cuda.synchronize(device)
+    return max(0, torch.cuda.max_memory_reserved(device) - before)
 
 
 def is_device_lost(problem: BaseException | None) -> bool:
