@@ -7,6 +7,7 @@ compiled to machine code. Shape letters as in ops.
 
 from __future__ import annotations
 
+from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.reference import (
     add_rms_norm,
     aligned_memory,
@@ -20,7 +21,6 @@ from inferno.ops.reference import (
     deserialize,
     draw,
     embedding,
-    empty_cache,
     experts,
     gated_linear,
     graph_capture,
