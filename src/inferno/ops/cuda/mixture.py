@@ -221,7 +221,7 @@ def gate_up_kernel(
     INPUTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Multiply rows of x by as many gates and ups of their expert, and join both.
+    """Multiply rows of x by gates and ups of their expert, and join both.
 
     hidden  [P, F], in the order by experts where choices are sorted, else in their own.
     """
@@ -230,35 +230,32 @@ def gate_up_kernel(
     )
     if tl.max(is_row.to(tl.int32), axis=0) == 0:
         return
-    n = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    # Outputs beyond the last are computed of its weights, and not stored: loads need no mask.
-    rows_N = tl.minimum(n, num_hidden - 1)
-    k = tl.arange(0, INPUTS)
-    x_MK = x + (choices_M // num_chosen).to(tl.int64)[:, None] * x_stride_t + k[None, :]
-    gates = weight + expert.to(tl.int64) * weight_stride_x
-    gates_KN = gates + rows_N[None, :] * weight_stride_o + k[:, None]
-    ups_KN = gates_KN + num_hidden.to(tl.int64) * weight_stride_o
-    gate_MN = tl.zeros((ROWS, OUTPUTS), tl.float32)
-    up_MN = tl.zeros((ROWS, OUTPUTS), tl.float32)
-    for first in range(0, num_inputs, INPUTS):
-        if IS_EVEN:
-            x_tile = tl.load(x_MK + first, mask=is_row[:, None], other=0.0)
-            gates_tile = tl.load(gates_KN + first)
-            ups_tile = tl.load(ups_KN + first)
-        else:
-            is_input = first + k < num_inputs
-            x_tile = tl.load(x_MK + first, mask=is_row[:, None] & is_input[None, :], other=0.0)
-            gates_tile = tl.load(gates_KN + first, mask=is_input[:, None], other=0.0)
-            ups_tile = tl.load(ups_KN + first, mask=is_input[:, None], other=0.0)
-        gate_MN = tl.dot(x_tile, gates_tile, gate_MN, input_precision="ieee")
-        up_MN = tl.dot(x_tile, ups_tile, up_MN, input_precision="ieee")
-    if HAS_BIAS:
-        bias_N = bias + expert * (2 * num_hidden) + rows_N
-        gate_MN += tl.load(bias_N)[None, :].to(tl.float32)
-        up_MN += tl.load(bias_N + num_hidden)[None, :].to(tl.float32)
+    # Gate, up, gate, up: a thread then holds both of a pair, as it does any two neighbours.
+    half: tl.constexpr = OUTPUTS // 2
+    n = tl.arange(0, OUTPUTS)
+    pairs_N = tl.minimum(tl.program_id(1) * half + n // 2, num_hidden - 1)
+    product_MN = _product(
+        x + (choices_M // num_chosen).to(tl.int64) * x_stride_t,
+        is_row,
+        expert,
+        pairs_N + (n % 2) * num_hidden,
+        weight,
+        weight_stride_x,
+        weight_stride_o,
+        bias,
+        num_inputs,
+        2 * num_hidden,
+        HAS_BIAS,
+        IS_EVEN,
+        ROWS,
+        OUTPUTS,
+        INPUTS,
+    )
+    gate_MN, up_MN = tl.split(tl.reshape(product_MN, (ROWS, half, 2)))
     gated_MN = _gated(gate_MN, up_MN, alpha, limit, IS_CLAMPED, hidden.dtype.element_ty)
-    hidden_MN = hidden + places_M.to(tl.int64)[:, None] * num_hidden + n[None, :]
-    tl.store(hidden_MN, gated_MN, mask=is_row[:, None] & (n < num_hidden)[None, :])
+    f = tl.program_id(1) * half + tl.arange(0, half)
+    hidden_MF = hidden + places_M.to(tl.int64)[:, None] * num_hidden + f[None, :]
+    tl.store(hidden_MF, gated_MN, mask=is_row[:, None] & (f < num_hidden)[None, :])
 
 
 @triton.jit
@@ -271,7 +268,8 @@ def _gated(gate, up, alpha, limit, IS_CLAMPED: tl.constexpr, dtype: tl.constexpr
         gate = tl.minimum(gate, limit, propagate_nan=nan)
         up = tl.maximum(tl.minimum(up, limit, propagate_nan=nan), -limit, propagate_nan=nan)
         return ((up + 1.0) * gate * tl.sigmoid(alpha * gate)).to(dtype)
-    return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
+    else:
+        return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
 
 
 @triton.jit
@@ -304,11 +302,11 @@ def down_kernel(
     if tl.max(is_row.to(tl.int32), axis=0) == 0:
         return
     n = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    product_MN = _down(
+    product_MN = _product(
         hidden + places_M.to(tl.int64) * num_inputs,
         is_row,
         expert,
-        n,
+        tl.minimum(n, num_outputs - 1),
         weight,
         weight_stride_x,
         weight_stride_o,
@@ -327,11 +325,11 @@ def down_kernel(
 
 
 @triton.jit
-def _down(
-    hidden_M,
+def _product(
+    x_M,
     is_row,
     expert,
-    n,
+    outputs_N,
     weight,
     weight_stride_x,
     weight_stride_o,
@@ -344,24 +342,26 @@ def _down(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    rows_N = tl.minimum(n, num_outputs - 1)
+    """Return rows of inputs times an expert's outputs, plus bias, in float32: [M, N].
+
+    Outputs exist, so that loads need no mask for them.
+    """
     k = tl.arange(0, INPUTS)
-    hidden_MK = hidden_M[:, None] + k[None, :]
+    x_MK = x_M[:, None] + k[None, :]
     weight_KN = weight + expert.to(tl.int64) * weight_stride_x
-    weight_KN += rows_N[None, :] * weight_stride_o + k[:, None]
+    weight_KN += outputs_N[None, :] * weight_stride_o + k[:, None]
     product_MN = tl.zeros((ROWS, OUTPUTS), tl.float32)
     for first in range(0, num_inputs, INPUTS):
         if IS_EVEN:
-            hidden_tile = tl.load(hidden_MK + first, mask=is_row[:, None], other=0.0)
+            x_tile = tl.load(x_MK + first, mask=is_row[:, None], other=0.0)
             weight_tile = tl.load(weight_KN + first)
         else:
             is_input = first + k < num_inputs
-            is_loaded = is_row[:, None] & is_input[None, :]
-            hidden_tile = tl.load(hidden_MK + first, mask=is_loaded, other=0.0)
+            x_tile = tl.load(x_MK + first, mask=is_row[:, None] & is_input[None, :], other=0.0)
             weight_tile = tl.load(weight_KN + first, mask=is_input[:, None], other=0.0)
-        product_MN = tl.dot(hidden_tile, weight_tile, product_MN, input_precision="ieee")
+        product_MN = tl.dot(x_tile, weight_tile, product_MN, input_precision="ieee")
     if HAS_BIAS:
-        bias_N = tl.load(bias + expert * num_outputs + rows_N)
+        bias_N = tl.load(bias + expert * num_outputs + outputs_N)
         product_MN += bias_N[None, :].to(tl.float32)
     return product_MN
 
@@ -425,7 +425,7 @@ def experts(
     block = triton.next_power_of_2(num_experts if is_sorted else num_choices)
     hidden_PF = x_TE.new_empty(num_choices, num_hidden)
     is_clamped = isinstance(activation, ClampedSwiGLU)
-    gate_up_kernel[(num_slots, triton.cdiv(num_hidden, tile.outputs))](
+    gate_up_kernel[(num_slots, triton.cdiv(2 * num_hidden, tile.outputs))](
         *(x_TE, x_TE.stride(0), experts_TA, order_P, bounds_2X),
         *(gate_up_XFE, gate_up_XFE.stride(0), gate_up_XFE.stride(1), gate_up_bias_XF, hidden_PF),
         *(num_choices, num_experts, num_chosen, x_TE.shape[1], num_hidden),
