@@ -114,7 +114,8 @@ def _rotated(low, high, cos_sin, pairs, HALF: tl.constexpr):
 @triton.jit
 def _code(x, scale, KIND: tl.constexpr):
     """Return the codes of float32 values, as bytes; 0 where the scale is 0."""
-    quotient = tl.div_rn(x, tl.where(scale > 0.0, scale, 1.0))
+    # A scale of 0 makes NaN or infinity, which the comparisons below take for 0.
+    quotient = tl.div_rn(x, scale)
     if KIND == "int8":
         whole = (quotient + _WHOLE) - _WHOLE
         code = tl.where(tl.abs(whole) <= 127.0, whole, 0.0).to(tl.int8)
