@@ -51,7 +51,7 @@ def make_inputs(shape: Shape, num_tokens: int, device: torch.device) -> dict[str
     wide_TF[:, 5:-4] = torch.randn(num_tokens, sum(sizes))
     wide_TF = wide_TF.to(device, shape.dtype)
     q, k, v = (
-        part.unflatten(1, (part.shape[1] // shape.head_size, shape.head_size))
+        part.view(num_tokens, part.shape[1] // shape.head_size, shape.head_size)
         for part in torch.split(wide_TF[:, 5:-4], sizes, dim=1)
     )
     angles_TD = torch.rand(num_tokens, shape.head_size // 2) * 6
