@@ -246,9 +246,7 @@ class BlockManager:
         groups = tuple(self._cached_table(group, digests) for group in range(len(self._windows)))
         return Prefix(num_blocks * self.block_size, groups)
 
-    def find_blocks(
-        self, tables: BlockTables, token_ids: Sequence[int], num_tokens: int
-    ) -> Prefix:
+    def find_blocks(self, tables: BlockTables, token_ids: Sequence[int], num_tokens: int) -> Prefix:
         """Return where the cache has blocks of these tokens that the tokens after them can see.
 
         Any of them may be missing.
