@@ -7,6 +7,8 @@ compiled to machine code. Shape letters as in ops.
 
 from __future__ import annotations
 
+from inferno.ops.cuda.captured_graph import graph_capture
+from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     add_rms_norm,
     aligned_memory,
@@ -22,8 +24,8 @@ from inferno.ops.reference import (
     embedding,
     empty_cache,
     experts,
+    fill_pending,
     gated_linear,
-    graph_capture,
     isa,
     kernel_context,
     linear,
@@ -52,12 +54,16 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
+    "new_download",
+    "new_upload",
     "prefault",
     "rms_norm",
     "rotate_and_store",
