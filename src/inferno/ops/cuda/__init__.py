@@ -8,9 +8,11 @@ compiled to machine code. Shape letters as in ops.
 from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
+from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
+from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
     allocate,
@@ -22,8 +24,8 @@ from inferno.ops.reference import (
     deserialize,
     draw,
     experts,
+    fill_pending,
     gated_linear,
-    graph_capture,
     isa,
     kernel_context,
     linear,
@@ -50,12 +52,16 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
+    "new_download",
+    "new_upload",
     "prefault",
     "rms_norm",
     "rotate_and_store",

@@ -12,7 +12,6 @@ inputs of a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +25,7 @@ from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, elements, scale
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, chunk_inputs
 from inferno.ops.cuda.routing import Order, order_of, rows_of_slot
-from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
+from inferno.ops.cuda.variants import TYPE_NAMES
 from inferno.ops.packed import PackedExperts
 
 _COMBINE_BLOCK = 1024
@@ -257,8 +256,7 @@ def _gated(gate, up, alpha, limit, IS_CLAMPED: tl.constexpr, dtype: tl.constexpr
         gate = tl.minimum(gate, limit, propagate_nan=nan)
         up = tl.maximum(tl.minimum(up, limit, propagate_nan=nan), -limit, propagate_nan=nan)
         return ((up + 1.0) * gate * tl.sigmoid(alpha * gate)).to(dtype)
-    else:
-        return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
+    return ((gate * tl.sigmoid(gate)).to(dtype).to(tl.float32) * up).to(dtype)
 
 
 @triton.jit
@@ -371,7 +369,7 @@ def _product(
         slots: tl.constexpr = INPUTS // CHUNK
         # Of a chunk: its scales are E8M0, of one byte, or bfloat16.
         scale_words: tl.constexpr = 2 if FORMAT == "int4" else 1
-        for chunk in range(0, tl.cdiv(num_inputs, INPUTS)):
+        for chunk in range(tl.cdiv(num_inputs, INPUTS)):
             words = tl.load(words_NJ + chunk * CHUNK)
             for slot in tl.static_range(slots):
                 if slot == 0:

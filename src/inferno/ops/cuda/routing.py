@@ -12,7 +12,6 @@ Shape letters as in ops, and: P choices of all tokens (T * A), M rows of a tile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from inferno.ops import reference
-from inferno.ops.cuda.chips import Chip
-from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
+from inferno.ops.cuda.variants import TYPE_NAMES
 
 _MOST_EXPERTS = 1024  # which a program looks through at once
 _MOST_UNSORTED = 64  # choices; beyond, programs that find nothing cost more than the sort's launch
@@ -202,5 +200,4 @@ def rows_of_slot(
     """Return this program's expert, its rows' places, their choices, and which of them exist."""
     if IS_SORTED:
         return _sorted_rows(order, bounds, num_experts, ROWS, BLOCK)
-    else:
-        return _unsorted_rows(experts, num_choices, ROWS, BLOCK)
+    return _unsorted_rows(experts, num_choices, ROWS, BLOCK)
