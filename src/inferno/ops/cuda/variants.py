@@ -35,6 +35,8 @@ class Variant:
     uses_tensor_cores   whether it multiplies matrices; tile_rows: the rows of its tile then.
     is_bound_by_memory  whether it must load 128 bits at a time.
     is_in_check     whether the ordinary check compiles it: one configuration of a kernel.
+    has_fused_multiply_add  whether a product and a sum may be rounded once; where bits are to be
+                    those of a formula, they may not.
     """
 
     name: str
@@ -49,3 +51,4 @@ class Variant:
     tile_rows: int = 0
     is_bound_by_memory: bool = False
     is_in_check: bool = False
+    has_fused_multiply_add: bool = True
