@@ -7,20 +7,20 @@ compiled to machine code. Shape letters as in ops.
 
 from __future__ import annotations
 
+from inferno.ops.cuda.cache import empty_cache
+from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
 from inferno.ops.reference import (
-    add_rms_norm,
     aligned_memory,
     allocate,
     argmax,
     attention,
     can_quantize,
     checksum,
-    cos_sin,
     describe_attention,
     deserialize,
     draw,
-    embedding,
-    empty_cache,
     experts,
     gated_linear,
     graph_capture,
@@ -29,8 +29,6 @@ from inferno.ops.reference import (
     linear,
     log_probabilities,
     prefault,
-    rms_norm,
-    rotate_and_store,
     route,
     sampling_specs,
     top_tokens,
