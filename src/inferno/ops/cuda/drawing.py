@@ -243,13 +243,13 @@ def pick_kernel(
             all_listed = tl.sum(_counts(last, count_shift), axis=1)
             rung_picked = tl.full((ROWS,), RUNGS - 1, tl.int32)
             for i in tl.static_range(RUNGS - 1):
-                rung: tl.constexpr = RUNGS - 2 - i
-                words = tl.load(places + rung * rung_stride, is_chunk, other=0)
+                # From the lowest rung up, so that the highest that has enough stays.
+                words = tl.load(places + (RUNGS - 2 - i) * rung_stride, is_chunk, other=0)
                 has_count = tl.sum(_counts(words, count_shift), axis=1) >= top_k
                 rung_mass = tl.sum(_masses(words, count_shift), axis=1)
                 has_mass = rung_mass.to(tl.float64) >= least_mass
                 is_enough = tl.where(top_k > 0, has_count, has_mass)
-                rung_picked = tl.where(is_enough, rung, rung_picked)
+                rung_picked = tl.where(is_enough, RUNGS - 2 - i, rung_picked)
             words = tl.load(
                 places + rung_picked[:, None].to(tl.int64) * rung_stride, is_chunk, other=0
             )

@@ -43,12 +43,14 @@ class Tiles:
 
     rows        of a tile; block: tokens of a chunk; tile: tokens of a step of `finish`.
     capacity    tokens that are listed of a row; where there are more, `finish` reads the row.
+    chunks      the most that a row may have.
     """
 
     rows: int
     block: int
     tile: int
     capacity: int
+    chunks: int = _MAX_CHUNKS
     num_warps: int = 4
     num_finish_warps: int = 8
 
@@ -61,7 +63,7 @@ class Tiles:
         return min(53 - vocab_size.bit_length() + self.block.bit_length(), 53)
 
 
-def _choose(num_rows: int, vocab_size: int) -> Tiles:
+def choose(num_rows: int, vocab_size: int) -> Tiles:
     # Of one row, 1024 tokens a program keep 132 multiprocessors busy from 135,000 tokens on. With
     # many rows there are programs enough, and four times the block halves what reductions cost.
     is_long = vocab_size > 1024 * _MAX_CHUNKS or (num_rows >= 8 and vocab_size >= 2**15)
@@ -152,7 +154,7 @@ class DeviceSpecs:
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
     if not _takes(logits_RV):
         return reference.argmax(logits_RV, allowed_RW=allowed_RW)
-    return argmax_by_tiles(logits_RV, allowed_RW, _choose(*logits_RV.shape))
+    return argmax_by_tiles(logits_RV, allowed_RW, choose(*logits_RV.shape))
 
 
 def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> DeviceSpecs:
@@ -181,7 +183,7 @@ def draw(
 ) -> Tensor:
     assert isinstance(specs, DeviceSpecs), "specs of another device"
     assert _takes(logits_RV), "float32 logits of a vocabulary of at most 2**20 tokens"
-    tiles = _choose(*logits_RV.shape)
+    tiles = choose(*logits_RV.shape)
     return draw_by_tiles(logits_RV, peak_R, specs, uniform_R, allowed_RW, out, tiles)
 
 
@@ -189,14 +191,14 @@ def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
     """See ops. Exact but for the logarithm, of which a GPU's may differ from a CPU's in a bit."""
     if not _takes(logits_RV):
         return reference.log_probabilities(logits_RV, ids_RC)
-    return log_probabilities_by_tiles(logits_RV, ids_RC, _choose(*logits_RV.shape))
+    return log_probabilities_by_tiles(logits_RV, ids_RC, choose(*logits_RV.shape))
 
 
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
     """See ops. Keys of 64 bits, of which no two are the same, leave no choice among equals."""
     if not _takes(logits_RV):
         return reference.top_tokens(logits_RV, num_tokens)
-    return top_tokens_by_tiles(logits_RV, num_tokens, _choose(*logits_RV.shape))
+    return top_tokens_by_tiles(logits_RV, num_tokens, choose(*logits_RV.shape))
 
 
 def argmax_by_tiles(
@@ -217,7 +219,7 @@ def argmax_by_tiles(
         num_warps=tiles.num_warps,
     )
     join_peaks_kernel[num_row_tiles,](
-        *(best_RS, peak_R, token_R, num_rows, num_chunks, tiles.rows, _MAX_CHUNKS),
+        *(best_RS, peak_R, token_R, num_rows, num_chunks, tiles.rows, tiles.chunks),
         num_warps=1,
     )
     return peak_R, token_R
@@ -259,7 +261,7 @@ def draw_by_tiles(
     pick_kernel[num_row_tiles,](
         *(*asked, uniform_R, above_LRS, mass_R, picked_3R, begin_RS, out),
         *(*sizes, out.stride(0), unit, count_shift, tiles.capacity),
-        *(tiles.rows, tiles.block, num_rungs, _MAX_CHUNKS),
+        *(tiles.rows, tiles.block, num_rungs, tiles.chunks),
         num_warps=tiles.num_warps,
         enable_fp_fusion=False,
     )
@@ -341,7 +343,7 @@ def _words(allowed_RW: Tensor | None, logits_RV: Tensor) -> Tensor | None:
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield all kernels, for both sizes of a chunk: with masks, with odd rows, with and without."""
     for num_rows in (1, 64):
-        tiles = _choose(num_rows, 2**17)
+        tiles = choose(num_rows, 2**17)
         for mark in (":16", ""):
             yield _variant(chip, tiles, "rank_keys", mark)
             for has_mask in (False, True):
@@ -353,7 +355,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 if num_rows == 1:  # the same for any number
                     yield _variant(chip, tiles, "finish", mark, has_mask)
             yield _variant(chip, tiles, "weigh", mark, num_rungs=1, has_specs=False)
-    yield _variant(chip, _choose(1, 2**17), "join_peaks", ":16")
+    yield _variant(chip, choose(1, 2**17), "join_peaks", ":16")
 
 
 _KERNELS = {
@@ -392,7 +394,7 @@ def _variant(
         "BLOCK": tiles.block,
         "TILE": tiles.tile,
         "RUNGS": num_rungs,
-        "CHUNKS": _MAX_CHUNKS,
+        "CHUNKS": tiles.chunks,
     }
     absent: dict[str, object] = {}
     if not has_mask:
