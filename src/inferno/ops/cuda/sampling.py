@@ -420,7 +420,7 @@ def _variant(
         num_warps=num_warps,
         num_stages=3,
         work=Work(num_bytes=4 * (tiles.tile if name == "finish" else tiles.block)),
-        is_bound_by_memory=mark == ":16" and name in ("find_peaks", "weigh"),
+        is_bound_by_memory=mark == ":16" and not has_mask and name in ("find_peaks", "weigh"),
         is_in_check=(is_first and num_rungs == _NUM_RUNGS) or name in ("join_peaks", "rank_keys"),
         has_fused_multiply_add=name in ("find_peaks", "join_peaks", "rank_keys"),
     )
