@@ -11,30 +11,26 @@ from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
+from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_specs, top_tokens
 from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
     allocate,
-    argmax,
     attention,
     can_quantize,
     checksum,
     describe_attention,
     deserialize,
-    draw,
     experts,
     fill_pending,
     gated_linear,
     isa,
     kernel_context,
     linear,
-    log_probabilities,
     prefault,
     route,
-    sampling_specs,
-    top_tokens,
-    uniform,
 )
 
 __all__ = [
