@@ -23,14 +23,15 @@ from torch import Tensor
 from inferno.config.mixture import Activation, ClampedSwiGLU
 from inferno.ops import reference
 from inferno.ops.cuda.chips import Chip, chip_of
-from inferno.ops.cuda.dequantize import CHUNK, elements, scale
+from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, scale
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, chunk_inputs
 from inferno.ops.cuda.routing import Order, order_of, rows_of_slot
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedExperts
 
 _COMBINE_BLOCK = 1024
-_CHUNK_INPUTS = {format.name: chunk_inputs(format) for format in SLOTS}
+# Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
+_CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
 
 
 def experts(
@@ -140,7 +141,7 @@ def _choose(
 ) -> _Tile:
     """Choose by the rows that an expert has on average; neither choice changes a row's bits."""
     mean = num_choices / num_experts
-    chunk = _CHUNK_INPUTS.get(format)
+    chunk = _CODED_INPUTS.get(format)
     if dtype is torch.float32:  # multiplied without tensor cores
         return _Tile(16, 32, chunk or 32, num_warps=4, num_stages=2)
     has_much_memory = chip.shared_bytes > 128 << 10
@@ -364,34 +365,70 @@ def _product(
                 x_tile = tl.load(x_KM + first, mask=is_loaded, other=0.0)
             product_NM = tl.dot(weight_tile, x_tile, product_NM, input_precision="ieee")
     else:
-        j = tl.arange(0, CHUNK)
+        # Inputs of a step: one slot of two chunks at a time, which is two steps of a tensor core.
+        j = tl.arange(0, 2 * CHUNK)
+        c = tl.arange(0, 2)
+        chunk_inputs: tl.constexpr = INPUTS // 2
+        slots: tl.constexpr = chunk_inputs // CHUNK
+        # A chunk's scales are E8M0, of one byte, or bfloat16.
+        scale_words: tl.constexpr = 2 if FORMAT == "int4" else 1
         words_NJ = weight_N[:, None] + j[None, :]
         scales_N = scales + expert.to(tl.int64) * scales_stride_x + outputs_N * scales_stride_o
-        x_JM = x_M[None, :] + j[:, None]
-        slots: tl.constexpr = INPUTS // CHUNK
-        # Of a chunk: its scales are E8M0, of one byte, or bfloat16.
-        scale_words: tl.constexpr = 2 if FORMAT == "int4" else 1
-        for chunk in range(0, tl.cdiv(num_inputs, INPUTS)):
-            words = tl.load(words_NJ + chunk * CHUNK)
+        scales_NC = scales_N[:, None] + c[None, :] * scale_words
+        inputs_J = j // CHUNK * chunk_inputs + j % CHUNK
+        x_JM = x_M[None, :] + inputs_J[:, None]
+        for first in range(0, num_inputs, INPUTS):
+            chunk = first // chunk_inputs
+            if IS_EVEN:
+                words = tl.load(words_NJ + chunk * CHUNK)
+            else:
+                num_left = num_inputs - first
+                is_word = (j // CHUNK * chunk_inputs < num_left)[None, :]
+                words = tl.load(words_NJ + chunk * CHUNK, mask=is_word, other=0)
             for slot in tl.static_range(slots):
                 if slot == 0:
-                    scales_word = tl.load(scales_N + chunk * scale_words)
+                    scales_at = scales_NC + chunk * scale_words
                 elif slot == slots // scale_words:
-                    scales_word = tl.load(scales_N + chunk * scale_words + 1)
-                first = chunk * INPUTS + slot * CHUNK
+                    scales_at = scales_NC + chunk * scale_words + 1
+                if slot == 0 or slot == slots // scale_words:
+                    if IS_EVEN:
+                        word_NC = tl.load(scales_at)
+                    else:
+                        is_chunk = (c * chunk_inputs < num_left)[None, :]
+                        word_NC = tl.load(scales_at, mask=is_chunk, other=0)
+                x_at = x_JM + first + slot * CHUNK
                 if IS_EVEN:
-                    x_tile = tl.load(x_JM + first, mask=is_row[None, :], other=0.0)
+                    x_tile = tl.load(x_at, mask=is_row[None, :], other=0.0)
                 else:
-                    is_loaded = is_row[None, :] & (first + j < num_inputs)[:, None]
-                    x_tile = tl.load(x_JM + first, mask=is_loaded, other=0.0)
-                scale_N = scale(scales_word, slot // 2, FORMAT)
-                values = elements(words, slot, FORMAT) * scale_N[:, None]
-                values = values.to(x_M.dtype.element_ty)
+                    is_input = (inputs_J + slot * CHUNK < num_left)[:, None]
+                    x_tile = tl.load(x_at, mask=is_row[None, :] & is_input, other=0.0)
+                values = _values(words, word_NC, slot, FORMAT, OUTPUTS, x_M.dtype.element_ty)
                 product_NM = tl.dot(values, x_tile, product_NM, input_precision="ieee")
     if HAS_BIAS:
         bias_N = tl.load(bias + expert * num_outputs + outputs_N)
         product_NM += bias_N[:, None].to(tl.float32)
     return product_NM
+
+
+@triton.jit
+def _values(
+    words_NJ,
+    scales_NC,
+    SLOT: tl.constexpr,
+    FORMAT: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    dtype: tl.constexpr,
+):
+    """Return the values in one slot of two chunks' words, rounded to a type of activations."""
+    scale_NC = scale(scales_NC, SLOT // 2, FORMAT)
+    if dtype == tl.bfloat16:
+        scale_NC = scale_NC.to(tl.bfloat16)  # which it was, or it is a power of two
+    scale_NCJ = tl.broadcast_to(scale_NC[:, :, None], (OUTPUTS, 2, CHUNK))
+    scale_NJ = tl.reshape(scale_NCJ, (OUTPUTS, 2 * CHUNK))
+    if dtype == tl.bfloat16:
+        return bfloat16_elements(words_NJ, SLOT, FORMAT) * scale_NJ
+    else:
+        return (elements(words_NJ, SLOT, FORMAT) * scale_NJ).to(dtype)
 
 
 @triton.jit
