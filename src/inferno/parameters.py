@@ -99,7 +99,6 @@ ABSENT = {
     "enable_chunked_prefill": "prompts are always cut into chunks; leave it out",
     "enable_lora": _NO_ADAPTERS,
     "enforce_eager": _NOT_NEEDED,
-    "gpu_memory_utilization": "the cache is sized from free memory, or by `num_blocks`",
     "guided_choice": _IN_STRUCTURED,
     "guided_grammar": _IN_STRUCTURED,
     "guided_json": _IN_STRUCTURED,

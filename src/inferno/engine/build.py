@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
+from inferno.engine.execution.gpu import OnGpu, peak_of
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.loading import Progress, load_model
 from inferno.engine.execution.local import LocalExecutor
@@ -23,15 +28,24 @@ from inferno.engine.execution.runner import Runner
 from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import KVLayout
-from inferno.engine.planning import log_actual, plan_engine
+from inferno.engine.execution.self_check import check_ops
+from inferno.engine.planning import (
+    blocks_on_gpu,
+    log_actual,
+    log_actual_on_gpu,
+    naming_gpu_memory,
+    plan_engine,
+    plan_on_gpu,
+)
 from inferno.engine.proposers.early_layers import EarlyLayersProposer
-from inferno.engine.proposers.load_draft import load_draft, open_draft
+from inferno.engine.proposers.load_draft import OpenedDraft, load_draft, open_draft
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.speculation import Proposer, Speculation
+from inferno.engine.warm_up import fullest_steps, num_blocks_of, warm_up
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
@@ -41,6 +55,7 @@ from inferno.ops import AttentionKind, KernelContext
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import SPECULATIONS, EngineOptions
 from inferno.plan.choices import asked_dtype
+from inferno.plan.memory import Plan
 from inferno.weights.memory import available_bytes
 
 # Of a model's layers such a part proposes where nobody says how many.
@@ -71,14 +86,70 @@ def build_engine(
     draft_folder = _draft_folder(options)
     draft = None if draft_folder is None else open_draft(draft_folder, options)
     plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
+    if device.type == "cuda":
+        plan = plan_on_gpu(options, hf_config, config, device, draft)
+    with nullcontext() if plan is None or is_cpu else naming_gpu_memory(plan, device, options):
+        return _load(
+            options,
+            hf_config,
+            config,
+            max_model_len,
+            device,
+            dtype,
+            plan,
+            draft,
+            num_early_layers,
+            progress,
+        )
+
+
+def _load(
+    options: EngineOptions,
+    hf_config: dict[str, Any],
+    config: DecoderConfig,
+    max_model_len: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    plan: Plan | None,
+    draft: OpenedDraft | None,
+    num_early_layers: int | None,
+    progress: Progress | None,
+) -> Engine:
+    """Load the model of a checked config and put an engine around it, as the plan says."""
     kernels = ops.kernel_context(options.threads or num_usable_cores())
+    if device.type == "cuda":
+        kernels = OnGpu(device, kernels)
     with kernels:
         model = load_model(options, hf_config, config, device, dtype, progress)
     return_free_memory()  # through which weights passed
     kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
+    if device.type not in ("cpu", "cuda"):  # whose kernels are the project's own, and tested
+        check_ops(device, dtype, kv_dtype, config)
     if plan is not None:
         assert plan.cache.block_bytes == layout.block_bytes, "one arithmetic for both"
+    if plan is not None and device.type == "cuda":
+        log_actual_on_gpu(plan, device, options)
+
+        def connect(num_blocks: int) -> Engine:
+            plain = replace(
+                options,
+                eager=True,
+                speculative="off",
+                speculative_model=None,
+                speculative_early_layers=None,
+            )
+            return _connect(
+                *(plain, model, config, layout, num_blocks, max_model_len, device, kernels),
+                proposers=[],
+                num_early_layers=None,
+            )
+
+        workspace = _try_fullest_steps(connect, options, layout, max_model_len, device)
+        num_blocks = blocks_on_gpu(
+            options, plan, device, workspace, has_graphs=_is_recordable(options)
+        )
+    elif plan is not None:
         num_blocks = plan.num_blocks
         log_actual(plan)
     else:
@@ -160,6 +231,31 @@ def _grammars(path: Path, vocab_size: int, max_length: int) -> ConstraintCompile
         return library
 
     return ConstraintCompiler(load)
+
+
+def _try_fullest_steps(
+    connect: Callable[[int], Engine],
+    options: EngineOptions,
+    layout: KVLayout,
+    max_model_len: int,
+    device: torch.device,
+) -> int:
+    """Run the steps that take the most memory, in an engine of a small cache; return how much.
+
+    Kernels are compiled with it, so that they aren't when the first request waits.
+
+    connect     makes an engine of so many blocks around the model.
+    """
+    steps = fullest_steps(options, max_model_len)
+    num_blocks = num_blocks_of(steps, options.block_size, len(layout.group_windows))
+    engine = connect(num_blocks)
+    try:
+        return peak_of(device, lambda: warm_up(engine, steps))
+    finally:
+        engine.close()
+        del engine
+        gc.collect()  # its cache makes room
+        torch.cuda.empty_cache()
 
 
 def _step_target(options: EngineOptions) -> float | None:

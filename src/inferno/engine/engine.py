@@ -19,11 +19,13 @@ from torch import Tensor
 
 from inferno.engine.execution.executor import Executor, LaunchedStep
 from inferno.engine.execution.footprint import Footprint
+from inferno.engine.execution.gpu import free_after, is_device_lost
 from inferno.engine.sampling.constraints import Constraint, ConstraintMaker
 from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
-from inferno.errors import EngineError, InvalidRequest
+from inferno.errors import EngineDied, EngineError, InvalidRequest
+from inferno.out_of_memory import in_a_step, is_out_of_memory
 from inferno.requests import FinishReason, ProposalCounts, Request, SamplingParams, TokenEvent
 
 _logger = logging.getLogger("inferno")
@@ -182,6 +184,7 @@ class Engine:
         Returns what happened to whom. Where the device fails, the step's requests end with an
         error. Where the bookkeeping does, all requests do, for nothing that it noted is sure. What
         is no Exception, such as KeyboardInterrupt, is raised after that, and the next step tells.
+        EngineDied tells that a GPU was lost: no further step can succeed in this process.
         """
         is_telling = False
         try:
@@ -275,6 +278,12 @@ class Engine:
             self._scheduler.commit(step.plan, results)
             return None
         self._scheduler.fail(step.plan, _words(step.problem))
+        if is_out_of_memory(step.problem):
+            free_after(step.problem)
+        if is_device_lost(step.problem):
+            return EngineDied(
+                f"the GPU is lost to this process, which must be started again: {step.problem}"
+            )
         return None if isinstance(step.problem, Exception) else step.problem
 
     @contextmanager
@@ -328,6 +337,8 @@ class Engine:
 
 
 def _words(problem: BaseException) -> str:
+    if is_out_of_memory(problem):
+        return f"a step of the engine failed: {in_a_step(problem)}"
     return f"a step of the engine failed: {problem!r}"
 
 

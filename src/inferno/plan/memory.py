@@ -21,6 +21,7 @@ from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
 from inferno.plan.cache import CacheShape
 from inferno.plan.choices import (
+    CUDA_QUANTIZES,
     MEMORY_SHARE,
     SMALL_STEP,
     asked_dtype,
@@ -90,17 +91,18 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The bytes that a model will take on a CPU.
+    """The bytes that a model will take on a CPU, or of a GPU's own memory.
 
     weights         by the name of the format in which they are kept.
     unpacked        by GGUF's types, what can't stay as it is.
-    base            Python and its libraries.
+    base            Python and its libraries; on a GPU what CUDA has there before the model.
     text            the tokenizer; making_text: at most, while it is made.
     buffers         through which weights pass while they are loaded.
     workspace       of full steps: activations, logits, and what is kept of requests.
     room            what the process may have in all; None where nobody can tell.
-    is_bound        whether --memory says so.
+    is_bound        whether --memory says so, or the share of a GPU's memory.
     draft           the draft model's part; None without one.
+    gpu_total       the whole memory of the GPU; None: on the CPU.
     """
 
     dtype: str
@@ -120,6 +122,7 @@ class Plan:
     room: int | None
     is_bound: bool
     draft: DraftPlan | None = None
+    gpu_total: int | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -183,12 +186,13 @@ def make_plan(
     base: int = BASE_BYTES,
     has_text: bool = True,
     others: int = 0,
-    is_cpu: bool = True,
+    gpu_total: int | None = None,
     draft: ModelShape | None = None,
 ) -> Plan:
     """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
 
     available  the bytes that a new process can have now; None: nobody can tell.
+    gpu_total  the whole memory of the GPU, of which the engine may take a share.
     base       what the process has before the model.
     has_text   whether the tokenizer is yet to be made, in the same process.
     others     what the server's process takes, which --memory bounds as well.
@@ -196,15 +200,17 @@ def make_plan(
 
     Raises ConfigError and InvalidRequest where config.json or an option can't be.
     """
+    is_cpu = gpu_total is None
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
-    limit = options.memory_bytes
+    limit = options.memory_bytes if gpu_total is None else int(gpu_total * options.gpu_share)
     room = available if limit is None else max(0, limit - others)
     if room is not None and available is not None:
         room = min(room, available)
+    has_kernels = is_cpu or CUDA_QUANTIZES
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=has_kernels)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
     needed = base + text + sum(weights.values()) + workspace
     beside = None if draft is None else _draft_plan(draft, options, context, is_cpu=is_cpu)
@@ -242,6 +248,7 @@ def make_plan(
         room=room,
         is_bound=limit is not None and room == limit - others,
         draft=beside,
+        gpu_total=gpu_total,
     )
 
 
@@ -249,7 +256,7 @@ def _formats(
     shape: ModelShape, options: EngineOptions, *, is_cpu: bool
 ) -> tuple[str, str, str | None]:
     """Return what is computed with, what keys and values are kept in, and what packs weights."""
-    bfloat16 = has_bfloat16()
+    bfloat16 = has_bfloat16() or not is_cpu
     dtype = choose_dtype(
         asked_dtype(options.dtype, options.quantize),
         shape.config,
@@ -273,7 +280,7 @@ def _draft_plan(
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu or CUDA_QUANTIZES)
     least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
     return DraftPlan(
         dtype=dtype,

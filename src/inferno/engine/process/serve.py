@@ -89,7 +89,7 @@ def main() -> int:
         return serve(start, link)
     except Exception as problem:
         _logger.exception("the engine stops")
-        link.send(Dying(repr(problem)))
+        link.send(Dying(str(problem) if isinstance(problem, InfernoError) else repr(problem)))
         return 1
 
 
@@ -415,7 +415,10 @@ def _check_size(request: Request) -> None:
 def _allocated(device: torch.device) -> dict[str, int]:
     """Return the bytes that PyTorch has taken of a device's own memory."""
     if device.type == "cuda":
-        return {"allocated": torch.cuda.memory_allocated(device)}
+        return {
+            "allocated": torch.cuda.memory_allocated(device),
+            "reserved": torch.cuda.memory_reserved(device),
+        }
     if device.type == "mps":
         return {"allocated": torch.mps.current_allocated_memory()}
     return {}

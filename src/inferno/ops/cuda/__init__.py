@@ -7,6 +7,7 @@ compiled to machine code. Shape letters as in ops.
 
 from __future__ import annotations
 
+from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
@@ -20,7 +21,6 @@ from inferno.ops.reference import (
     describe_attention,
     deserialize,
     draw,
-    empty_cache,
     experts,
     gated_linear,
     graph_capture,

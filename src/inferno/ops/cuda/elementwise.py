@@ -38,10 +38,9 @@ def embedding_kernel(
     i = (tl.program_id(0) % num_parts) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.load(ids + token)
     # Padded tokens may have any id, and must read no memory that isn't the table's.
-    is_known = (row >= 0) & (row < num_rows)
-    is_inside = i < num_features
-    values = tl.load(weight + row * weight_stride_v + i, is_inside & is_known, other=0.0)
-    tl.store(out + token * num_features + i, values, is_inside)
+    num_read = tl.where((row >= 0) & (row < num_rows), num_features, 0)
+    values = tl.load(weight + row * weight_stride_v + i, i < num_read, other=0.0)
+    tl.store(out + token * num_features + i, values, i < num_features)
 
 
 @triton.jit
@@ -54,7 +53,9 @@ def silu_mul_kernel(gate_up, out, gate_up_stride_t, num_features, num_parts, COL
     gate = tl.load(at, is_inside, other=0.0).to(tl.float32)
     up = tl.load(at + num_features, is_inside, other=0.0)
     silu = (gate / (1.0 + tl.exp(-gate))).to(up.dtype)
-    tl.store(out + token * num_features + i, silu * up, is_inside)
+    # A product of 16-bit numbers is exact in float32, so this is one rounding.
+    product = silu.to(tl.float32) * up.to(tl.float32)
+    tl.store(out + token * num_features + i, product.to(up.dtype), is_inside)
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:

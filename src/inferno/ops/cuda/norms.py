@@ -45,7 +45,9 @@ def _normalized(x, weight, num_features, eps):
     mean = tl.div_rn(tl.sum(wide * wide, axis=0), num_features.to(tl.float32))
     # A square root and a quotient that are rounded right, unlike rsqrt, cost one row nothing.
     scale = tl.div_rn(1.0, tl.sqrt_rn(mean + eps))
-    return weight * (wide * scale).to(weight.dtype)
+    # Products of 16-bit numbers are exact in float32: one rounding, as in their own type.
+    normalized = (wide * scale).to(weight.dtype).to(tl.float32)
+    return (weight.to(tl.float32) * normalized).to(weight.dtype)
 
 
 @triton.jit

@@ -91,9 +91,12 @@ def _normalized(low, high, weight, pairs, eps, HALF: tl.constexpr):
     wide_low, wide_high = low.to(tl.float32), high.to(tl.float32)
     squares = tl.sum(wide_low * wide_low + wide_high * wide_high, axis=1)
     scale = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(squares, 2.0 * HALF) + eps))[:, None]
+    # Products of 16-bit numbers are exact in float32: one rounding, as in their own type.
+    normal_low = (wide_low * scale).to(low.dtype).to(tl.float32)
+    normal_high = (wide_high * scale).to(high.dtype).to(tl.float32)
     return (
-        low_weight * (wide_low * scale).to(low.dtype),
-        high_weight * (wide_high * scale).to(high.dtype),
+        (low_weight.to(tl.float32) * normal_low).to(low.dtype),
+        (high_weight.to(tl.float32) * normal_high).to(high.dtype),
     )
 
 
