@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
+from inferno.ops.cuda.routing import route
 from inferno.ops.reference import (
     aligned_memory,
     allocate,
@@ -21,7 +23,6 @@ from inferno.ops.reference import (
     describe_attention,
     deserialize,
     draw,
-    experts,
     gated_linear,
     graph_capture,
     isa,
@@ -29,7 +30,6 @@ from inferno.ops.reference import (
     linear,
     log_probabilities,
     prefault,
-    route,
     sampling_specs,
     top_tokens,
     uniform,

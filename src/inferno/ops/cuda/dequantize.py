@@ -105,11 +105,12 @@ def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
     are then put together as the tensor cores take them, and scaled two at a time.
     """
     if FORMAT == "int8":
-        return elements(words, SLOT, FORMAT).to(tl.bfloat16)
+        found = elements(words, SLOT, FORMAT).to(tl.bfloat16)
     elif FORMAT == "int4":
-        return bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) - _INT4_ZERO
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) - _INT4_ZERO
     else:
-        return bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_126
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_126
+    return found
 
 
 @triton.jit
@@ -126,7 +127,5 @@ def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
             lower = ((words >> 4) & _TWO_LOWER_BITS) | ((words >> 5) & _TWO_UPPER_BITS)
             pair = lower | ((words << 1) & _TWO_SIGNS)
         is_upper: tl.constexpr = SLOT < 3 or SLOT == 6
-    if is_upper:
-        return (pair >> 16).to(tl.int16)
-    else:
-        return pair.to(tl.int16)
+    half = pair >> 16 if is_upper else pair
+    return half.to(tl.int16)
