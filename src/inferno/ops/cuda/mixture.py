@@ -163,9 +163,9 @@ def _choose(chip: Chip, dtype: torch.dtype, format: str, rows: int) -> _Tile:
         return _Tile(rows, 64, inputs or 128, num_warps=4, num_stages=num_stages)
     if format and not is_large:  # each slot's inputs of x have a buffer of their own
         return _Tile(rows, 64, _CODED_INPUTS[format], num_warps=4, num_stages=2)
-    if rows == _SOME_ROWS:
-        return _Tile(rows, 128, inputs or 64, num_warps=4, num_stages=2 if format else 3)
-    return _Tile(rows, 128, inputs or 64, num_warps=8, num_stages=2 if format else 3)
+    # With four warps, what is unpacked and its scales would not stay in registers.
+    num_warps = 4 if rows == _SOME_ROWS and not format else 8
+    return _Tile(rows, 128, inputs or 64, num_warps, num_stages=2 if format else 3)
 
 
 def _choose_rows(chip: Chip, dtype: torch.dtype, num_choices: int, num_experts: int) -> int:
