@@ -141,8 +141,9 @@ def _write_rows_kernel(
     ROWS: tl.constexpr,
 ) -> None:
     """Count how often each choice is computed, and note the expert whose weights it would meet."""
+    slot = tl.program_id(0)
     expert, _, choices_M, is_row = routing.rows_of_slot(
-        experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
+        slot, experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
     )
     tl.store(found + choices_M, expert.to(tl.int64) + choices_M * 0, mask=is_row)
     tl.atomic_add(seen + choices_M, 1, mask=is_row)

@@ -33,6 +33,7 @@ from inferno.ops.packed import PackedExperts
 from inferno.quantization import FORMATS, MXFP4
 
 _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
+_GROUP_TILES = 16
 _COMBINE_BLOCK = 1024
 # Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
 _CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
@@ -74,7 +75,7 @@ def experts(
     tile = _choose(chip, x_TE.dtype, gate_up.format, num_rows)
     hidden_PF = x_TE.new_empty(num_choices, num_hidden)
     is_clamped = isinstance(activation, ClampedSwiGLU)
-    gate_up_kernel[(order.num_slots, triton.cdiv(2 * num_hidden, tile.outputs))](
+    gate_up_kernel[_grid(order.num_slots, 2 * num_hidden, tile)](
         *(x_TE, x_TE.stride(0), *order.arguments, *gate_up.arguments, gate_up_bias_XF, hidden_PF),
         *(num_choices, num_experts, num_chosen, x_TE.shape[1], num_hidden),
         *((activation.alpha, activation.limit) if is_clamped else (0.0, 0.0)),
@@ -87,7 +88,7 @@ def experts(
     )
     tile = _choose(chip, x_TE.dtype, down.format, num_rows)
     products_PE = x_TE.new_empty(num_choices, num_outputs)
-    down_kernel[(order.num_slots, triton.cdiv(num_outputs, tile.outputs))](
+    down_kernel[_grid(order.num_slots, num_outputs, tile)](
         *(hidden_PF, *order.arguments, *down.arguments, down_bias_XE, products_PE),
         *(num_choices, num_experts, num_hidden, num_outputs),
         HAS_BIAS=down_bias_XE is not None,
@@ -187,6 +188,17 @@ def _constants(tile: _Tile, format: str, num_inputs: int) -> dict[str, object]:
     }
 
 
+def _grid(num_slots: int, num_outputs: int, tile: _Tile) -> tuple[int, int, int]:
+    """Return programs by tiles of outputs in a group, slots of rows, and groups.
+
+    The first are at work at once: they share rows, and the next slots, of the same expert, share
+    their weights. So both come from the L2 cache, which a group's weights of one expert fit into.
+    """
+    num_tiles = triton.cdiv(num_outputs, tile.outputs)
+    size = min(num_tiles, _GROUP_TILES)
+    return size, num_slots, triton.cdiv(num_tiles, size)
+
+
 # Kernels
 
 
@@ -226,16 +238,17 @@ def gate_up_kernel(
 
     hidden  [P, F], in the order by experts where choices are sorted, else in their own.
     """
+    slot, tile = _slot_and_tile()
     expert, places_M, choices_M, is_row = rows_of_slot(
-        experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
+        slot, experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
     )
-    if tl.max(is_row.to(tl.int32), axis=0) == 0:
+    if tl.max(is_row.to(tl.int32), axis=0) == 0 or tile * OUTPUTS >= 2 * num_hidden:
         return
     # Eight gates, their eight ups, and so on: a thread of a tensor core holds every eighth row of a
     # tile, so that it has both of a pair.
     half: tl.constexpr = OUTPUTS // 2
     n = tl.arange(0, OUTPUTS)
-    pairs_N = tl.program_id(1) * half + n // 16 * 8 + n % 8
+    pairs_N = tile * half + n // 16 * 8 + n % 8
     product_NM = _product(
         x + (choices_M // num_chosen).to(tl.int64) * x_stride_t,
         is_row,
@@ -261,9 +274,15 @@ def gate_up_kernel(
     gates, ups = tl.split(pairs)
     gated = _gated(gates, ups, alpha, limit, IS_CLAMPED, hidden.dtype.element_ty)
     gated_NM = tl.reshape(gated, (half, ROWS))
-    f = tl.program_id(1) * half + tl.arange(0, half)
+    f = tile * half + tl.arange(0, half)
     hidden_NM = hidden + places_M.to(tl.int64)[None, :] * num_hidden + f[:, None]
     tl.store(hidden_NM, gated_NM, mask=is_row[None, :] & (f < num_hidden)[:, None])
+
+
+@triton.jit
+def _slot_and_tile():
+    """Return this program's slot of rows and tile of outputs, as `_grid` numbers them."""
+    return tl.program_id(1), tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
 
 
 @triton.jit
@@ -309,12 +328,13 @@ def down_kernel(
     INPUTS: tl.constexpr,
 ):
     """Multiply rows of hidden by outputs of their expert; products [P, E] are by choice."""
+    slot, tile = _slot_and_tile()
     expert, places_M, choices_M, is_row = rows_of_slot(
-        experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
+        slot, experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK
     )
-    if tl.max(is_row.to(tl.int32), axis=0) == 0:
+    if tl.max(is_row.to(tl.int32), axis=0) == 0 or tile * OUTPUTS >= num_outputs:
         return
-    n = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    n = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     product_NM = _product(
         hidden + places_M.to(tl.int64) * num_inputs,
         is_row,

@@ -162,9 +162,8 @@ def sort_choices_kernel(experts, order, bounds, num_choices, num_experts, BLOCK:
 
 
 @triton.jit
-def _sorted_rows(order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return this slot's expert, its rows' places in the order, their choices, and which exist."""
-    slot = tl.program_id(0)
+def _sorted_rows(slot, order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return a slot's expert, its rows' places in the order, their choices, and which exist."""
     x = tl.arange(0, BLOCK)
     starts_X = tl.load(bounds + x, mask=x < num_experts, other=0)
     slots_X = tl.where(x < num_experts, starts_X // ROWS + x, slot + 1)
@@ -177,9 +176,8 @@ def _sorted_rows(order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-def _unsorted_rows(experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _unsorted_rows(choice, experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the same for a choice: itself and later ones of its expert, if tiles begin with it."""
-    choice = tl.program_id(0)
     expert = tl.load(experts + choice)
     p = tl.arange(0, BLOCK)
     experts_P = tl.load(experts + p, mask=p < num_choices, other=-1)
@@ -195,6 +193,7 @@ def _unsorted_rows(experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def rows_of_slot(
+    slot,
     experts,
     order,
     bounds,
@@ -204,11 +203,11 @@ def rows_of_slot(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Return this program's expert, its rows' places, their choices, and which of them exist."""
+    """Return a slot's expert, its rows' places, their choices, and which of them exist."""
     if IS_SORTED:
-        found = _sorted_rows(order, bounds, num_experts, ROWS, BLOCK)
+        found = _sorted_rows(slot, order, bounds, num_experts, ROWS, BLOCK)
     else:
-        found = _unsorted_rows(experts, num_choices, ROWS, BLOCK)
+        found = _unsorted_rows(slot, experts, num_choices, ROWS, BLOCK)
     return found
 
 
