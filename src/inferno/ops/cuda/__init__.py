@@ -10,9 +10,11 @@ from __future__ import annotations
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
+from inferno.ops.cuda.routing import route
 from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_specs, top_tokens
 from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
@@ -23,14 +25,12 @@ from inferno.ops.reference import (
     checksum,
     describe_attention,
     deserialize,
-    experts,
     fill_pending,
     gated_linear,
     isa,
     kernel_context,
     linear,
     prefault,
-    route,
 )
 
 __all__ = [
