@@ -8,16 +8,15 @@ compiled to machine code. Shape letters as in ops.
 from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
+from inferno.ops.cuda.paged_attention import attention, describe_attention
 from inferno.ops.reference import (
     add_rms_norm,
     aligned_memory,
     allocate,
     argmax,
-    attention,
     can_quantize,
     checksum,
     cos_sin,
-    describe_attention,
     deserialize,
     draw,
     embedding,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
+from inferno.ops.cuda import paged_attention
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
 # Every module of this folder that has kernels; each has a function variants(chip).
-KERNEL_MODULES: tuple[ModuleType, ...] = ()
+KERNEL_MODULES: tuple[ModuleType, ...] = (paged_attention,)
 
 
 def shipped_variants(chip: Chip) -> Iterator[Variant]:
