@@ -33,6 +33,11 @@ MERGED = tl.constexpr(16)
 # Stands for minus infinity: the difference of two of them is a number.
 LOWEST = tl.constexpr(-3.0e38)
 LOG2_E = tl.constexpr(1.4426950408889634)
+# Numbers of which no kernel is compiled for 1, or for multiples of 16: they change from step to
+# step, or from model to model.
+_MODEL = ["group_size", "num_kv_heads", "block_shift", "window", "few_rows", "num_sinks"]
+_SPLITS = ["first_kv_head", "end_kv_head", "first_head", "max_splits"]
+_STEP = ["num_requests", "table_stride"]
 
 
 @triton.jit
@@ -172,6 +177,7 @@ def attend_to_tile(
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Take in the keys from `key_start` on: new maximum, total and sums of the rows of q [M, D].
 
@@ -183,15 +189,15 @@ def attend_to_tile(
     """
     key = key_start + tl.arange(0, BLOCK_N)
     is_key = (key >= first_key) & (key < end_key)
-    block = tl.load(block_table + (key >> block_shift), mask=is_key, other=0)
+    block = tl.load(block_table + (key >> block_shift), mask=is_key, other=0).to(tl.int32)
     slot = ((block * num_kv_heads + kv_head) << block_shift) + (key & ((1 << block_shift) - 1))
     dim = tl.arange(0, BLOCK_D)
-    where = slot[:, None] * HEAD_SIZE + dim[None, :]
+    where = slot[:, None].to(tl.int64) * HEAD_SIZE + dim[None, :]
     is_here = is_key[:, None]
     if HEAD_SIZE != BLOCK_D:
         is_here = is_here & (dim < HEAD_SIZE)[None, :]
     k = tl.load(keys + where, mask=is_here, other=0.0)
-    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee")
+    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision=PRECISION)
     if IS_QUANTIZED:
         scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
     # Only tiles at the edge of what is visible are masked: most are not.
@@ -211,7 +217,7 @@ def attend_to_tile(
         else:
             weights *= value_scale[None, :]
     sums = sums * shrink[:, None]
-    sums = tl.dot(weights.to(q.dtype), v.to(q.dtype), sums, input_precision="ieee")
+    sums = tl.dot(weights.to(q.dtype), v.to(q.dtype), sums, input_precision=PRECISION)
     return new_best, total, sums
 
 
@@ -255,6 +261,7 @@ def prefill_attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     # The last tiles of a prompt see the most keys: begun first, they don't end last.
     item = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -296,7 +303,7 @@ def prefill_attention_kernel(
             *(key_start, position, first_position, last_position, first_key, last_position + 1),
             *(keys, values, key_scales, value_scales, block_table),
             *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-            *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED),
+            *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED, PRECISION),
         )
     tl.store(
         out + (token * out_stride_t + head * out_stride_h)[:, None] + dim[None, :],
@@ -347,6 +354,7 @@ def decode_attention_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     IS_QUANTIZED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     num_heads = end_kv_head - first_kv_head
     num_items = num_heads * count_items(
@@ -396,7 +404,7 @@ def decode_attention_kernel(
                 *(key_start, position, first_position, last_position, first_key, end_key),
                 *(keys, values, key_scales, value_scales, block_table),
                 *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-                *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED),
+                *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED, PRECISION),
             )
         place = (token * num_heads * group_size + head - first_kv_head * group_size) * max_splits
         place += split_index

@@ -79,26 +79,60 @@ class Tile:
 
 
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
-    """Choose the tile of long chunks."""
-    if dtype is torch.float32:  # no tensor cores: products are made in registers
-        return Tile(16, 16, 4, 2) if head_size > 128 else Tile(32, 32, 4, 2)
-    if head_size > 128:
-        return Tile(128, 64, 8, 2) if chip.has_warpgroups else Tile(64, 32, 4, 2)
+    """Choose the tile of long chunks: the largest whose sums and scores stay in registers."""
+    if dtype is torch.float32:
+        return _float32_tile(cached, head_size)
     if chip.has_warpgroups:
-        return Tile(128, 128, 8, 3)
-    return Tile(128, 64, 4, 2)
+        # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
+        # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
+        if head_size > 128:
+            return Tile(128, 32, 8, 3)
+        # From SM100 on scores come from a memory of their own, and are copies in registers.
+        return Tile(128, 128 if chip.capability < 100 else 64, 8, 3)
+    if head_size > 128:
+        is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
+        return Tile(64, 16 if is_wide else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3)
 
 
 def decode_tile(
     chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int, group_size: int
 ) -> Tile:
-    """Choose the tile of requests with few rows."""
-    rows = 16 if group_size <= _GROUP_OF_16 else 64
+    """Choose the tile of requests with few rows: keys and values of 32 KiB.
+
+    Five stages, of which the block table's take half, keep two such tiles on their way for each of
+    two programs: 128 KiB of a multiprocessor, where 24 KiB cover an H100's latency of 0.7 us.
+    """
     if dtype is torch.float32:
-        return Tile(16, 16, 4, 2, 2)
-    row_bytes = triton.next_power_of_2(head_size) * cached.itemsize
-    keys = min(128, max(32, (1 << 14) // row_bytes))
-    return Tile(rows, keys, 4, 4, 2)
+        return _float32_tile(cached, head_size, rows=16)
+    keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
+    if group_size > _GROUP_OF_16:
+        return Tile(32, keys, 8, 5, 1)
+    if dtype is torch.float16 and cached in QUANTIZED:
+        return Tile(16, keys, 8, 5, 1)
+    return Tile(16, keys, 4, 5, 2)
+
+
+def _float32_tile(cached: torch.dtype, head_size: int, rows: int = 32) -> Tile:
+    if cached is not torch.float32:
+        return Tile(16, 32, 4, 3, 2)
+    return Tile(16, 16, 4, 3, 2) if head_size > 128 else Tile(rows, 32, 4, 3, 2)
+
+
+def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
+    """Choose how float32 is multiplied; 16-bit types have one way only.
+
+    Keys and values of fewer bits are what tf32 holds, so three products of tf32 lose none of them
+    and 2^-21 of a query or weight; tensor cores make these.
+    """
+    return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
+
+
+def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
+    """Return the head sizes that kernels take."""
+    if dtype is torch.float32 and cached is not dtype:  # larger ones leave the registers
+        return tuple(size for size in HEAD_SIZES if size <= 128)
+    return HEAD_SIZES
 
 
 def num_splits(num_positions: int) -> int:
@@ -117,6 +151,7 @@ def attention(
     out: Tensor | None = None,
 ) -> Tensor:
     if not _takes(q_THD, batch, kv, scale, out):
+        kv = _unquantized(kv)
         return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
     out_THD = torch.empty_like(q_THD) if out is None else out
     if q_THD.stride(-1) != 1:
@@ -144,12 +179,29 @@ def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor |
     return (
         batch.attention is AttentionKind.AUTO
         and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
-        and size in HEAD_SIZES
+        and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
         and slots & (slots - 1) == 0
         and kv.keys_NSKD.stride() == kv.values_NSKD.stride() == laid_out
         and scale > 0
         and (out is None or (out.stride(-1) == 1 and out.dtype is q_THD.dtype))
     )
+
+
+def _unquantized(kv: LayerKV) -> LayerKV:
+    """Return the same keys and values without scales, of all blocks: the reference knows no scales.
+
+    This takes time and memory; it is for heads of sizes that no kernel takes.
+    """
+    if kv.key_scales_NKS is None or kv.value_scales_NKS is None:
+        return kv
+    keys_NSKD, values_NSKD = (
+        stored_NSKD.float() * scales_NKS.transpose(1, 2).unsqueeze(-1)
+        for stored_NSKD, scales_NKS in (
+            (kv.keys_NSKD, kv.key_scales_NKS),
+            (kv.values_NSKD, kv.value_scales_NKS),
+        )
+    )
+    return LayerKV(keys_NSKD, values_NSKD, kv.group)
 
 
 class _Call:
@@ -204,8 +256,8 @@ class _Call:
         tile = decode_tile(self.chip, dtype, cached, self.head_size, self.group_size)
         num_tokens, num_requests = len(self.q_THD), len(self.batch.context_lens_R)
         max_splits = self._max_splits()
-        num_tiles = min(num_requests, num_tokens) + num_tokens * self.group_size // tile.rows
         num_programs = self.chip.num_multiprocessors * tile.per_multiprocessor
+        num_items = self._num_items(tile.rows, max_splits)
         head_bytes = 4 * num_tokens * self.group_size * max_splits * (self.head_size + 2)
         num_heads = max(1, min(self.num_kv_heads, _MOST_WORKSPACE // head_bytes))
         num_partials = num_tokens * num_heads * self.group_size * max_splits
@@ -214,7 +266,7 @@ class _Call:
         ).split((num_partials * self.head_size, num_partials * 2))
         for first in range(0, self.num_kv_heads, num_heads):
             end = min(first + num_heads, self.num_kv_heads)
-            decode_attention_kernel[(min(num_programs, num_tiles * max_splits * (end - first)),)](
+            decode_attention_kernel[(min(num_programs, num_items * (end - first)),)](
                 *(self.q_THD, *partials, *self._cache(), *self._requests()),
                 *(*self.q_THD.stride()[:2], self.tables_RB.stride(0)),
                 *(num_requests, self.group_size, self.num_kv_heads, first, end, max_splits),
@@ -240,6 +292,15 @@ class _Call:
         num_rows = len(self.q_THD) * self.group_size
         most_requests = min(len(self.batch.context_lens_R), num_rows // (self.few_rows + 1))
         return num_rows // rows + most_requests
+
+    def _num_items(self, rows: int, max_splits: int) -> int:
+        """Return the number of tiles times splits of requests with few rows, or more than that."""
+        if not self.batch.is_fixed:
+            of_each = [query_len * self.group_size for query_len in self.batch.query_lens]
+            return max_splits * sum(-(-n // rows) for n in of_each if n <= self.few_rows)
+        num_tokens = len(self.q_THD)
+        most_requests = min(len(self.batch.context_lens_R), num_tokens)
+        return max_splits * (num_tokens * self.group_size // rows + most_requests)
 
     def _max_splits(self) -> int:
         """Return the most splits that a request may have, by the width of the tables alone."""
@@ -267,6 +328,7 @@ class _Call:
             "BLOCK_M": tile.rows,
             "BLOCK_N": tile.keys,
             "IS_QUANTIZED": self.kv.keys_NSKD.dtype in QUANTIZED,
+            "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
 
 
@@ -275,12 +337,14 @@ def variants(chip: Chip) -> Iterator[Variant]:
     for dtype, head_size in product(CACHED, HEAD_SIZES):
         is_in_check = dtype is torch.bfloat16 and head_size == 128
         for cached in CACHED[dtype]:
+            if head_size not in head_sizes(dtype, cached):
+                continue
             is_plain = is_in_check and cached is dtype
             tile = prefill_tile(chip, dtype, cached, head_size)
             yield _variant(chip, prefill_attention_kernel, dtype, cached, head_size, tile, is_plain)
-            for group_size in (1, _GROUP_OF_16 + 1):
-                tile = decode_tile(chip, dtype, cached, head_size, group_size)
-                in_check = is_plain and group_size == 1
+            sizes = (1, _GROUP_OF_16 + 1)
+            for tile in {decode_tile(chip, dtype, cached, head_size, size): None for size in sizes}:
+                in_check = is_plain and tile.rows == _GROUP_OF_16
                 yield _variant(
                     chip, decode_attention_kernel, dtype, cached, head_size, tile, in_check
                 )
@@ -305,6 +369,7 @@ def _variant(
         "BLOCK_M": tile.rows,
         "BLOCK_N": tile.keys,
         "IS_QUANTIZED": is_quantized,
+        "PRECISION": precision(dtype, cached),
     }
     types = {
         **dict.fromkeys(("q", "out", "sinks"), _pointer(dtype)),
