@@ -12,6 +12,7 @@ from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.paged_attention import attention, describe_attention
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
 from inferno.ops.cuda.routing import route
@@ -20,10 +21,8 @@ from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
     allocate,
-    attention,
     can_quantize,
     checksum,
-    describe_attention,
     deserialize,
     fill_pending,
     gated_linear,
