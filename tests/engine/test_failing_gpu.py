@@ -1,4 +1,4 @@
-"""A GPU that runs out of memory fails one step; one that is lost ends the engine, and is told so."""
+"""A GPU without memory left fails one step; one that is lost ends the engine, which says so."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_lost_gpu_ends_the_engine_and_not_step_after_step(
 ) -> None:
     fail(monkeypatch, engine, LOST)
     engine.add_request(request())
-    with pytest.raises(EngineDied, match="the GPU is lost to this process.*launch failure"):
+    with pytest.raises(EngineDied, match=r"the GPU is lost to this process.*launch failure"):
         engine.step()
 
 

@@ -38,8 +38,8 @@ def check_ops(
     ]
     if found:
         raise DeviceUnavailable(
-            f"{device} was asked for, but can't compute {', '.join(found)}: try another --dtype, or "
-            "use --device cpu."
+            f"{device} was asked for, but can't compute {', '.join(found)}: try another "
+            "--dtype, or use --device cpu."
         )
 
 
