@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -173,8 +175,8 @@ def test_an_engines_process_ends_with_its_gpu_and_says_why(
         monkeypatch.setattr(serve, name, lambda: None)
     monkeypatch.setattr(serve, "Link", Link)
     monkeypatch.setattr(serve, "serve", serve_requests)
-    monkeypatch.setattr(serve.socket, "socket", lambda **_: None)
-    monkeypatch.setattr(serve.sys, "argv", ["serve", "3"])
+    monkeypatch.setattr(socket, "socket", lambda **_: None)
+    monkeypatch.setattr(sys, "argv", ["serve", "3"])
     assert serve.main() == 1
     [dying] = told
     assert isinstance(dying, Dying)

@@ -12,8 +12,9 @@ import torch
 
 from inferno.config.families import read_model_config
 from inferno.demo import MODEL_FOLDERS
-from inferno.engine import build, planning
+from inferno.engine import build
 from inferno.engine.build import build_engine, read_hf_config
+from inferno.engine.execution.gpu import gpu_memory
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import (
     blocks_on_gpu,
@@ -47,7 +48,7 @@ def planned(asked: EngineOptions) -> Plan:
 
 
 def test_the_engine_may_take_nine_tenths_of_the_whole(gpus: FakeGpus) -> None:
-    gpus.total, gpus.free = 10 * GIB, 10 * GIB - planning.gpu_memory(DEVICE).own
+    gpus.total, gpus.free = 10 * GIB, 10 * GIB - gpu_memory(DEVICE).own
     plan = planned(options())
     assert plan.room == int(9 * GIB)
     assert plan.is_bound
@@ -97,7 +98,7 @@ def test_what_the_model_took_decides_the_blocks(gpus: FakeGpus) -> None:
     gpus.total, gpus.free = 4 * GIB, 3 * GIB
     plan = planned(asked)
     gpus.free, gpus.reserved = 3 * GIB - (64 << 20), 64 << 20
-    left = 2 * GIB - planning.gpu_memory(DEVICE).own
+    left = 2 * GIB - gpu_memory(DEVICE).own
     for has_graphs, workspace in ((False, 100 << 20), (True, 100 << 20), (True, 400 << 20)):
         found = blocks_on_gpu(asked, plan, DEVICE, workspace, has_graphs=has_graphs)
         room = left - workspace * (2 if has_graphs else 1)

@@ -72,7 +72,7 @@ def why_no_cuda() -> str | None:
             "install --force-reinstall torch` (https://pytorch.org/get-started/locally has others)"
         )
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         if torch.cuda.device_count():
             return None
         words = "no GPU is found"
@@ -150,7 +150,10 @@ def copy_bandwidth(device: torch.device) -> float:
     with torch.cuda.device(device):
         source = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
         best = math.inf
         for _ in range(_COPIES):
             start.record()
@@ -189,7 +192,7 @@ def is_device_lost(problem: BaseException | None) -> bool:
 def free_after(problem: BaseException) -> None:
     """Free the memory that a failed step has left: frames of its error keep tensors alive."""
     traceback.clear_frames(problem.__traceback__)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
 

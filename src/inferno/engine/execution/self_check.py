@@ -26,7 +26,7 @@ _TOLERANCE = 0.1
 _MOST_WORDS = 160
 _OF_MIXTURES = ("route", "experts")
 _FAILURES = (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError)
-_HOST = torch.device("cpu")
+_REFERENCE_DEVICE = torch.device("cpu")
 
 
 def check_ops(
@@ -51,7 +51,7 @@ def failing_ops(
         here = _calls(ops.BACKENDS[device.type], _Inputs.make(device, dtype, kv_dtype, config))
     except _FAILURES as problem:  # it has no tensors of that type
         return {str(dtype).removeprefix("torch."): _words(problem)}
-    there = _calls(reference, _Inputs.make(_HOST, dtype, kv_dtype, config))
+    there = _calls(reference, _Inputs.make(_REFERENCE_DEVICE, dtype, kv_dtype, config))
     found = {}
     for op, call in here.items():
         if op in _OF_MIXTURES and config.mixture is None:

@@ -1,4 +1,4 @@
-"""Who waits for kernels that are made ready is told of each.
+"""Tell those who wait of kernels that are made ready.
 
 Triton compiles a kernel when it is first launched, which takes seconds, or finds it in its folder.
 """
