@@ -47,6 +47,7 @@ NEEDED = {
     "convert": ["demo", "--to", "demo.gguf"],
     "play": ["demo"],
     "serve": ["demo"],
+    "warmup": ["demo"],
     "verify": ["demo", "--quality", __file__, "--speculative"],
     "worker": [
         *("--worker-id", "w", "-m", "demo", "--port", "0"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -94,9 +94,11 @@ def build_engine(
     draft_folder = _draft_folder(options)
     draft = None if draft_folder is None else open_draft(draft_folder, options)
     plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
-    if device.type == "cuda":
-        plan = plan_on_gpu(options, hf_config, config, device, draft)
-    with nullcontext() if plan is None or is_cpu else naming_gpu_memory(plan, device, options):
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            plan = plan_on_gpu(options, hf_config, config, device, draft)
+            stack.enter_context(naming_gpu_memory(plan, device, options))
+            stack.enter_context(torch.cuda.device(device))  # of several the one in force here
         return _load(
             options,
             hf_config,
@@ -257,14 +259,18 @@ def _try_fullest_steps(
     """
     steps = fullest_steps(options, max_model_len)
     num_blocks = num_blocks_of(steps, options.block_size, len(layout.group_windows))
-    engine = connect(num_blocks)
-    try:
-        return peak_of(device, lambda: warm_up(engine, steps))
-    finally:
-        engine.close()
-        del engine
-        gc.collect()  # its cache makes room
-        torch.cuda.empty_cache()
+
+    def run() -> None:
+        engine = connect(num_blocks)
+        try:
+            warm_up(engine, steps)
+        finally:
+            engine.close()
+
+    peak = peak_of(device, run)
+    gc.collect()  # its cache makes room
+    torch.cuda.empty_cache()
+    return max(0, peak - (num_blocks + 1) * layout.block_bytes)
 
 
 def _step_target(options: EngineOptions) -> float | None:
