@@ -8,12 +8,13 @@ compiled to machine code. Shape letters as in ops.
 from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
-from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.packed_embedding import embedding
+from inferno.ops.cuda.packed_weights import allocate
+from inferno.ops.cuda.products import gated_linear, linear
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
 from inferno.ops.reference import (
     aligned_memory,
-    allocate,
     argmax,
     attention,
     can_quantize,
@@ -22,11 +23,9 @@ from inferno.ops.reference import (
     deserialize,
     draw,
     experts,
-    gated_linear,
     graph_capture,
     isa,
     kernel_context,
-    linear,
     log_probabilities,
     prefault,
     route,

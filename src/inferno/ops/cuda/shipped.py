@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import elementwise, norms, rotation
+from inferno.ops.cuda import elementwise, norms, packed_embedding, products, rotation
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
@@ -13,6 +13,8 @@ from inferno.ops.cuda.variants import Variant
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
     norms,
+    packed_embedding,
+    products,
     rotation,
 )
 
