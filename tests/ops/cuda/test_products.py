@@ -66,7 +66,7 @@ def test_products_are_those_of_float64(
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-@pytest.mark.parametrize(("num_rows", "num_outputs"), [(2, 24), (12, 36), (40, 72)])
+@pytest.mark.parametrize(("num_rows", "num_outputs"), [(2, 24), (12, 36), (40, 72), (70, 72)])
 def test_gated_products_are_those_of_float64(
     format: WeightFormat | None, num_rows: int, num_outputs: int, device: torch.device
 ) -> None:

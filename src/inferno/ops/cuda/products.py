@@ -41,7 +41,10 @@ from inferno.quantization import WeightFormat
 SPLIT_ROWS = 16  # at most, of the kernel that splits the inputs
 _SPLITS = 8  # warps of a program of it, each of which takes its share of the inputs
 _FLOAT_CHUNK = 4 * CHUNK_WORDS  # inputs that a warp takes at once, of a plain weight
-_GROUP_OF_ROWS = 8  # tiles of rows that share a tile of outputs, one after the other
+# At most, of a gated product in tiles: gates and ups must both stay in registers. Of more rows the
+# two are written, and joined by another kernel; that is little beside so many products.
+_GATED_ROWS = 64
+_ROW_TILES = 8  # that share a tile of outputs, one after the other
 _HALVES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -79,7 +82,7 @@ def gated_linear(
         return reference.gated_linear(x_TI, weight_OI, bias_O)
     x_TI = _rows(x_TI)
     out_TF = x_TI.new_empty((len(x_TI), weight_OI.shape[0] // 2))
-    if not _is_ours(x_TI, weight_OI, out_TF):
+    if len(x_TI) > _GATED_ROWS or not _is_ours(x_TI, weight_OI, out_TF):
         return silu_mul(linear(x_TI, weight_OI, bias_O))
     _launch(x_TI, weight_OI, bias_O, out_TF, is_gated=True)
     return out_TF
@@ -145,12 +148,11 @@ def _choose_split(
     return _Split(block_outputs, block_rows, fitting[0] if fitting else 2)
 
 
-def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
+def _choose_tile(chip: Chip, num_rows: int) -> _Tile:
     """Choose for so many rows: few of them leave fewer tiles, which had better be small then."""
-    if num_rows <= 64:
-        return _Tile(64, 32 if num_rows <= 32 else 64, 4, 3)
-    # Gates and ups are a tile each, and both must stay in registers.
-    return _Tile(64 if is_gated else 128, 128, 8, 3 if chip.shared_bytes > 100 << 10 else 2)
+    if num_rows <= _GATED_ROWS:
+        return _Tile(64, 32 if num_rows <= 32 else _GATED_ROWS, 4, 3)
+    return _Tile(128, 128, 8, 3 if chip.shared_bytes > 100 << 10 else 2)
 
 
 def _launch(
@@ -190,8 +192,11 @@ def _launch(
         )
         return
     assert format is not None, "cuBLAS makes plain products of many rows"
-    tile = _choose_tile(chip, num_rows, is_gated=is_gated)
-    grid = (-(-num_outputs // tile.block_outputs) * -(-num_rows // tile.block_rows),)
+    tile = _choose_tile(chip, num_rows)
+    num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
+    in_group = min(num_row_tiles, _ROW_TILES)
+    num_output_tiles = triton.cdiv(num_outputs, tile.block_outputs)
+    grid = (in_group, num_output_tiles, triton.cdiv(num_row_tiles, in_group))
     tiled_linear_kernel[grid](
         *arguments,
         **flags,
@@ -219,7 +224,6 @@ def _split_constants(format: WeightFormat | None, split: _Split) -> dict[str, ob
 def _tile_constants(format: WeightFormat, tile: _Tile) -> dict[str, object]:
     return {
         **_format_constants(format),
-        "GROUP_OF_ROWS": _GROUP_OF_ROWS,
         "BLOCK_O": tile.block_outputs,
         "BLOCK_T": tile.block_rows,
     }
@@ -360,20 +364,14 @@ def tiled_linear_kernel(
     GROUPS_PER_WORD: tl.constexpr,
     IS_GATED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
-    GROUP_OF_ROWS: tl.constexpr,
     BLOCK_O: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
     """Make a tile of BLOCK_O outputs of BLOCK_T rows; arguments as above."""
-    # Programs go through a few tiles of rows for each tile of outputs, then the next of these.
-    num_row_tiles = tl.cdiv(num_rows, BLOCK_T)
-    num_output_tiles = tl.cdiv(num_outputs, BLOCK_O)
-    group = tl.program_id(0) // (GROUP_OF_ROWS * num_output_tiles)
-    first_row_tile = group * GROUP_OF_ROWS
-    height = tl.minimum(num_row_tiles - first_row_tile, GROUP_OF_ROWS)
-    in_group = tl.program_id(0) % (GROUP_OF_ROWS * num_output_tiles)
-    rows = (first_row_tile + in_group % height) * BLOCK_T + tl.arange(0, BLOCK_T)
-    outputs = (in_group // height) * BLOCK_O + tl.arange(0, BLOCK_O)
+    # A few tiles of rows for each tile of outputs, then the next few: the first axis goes fastest.
+    row_tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    rows = row_tile * BLOCK_T + tl.arange(0, BLOCK_T)
+    outputs = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
     is_row = rows < num_rows
     weight_rows = tl.minimum(outputs, num_outputs - 1)
     in_chunk = tl.arange(0, CHUNK)
@@ -452,8 +450,9 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 is_bound_by_memory=True,
                 is_in_check=is_plain and num_rows == 1 and format is None,
             )
-        for num_rows in () if format is None else (32, 64, 128):
-            tile = _choose_tile(chip, num_rows, is_gated=is_gated)
+        many_rows = (32, _GATED_ROWS) if is_gated else (32, _GATED_ROWS, 2 * _GATED_ROWS)
+        for num_rows in () if format is None else many_rows:
+            tile = _choose_tile(chip, num_rows)
             yield Variant(
                 name=f"tiled_linear_{name}_{tile.block_rows}",
                 kernel=tiled_linear_kernel,
