@@ -12,7 +12,10 @@ from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.packed_embedding import embedding
+from inferno.ops.cuda.packed_weights import allocate
 from inferno.ops.cuda.paged_attention import attention, describe_attention
+from inferno.ops.cuda.products import gated_linear, linear
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
 from inferno.ops.cuda.routing import route
@@ -20,15 +23,12 @@ from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_
 from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
-    allocate,
     can_quantize,
     checksum,
     deserialize,
     fill_pending,
-    gated_linear,
     isa,
     kernel_context,
-    linear,
     prefault,
 )
 
