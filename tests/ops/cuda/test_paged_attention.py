@@ -13,6 +13,7 @@ from torch import Tensor
 from inferno.ops import cuda, reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cuda import attention_kernels, paged_attention
+from inferno.ops.cuda.chips import CHIPS
 from tests.ops import oracle
 from tests.ops.batches import make_batch
 
@@ -201,6 +202,17 @@ def test_bfloat16(device: torch.device) -> None:
         assert_right(requests, CHUNKS, requests.attend(CHUNKS))
 
 
+def test_a_chip_without_float8_reads_bytes(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [older] = [chip for chip in CHIPS if chip.capability == 80]
+    monkeypatch.setattr(paged_attention, "chip_of", lambda _: older)
+    chunks = (range(70), range(40, 41))
+    for name in ("float8", "float8 for float32"):
+        requests = Requests(SHAPES[name], [70, 41], device)
+        assert_right(requests, chunks, requests.attend(chunks))
+
+
 @pytest.mark.parametrize("name", ["float32", "three heads share", "window", "int8"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_a_sink_takes_probability(name: str, dtype: torch.dtype, device: torch.device) -> None:
@@ -231,7 +243,7 @@ def test_small_values_in_int8_do_not_vanish_in_float16(device: torch.device) -> 
     chunks = (range(20, 90), range(63, 64))
     before = requests.attend(chunks)
     assert requests.kv.value_scales_NKS is not None
-    requests.kv.value_scales_NKS *= 2.0**-10
+    requests.kv.value_scales_NKS.mul_(2.0**-10)
     for shrunk, result in zip(requests.attend(chunks), before, strict=True):
         expected = result.float() / 2**10
         torch.testing.assert_close(shrunk.float(), expected, rtol=4e-3, atol=2e-7)

@@ -152,6 +152,20 @@ def find_item(
 
 
 @triton.jit
+def computed(x, dtype):
+    """Return what the cache holds as the type that is computed with, without its scale.
+
+    Bytes are float8_e4m3fn for a chip that doesn't know it. Its bits, at their places in float16,
+    count 2^-8 of their value, for the exponent's bias is 7 and not 15.
+    """
+    if x.dtype == tl.uint8:
+        bits = x.to(tl.int16)
+        moved = ((bits & 0x80) << 8) | ((bits & 0x7F) << 7)
+        x = moved.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+    return x.to(dtype)
+
+
+@triton.jit
 def attend_to_tile(
     q,
     best,
@@ -197,7 +211,7 @@ def attend_to_tile(
     if HEAD_SIZE != BLOCK_D:
         is_here = is_here & (dim < HEAD_SIZE)[None, :]
     k = tl.load(keys + where, mask=is_here, other=0.0)
-    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision=PRECISION)
+    scores = tl.dot(q, tl.trans(computed(k, q.dtype)), input_precision=PRECISION)
     if IS_QUANTIZED:
         scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
     # Only tiles at the edge of what is visible are masked: most are not.
@@ -213,11 +227,11 @@ def attend_to_tile(
         value_scale = tl.load(value_scales + slot, mask=is_key, other=0.0)
         if q.dtype == tl.float16:
             # A weight times a small scale would leave float16's range; a value stays in it.
-            v = v.to(tl.float32) * value_scale[:, None]
+            v = computed(v, tl.float32) * value_scale[:, None]
         else:
             weights *= value_scale[None, :]
     sums = sums * shrink[:, None]
-    sums = tl.dot(weights.to(q.dtype), v.to(q.dtype), sums, input_precision=PRECISION)
+    sums = tl.dot(weights.to(q.dtype), computed(v, q.dtype), sums, input_precision=PRECISION)
     return new_best, total, sums
 
 

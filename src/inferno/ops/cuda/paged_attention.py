@@ -79,20 +79,24 @@ class Tile:
 
 
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
-    """Choose the tile of long chunks: the largest whose sums and scores stay in registers."""
+    """Choose the tile of long chunks: the largest whose sums and scores stay in registers.
+
+    Of five stages, the block table's take half: keys and values are asked for two tiles ahead. One
+    tile ahead is too late, for it is asked for when the scores before it have been summed up.
+    """
     if dtype is torch.float32:
-        return _float32_tile(cached, head_size)
+        return _float32_tile(cached, head_size, rows=32 if head_size <= 64 else 16)
     if chip.has_warpgroups:
         # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
         if head_size > 128:
-            return Tile(128, 32, 8, 3)
+            return Tile(128, 32, 8, 5 if chip.capability < 100 else 3)
         # From SM100 on scores come from a memory of their own, and are copies in registers.
-        return Tile(128, 128 if chip.capability < 100 else 64, 8, 3)
+        return Tile(128, 128 if chip.capability < 100 else 64, 8, 5)
     if head_size > 128:
         is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
         return Tile(64, 16 if is_wide else 32, 8, 3)
-    return Tile(128, 64 if head_size <= 64 else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 5)
 
 
 def decode_tile(
@@ -106,14 +110,15 @@ def decode_tile(
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=16)
     keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
+    is_quantized = cached in QUANTIZED
     if group_size > _GROUP_OF_16:
-        return Tile(32, keys, 8, 5, 1)
-    if dtype is torch.float16 and cached in QUANTIZED:
+        return Tile(32, min(64, keys) if is_quantized else keys, 8, 5, 1)
+    if is_quantized and (dtype is torch.float16 or not chip.has_warpgroups):
         return Tile(16, keys, 8, 5, 1)
     return Tile(16, keys, 4, 5, 2)
 
 
-def _float32_tile(cached: torch.dtype, head_size: int, rows: int = 32) -> Tile:
+def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
     if cached is not torch.float32:
         return Tile(16, 32, 4, 3, 2)
     return Tile(16, 16, 4, 3, 2) if head_size > 128 else Tile(rows, 32, 4, 3, 2)
@@ -126,6 +131,11 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     and 2^-21 of a query or weight; tensor cores make these.
     """
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
+
+
+def _is_in_bytes(chip: Chip, cached: torch.dtype) -> bool:
+    """Return whether kernels take a cache as bytes, for the chip doesn't know its type."""
+    return cached is torch.float8_e4m3fn and not chip.has_fp8
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -235,7 +245,8 @@ class _Call:
         Of a step in fixed places only the shapes are known: it will be replayed for other requests.
         """
         if self.batch.is_fixed:
-            return True, len(self.q_THD) * self.group_size > self.few_rows
+            num_rows = len(self.q_THD) * self.group_size
+            return num_rows > 0, num_rows > self.few_rows
         rows = [query_len * self.group_size for query_len in self.batch.query_lens]
         return any(0 < n <= self.few_rows for n in rows), any(n > self.few_rows for n in rows)
 
@@ -311,6 +322,8 @@ class _Call:
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
+        if _is_in_bytes(self.chip, keys.dtype):
+            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
         return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
@@ -363,6 +376,7 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
+    stored = "*u8:16" if _is_in_bytes(chip, cached) else _pointer(cached)
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
@@ -373,7 +387,7 @@ def _variant(
     }
     types = {
         **dict.fromkeys(("q", "out", "sinks"), _pointer(dtype)),
-        **dict.fromkeys(("keys", "values"), _pointer(cached)),
+        **dict.fromkeys(("keys", "values"), stored),
         **dict.fromkeys(("key_scales", "value_scales"), scales),
         **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
         **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64:16"),
