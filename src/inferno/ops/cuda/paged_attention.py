@@ -85,7 +85,7 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
     tile ahead is too late, for it is asked for when the scores before it have been summed up.
     """
     if dtype is torch.float32:
-        return _float32_tile(cached, head_size, rows=32 if head_size <= 64 else 16)
+        return _float32_tile(cached, head_size, rows=32)
     if chip.has_warpgroups:
         # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
@@ -96,7 +96,7 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
     if head_size > 128:
         is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
         return Tile(64, 16 if is_wide else 32, 8, 3)
-    return Tile(128, 64 if head_size <= 64 else 32, 8, 5)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if cached in QUANTIZED else 5)
 
 
 def decode_tile(
@@ -121,7 +121,7 @@ def decode_tile(
 def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
     if cached is not torch.float32:
         return Tile(16, 32, 4, 3, 2)
-    return Tile(16, 16, 4, 3, 2) if head_size > 128 else Tile(rows, 32, 4, 3, 2)
+    return Tile(rows, 32, 4, 3, 2) if head_size <= 64 else Tile(16, 16, 4, 3, 2)
 
 
 def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
@@ -265,7 +265,7 @@ class _Call:
     def decode(self) -> None:
         dtype, cached = self.q_THD.dtype, self.kv.keys_NSKD.dtype
         tile = decode_tile(self.chip, dtype, cached, self.head_size, self.group_size)
-        num_tokens, num_requests = len(self.q_THD), len(self.batch.context_lens_R)
+        num_tokens, num_requests = self._num_few_tokens(), len(self.batch.context_lens_R)
         max_splits = self._max_splits()
         num_programs = self.chip.num_multiprocessors * tile.per_multiprocessor
         num_items = self._num_items(tile.rows, max_splits)
@@ -312,6 +312,13 @@ class _Call:
         num_tokens = len(self.q_THD)
         most_requests = min(len(self.batch.context_lens_R), num_tokens)
         return max_splits * (num_tokens * self.group_size // rows + most_requests)
+
+    def _num_few_tokens(self) -> int:
+        """Return the number of tokens of requests with few rows; in fixed places, the most."""
+        most = self.few_rows // self.group_size
+        if not self.batch.is_fixed:
+            return sum(n for n in self.batch.query_lens if n <= most)
+        return min(len(self.q_THD), len(self.batch.context_lens_R) * most)
 
     def _max_splits(self) -> int:
         """Return the most splits that a request may have, by the width of the tables alone."""
