@@ -12,6 +12,11 @@ decode   one program takes at most a tile of rows and the keys of one split (Dao
 Programs find their work among the requests themselves, for a grid in a captured graph may depend on
 shapes alone.
 
+Keys and values are copied to shared memory asynchronously, 16 bytes at a time, by an address per
+position. A TMA descriptor wants positions that lie together, and a block has 16 of them by default.
+Triton's warp specialization leaves such a loop as it is on SM90, and on SM100 its registers spill
+(3.6 and 3.9), so it isn't asked for.
+
 Shape letters as in ops, and: G heads that share a key/value head, M rows of a tile, N keys of one.
 """
 

@@ -8,7 +8,8 @@ whether the step was captured. They do depend on which of both kernels computed 
 computed in a short chunk may differ in its last bits from the same token in a long one. Within one
 kernel, chunks may be cut anywhere.
 
-What the kernels don't take (`_takes`) is the reference's.
+Tiles were chosen by what the compiler says of registers and shared memory, and by bytes on their
+way; none was measured on a GPU. What the kernels don't take (`_takes`) is the reference's.
 """
 
 from __future__ import annotations
