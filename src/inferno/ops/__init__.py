@@ -21,7 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -33,7 +33,15 @@ from inferno.ops.packed import (
     StoredRows,
     matrices,
 )
-from inferno.ops.tokens import argmax, draw, log_probabilities, sampling_specs, top_tokens, uniform
+from inferno.ops.tokens import (
+    argmax,
+    draw,
+    log_probabilities,
+    penalize,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
 from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 __all__ = [
@@ -54,6 +62,7 @@ __all__ = [
     "Observer",
     "PackedExperts",
     "PackedWeight",
+    "Penalties",
     "PlainSwiGLU",
     "Purpose",
     "RowRanges",
@@ -86,6 +95,7 @@ __all__ = [
     "matrices",
     "observing",
     "pack",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

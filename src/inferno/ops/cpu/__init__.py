@@ -39,6 +39,7 @@ from inferno.ops.cpu.sampling import (
     uniform,
 )
 from inferno.ops.packed import PackedWeight, RowRanges
+from inferno.ops.reference.sampling import penalize
 from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "kernel_context",
     "linear",
     "log_probabilities",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

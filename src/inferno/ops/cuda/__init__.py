@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.logits_processing import penalize
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
@@ -58,6 +59,7 @@ __all__ = [
     "kernel_context",
     "linear",
     "log_probabilities",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

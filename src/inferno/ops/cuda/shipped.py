@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import elementwise, norms, random_numbers, rotation, sampling
+from inferno.ops.cuda import (
+    elementwise,
+    logits_processing,
+    norms,
+    random_numbers,
+    rotation,
+    sampling,
+)
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
 # Every module of this folder that has kernels; each has a function variants(chip).
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
+    logits_processing,
     norms,
     random_numbers,
     rotation,
