@@ -8,9 +8,12 @@ from types import ModuleType
 from inferno.ops.cuda import (
     elementwise,
     logits_processing,
+    mixture,
     norms,
+    paged_attention,
     random_numbers,
     rotation,
+    routing,
     sampling,
 )
 from inferno.ops.cuda.chips import Chip
@@ -20,9 +23,12 @@ from inferno.ops.cuda.variants import Variant
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
     logits_processing,
+    mixture,
     norms,
+    paged_attention,
     random_numbers,
     rotation,
+    routing,
     sampling,
 )
 

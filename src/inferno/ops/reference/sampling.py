@@ -124,6 +124,11 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
     return top_RC
 
 
+def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
+    found_T = drawn_R[(-1 - token_ids_T).clamp(min=0)]
+    token_ids_T.copy_(torch.where(token_ids_T < 0, found_T, token_ids_T))
+
+
 @dataclass(frozen=True, slots=True)
 class GroupedSpecs:
     """The rows that are drawn, in groups."""
