@@ -51,7 +51,9 @@ def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalti
     lengths_R = np.array([len(each.token_ids) for each in penalties], np.int32)
     longest, num_tokens = int(lengths_R.max(initial=0)), int(lengths_R.sum())
     if num_tokens > 0:
-        lists = torch.from_numpy(_staged(rows, penalties, lengths_R)).to(logits_RV.device)
+        staged = torch.from_numpy(_staged(rows, penalties, lengths_R))
+        # From memory that isn't pinned, the call returns when the driver has it: nothing waits.
+        lists = staged.to(logits_RV.device, non_blocking=True)
         penalize_kernel[len(rows), triton.cdiv(longest, _BLOCK)](
             *(logits_RV, lists, len(rows), num_tokens, logits_RV.shape[1], logits_RV.stride(0)),
             _BLOCK,
