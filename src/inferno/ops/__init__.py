@@ -21,7 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -38,6 +38,7 @@ from inferno.ops.tokens import (
     draw,
     fill_pending,
     log_probabilities,
+    penalize,
     sampling_specs,
     top_tokens,
     uniform,
@@ -65,6 +66,7 @@ __all__ = [
     "Observer",
     "PackedExperts",
     "PackedWeight",
+    "Penalties",
     "PlainSwiGLU",
     "Purpose",
     "RowRanges",
@@ -102,6 +104,7 @@ __all__ = [
     "new_upload",
     "observing",
     "pack",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

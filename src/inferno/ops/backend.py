@@ -15,7 +15,7 @@ from torch import Tensor
 from inferno.config.mixture import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
 from inferno.ops.transfers import Download, Upload
 from inferno.quantization import RowRange
@@ -95,6 +95,10 @@ class ForwardOps(Protocol):
 
 class TokenOps(Protocol):
     """The ops that make tokens of logits."""
+
+    def penalize(
+        self, logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]
+    ) -> None: ...
 
     def argmax(
         self, logits_RV: Tensor, *, allowed_RW: Tensor | None = None

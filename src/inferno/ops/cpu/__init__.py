@@ -40,6 +40,7 @@ from inferno.ops.cpu.sampling import (
 )
 from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference import fill_pending, is_asynchronous, new_download, new_upload
+from inferno.ops.reference.sampling import penalize
 from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "log_probabilities",
     "new_download",
     "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

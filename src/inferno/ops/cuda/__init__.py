@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.captured_graph import graph_capture
+from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.logits_processing import penalize
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.packed_embedding import embedding
@@ -56,6 +58,7 @@ __all__ = [
     "log_probabilities",
     "new_download",
     "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",
