@@ -156,17 +156,18 @@ def _choose(chip: Chip, dtype: torch.dtype, format: str, rows: int) -> _Tile:
     inputs = _CODED_INPUTS.get(format)
     if dtype is torch.float32:  # multiplied without tensor cores
         return _Tile(rows, 32, inputs or 32, num_warps=4, num_stages=2)
-    is_large = chip.shared_bytes > 160 << 10
     if rows == _FEW_ROWS:
         # Bound by memory: 64 outputs make hundreds of programs, of which a multiprocessor has
         # three at a time, each with more than ten kilobytes on their way.
         num_stages = 4 if chip.has_warpgroups else 3
         return _Tile(rows, 64, inputs or 128, num_warps=4, num_stages=num_stages)
-    if format and not is_large:  # each slot's inputs of x have a buffer of their own
+    if not format:
+        return _Tile(rows, 128, 64, num_warps=4 if rows == _SOME_ROWS else 8, num_stages=3)
+    # Of packed weights each slot's inputs of x have buffers of their own. Four warps, or eight
+    # without Hopper's larger steps, could not keep 128 outputs and their scales in registers.
+    if rows == _SOME_ROWS and not chip.has_warpgroups:
         return _Tile(rows, 64, _CODED_INPUTS[format], num_warps=4, num_stages=2)
-    # With four warps, what is unpacked and its scales would not stay in registers.
-    num_warps = 4 if rows == _SOME_ROWS and not format else 8
-    return _Tile(rows, 128, inputs or 64, num_warps, num_stages=2 if format else 3)
+    return _Tile(rows, 128, _CODED_INPUTS[format], num_warps=8, num_stages=2)
 
 
 def _choose_rows(chip: Chip, dtype: torch.dtype, num_choices: int, num_experts: int) -> int:
