@@ -38,6 +38,13 @@ def num_slots(format: WeightFormat) -> int:
     return len(SLOTS[format])
 
 
+def format_constants(format: WeightFormat) -> dict[str, object]:
+    """Return the constants by which kernels know a format."""
+    assert format.scale is not None, "floats have no codes"
+    groups = 4 // int(format.scale.num_bytes)
+    return {"FORMAT": format.name, "SLOTS": num_slots(format), "GROUPS_PER_WORD": groups}
+
+
 @triton.jit
 def elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
     """Return the unscaled elements, float32, in one slot of each word of codes (int32).

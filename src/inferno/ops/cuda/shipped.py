@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import elementwise, mixture, norms, rotation, routing
+from inferno.ops.cuda import (
+    elementwise,
+    mixture,
+    norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
+    rotation,
+    routing,
+    sampling,
+)
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
@@ -14,8 +25,13 @@ KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
     mixture,
     norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
     rotation,
     routing,
+    sampling,
 )
 
 
