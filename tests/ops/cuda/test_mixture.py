@@ -130,13 +130,13 @@ def test_choices_are_sorted_by_expert_and_stay_in_order(
 
 @triton.jit
 def _write_rows_kernel(
-    experts,
-    order,
-    bounds,
-    seen,
-    found,
-    num_choices,
-    num_experts,
+    experts: Any,
+    order: Any,
+    bounds: Any,
+    seen: Any,
+    found: Any,
+    num_choices: Any,
+    num_experts: Any,
     IS_SORTED: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -334,10 +334,8 @@ def test_tiles_of_many_rows_compute_the_same(
     dtype = torch.float16
     given, tokens = make_weights(device, dtype), make_tokens(33, 2, device, dtype)
     usual = given.apply(*tokens, PlainSwiGLU())
-    chosen: list[int] = []
-    monkeypatch.setattr(mixture, "_choose_rows", lambda *_: chosen.append(rows) or rows)
+    monkeypatch.setattr(mixture, "_choose_rows", lambda *_: rows)
     found = given.apply(*tokens, PlainSwiGLU())
-    assert chosen == [rows]
     assert_close(found, usual.double())
 
 
@@ -370,14 +368,14 @@ def test_the_result_is_written_where_asked(device: torch.device) -> None:
 
 def test_what_kernels_do_not_take_goes_to_the_reference(device: torch.device) -> None:
     shapes = (NUM_EXPERTS, 64, 64), (NUM_EXPERTS, 64, 32)
-    stored = [
-        StoredRows(MXFP4, tuple(random_bytes(*part, seed=1, low=121, high=125) for part in parts))
+    gate_up, down = (
+        StoredRows(
+            MXFP4,
+            tuple(random_bytes(*part, seed=1, low=121, high=125).to(device) for part in parts),
+        )
         for parts in map(MXFP4.stored_shapes, shapes)
-    ]
-    stored = [
-        StoredRows(one.format, tuple(part.to(device) for part in one.parts)) for one in stored
-    ]
-    given = Weights(*stored, None, None)
+    )
+    given = Weights(gate_up, down, None, None)
     tokens = make_tokens(2, 2, device, torch.float32, size=64)
     found = given.apply(*tokens, PlainSwiGLU())
     assert_close(found, expected_mixture(*tokens, given, PlainSwiGLU()))
@@ -472,7 +470,7 @@ def test_inputs_are_added_in_one_order_whatever_the_batch(
 
 
 @triton.jit
-def _write_bits_kernel(words, out, FORMAT: tl.constexpr, SLOT: tl.constexpr) -> None:
+def _write_bits_kernel(words: Any, out: Any, FORMAT: tl.constexpr, SLOT: tl.constexpr) -> None:
     i = tl.arange(0, 16)
     tl.store(out + i, bfloat16_bits(tl.load(words + i), SLOT, FORMAT))
 

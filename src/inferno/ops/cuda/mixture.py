@@ -74,12 +74,12 @@ def experts(
 
     tile = _choose(chip, x_TE.dtype, gate_up.format, num_rows)
     hidden_PF = x_TE.new_empty(num_choices, num_hidden)
-    is_clamped = isinstance(activation, ClampedSwiGLU)
+    clamped = activation if isinstance(activation, ClampedSwiGLU) else ClampedSwiGLU()
     gate_up_kernel[_grid(order.num_slots, 2 * num_hidden, tile)](
         *(x_TE, x_TE.stride(0), *order.arguments, *gate_up.arguments, gate_up_bias_XF, hidden_PF),
         *(num_choices, num_experts, num_chosen, x_TE.shape[1], num_hidden),
-        *((activation.alpha, activation.limit) if is_clamped else (0.0, 0.0)),
-        IS_CLAMPED=is_clamped,
+        *(clamped.alpha, clamped.limit),
+        IS_CLAMPED=activation is clamped,
         HAS_BIAS=gate_up_bias_XF is not None,
         **order.constants,
         **_constants(tile, gate_up.format, x_TE.shape[1]),
@@ -543,8 +543,8 @@ def _of_kind(
     of_down = {"hidden": floats, "products": floats, "num_outputs": "i32:16"}
     constants = _constants(tile, format, num_inputs) | {"HAS_BIAS": is_clamped}
     constants |= {"IS_SORTED": is_sorted, "BLOCK": 128 if is_sorted else MOST_UNSORTED}
-    words = (letters, format, f"{rows} rows", "even" if is_even else "odd")
-    words += ("sorted" if is_sorted else "unsorted", "clamped" if is_clamped else "")
+    words = [f"{rows} rows", "even" if is_even else "odd", "sorted" if is_sorted else "unsorted"]
+    words += ["clamped"] if is_clamped else []
     bits = FORMATS[format].bits if format else 8 * dtype.itemsize
     num_bytes = num_inputs * (tile.outputs * bits / 8 + rows * dtype.itemsize)
     for name, kernel, more, special in (
@@ -552,7 +552,7 @@ def _of_kind(
         ("down", down_kernel, of_down, {}),
     ):
         yield Variant(
-            name=" ".join(word for word in (f"experts {name}", *words) if word),
+            name=" ".join((f"experts {name}", letters, format or "floats", *words)),
             kernel=kernel,
             signature=signature | more,
             constants=constants | special,
@@ -564,6 +564,6 @@ def _of_kind(
             tile_rows=tile.outputs,
             # Of packed weights half of all loads are of x, eight bytes each, from the L2 cache.
             is_bound_by_memory=rows == _FEW_ROWS and not format and dtype is not torch.float32,
-            is_in_check=words[1:] == (MXFP4.name, "16 rows", "odd", "unsorted", "clamped")
-            and letters == "bf16",
+            is_in_check=(letters, format) == ("bf16", MXFP4.name)
+            and words == ["16 rows", "odd", "unsorted", "clamped"],
         )
