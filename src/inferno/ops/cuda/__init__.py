@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.captured_graph import graph_capture
-from inferno.ops.cuda.elementwise import embedding
 from inferno.ops.cuda.logits_processing import penalize
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
