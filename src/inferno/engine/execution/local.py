@@ -14,6 +14,7 @@ from inferno.engine.execution.first_layers import FirstLayers
 from inferno.engine.execution.footprint import Footprint
 from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
 from inferno.engine.execution.runner import Runner
+from inferno.engine.kv.kv_cache import HostCache
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
@@ -69,6 +70,7 @@ class LocalExecutor:
     """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
 
     first_layers    those that a proposer runs ahead of steps; the executor runs the others then.
+    host_cache      where plans have blocks copied to; None where none has.
     depth   see Executor. Here a step is computed when it is launched and sampled, so more than 0
             gains nothing; it is for tests of what a device does.
     """
@@ -81,11 +83,13 @@ class LocalExecutor:
         kernels: KernelContext,
         *,
         first_layers: FirstLayers | None = None,
+        host_cache: HostCache | None = None,
         depth: int = 0,
     ) -> None:
         self._batcher = batcher
         self._runner = runner
         self._first_layers = first_layers
+        self._host_cache = host_cache
         self._sampler = sampler
         self._kernels = kernels
         self._depth = depth
@@ -114,6 +118,8 @@ class LocalExecutor:
             if gone:
                 self._sampler.forget(gone)
             sequences = self._sequences.follow(plan)
+            if self._host_cache is not None:
+                self._host_cache.copy(plan.copies)
             starts = _first_rows(plan.chunks)
             wanted = self._wanted_rows(plan.chunks, starts)
             if self._first_layers is None:
