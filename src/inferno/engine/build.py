@@ -23,9 +23,10 @@ from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.gpu import OnGpu, peak_of
 from inferno.engine.execution.loading import Progress, load_model
-from inferno.engine.execution.local import LocalExecutor
+from inferno.engine.execution.local import Ahead, LocalExecutor
 from inferno.engine.execution.runner import Runner
 from inferno.engine.execution.self_check import check_ops
+from inferno.engine.execution.static_batcher import StaticBatcher
 from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.kv_cache import HostCache, KVLayout
@@ -43,6 +44,7 @@ from inferno.engine.proposers.load_draft import OpenedDraft, load_draft, open_dr
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
+from inferno.engine.sampling.device_draws import DeviceDraws
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.speculation import Proposer, Speculation
@@ -379,6 +381,9 @@ def _connect(
     )
     host_cache = _host_cache(options, kv, layout, device)
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
+    # Metal has no float64, in which the sampler adds up probabilities.
+    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    sampler = Sampler(config.vocab_size, sampler_device)
     batcher = Batcher(
         block_size=options.block_size,
         group_windows=layout.group_windows,
@@ -388,8 +393,20 @@ def _connect(
         full_step=options.max_num_batched_tokens if graph_capture is not None else 0,
         max_num_seqs=options.max_num_seqs,
     )
-    # Metal has no float64, in which the sampler adds up probabilities.
-    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    ahead = None
+    if ops.is_asynchronous(device) and num_early_layers is None:
+        draws = DeviceDraws(sampler, options.max_num_seqs, device)
+        static_batcher = StaticBatcher(
+            block_size=options.block_size,
+            group_windows=layout.group_windows,
+            max_model_len=max_model_len,
+            device=device,
+            attention=AttentionKind(options.attention),
+            max_tokens=options.max_num_batched_tokens,
+            max_num_seqs=options.max_num_seqs,
+            drawn_N=draws.drawn_N,
+        )
+        ahead = Ahead(static_batcher, draws)
     prefault_bytes = kv_cache.bytes_to_prefault(
         layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
     )
@@ -402,15 +419,23 @@ def _connect(
             num_layers=num_early_layers,
             num_tokens=options.max_num_batched_tokens,
         )
-        sampler = Sampler(config.vocab_size, sampler_device)
-        proposers.append(EarlyLayersProposer(first_layers, sampler, kernels, config.vocab_size))
+        proposers.append(
+            EarlyLayersProposer(
+                first_layers,
+                Sampler(config.vocab_size, sampler_device),
+                kernels,
+                config.vocab_size,
+            )
+        )
     executor = LocalExecutor(
         batcher,
         runner,
-        Sampler(config.vocab_size, sampler_device),
+        sampler,
         kernels,
         first_layers=first_layers,
         host_cache=host_cache,
+        ahead=ahead,
+        depth=0 if ahead is None else 1,
     )
     num_proposed = options.num_speculative_tokens
     scheduler = Scheduler(

@@ -224,8 +224,11 @@ class Engine:
         step = self._launch(plan)
         self._in_flight.append(step)
         depth = self._executor.depth
-        # Masks follow the tokens of all steps before.
-        interrupt = self._retire_to(1 if self._scheduler.has_masks else max(depth, 1))
+        interrupt = None
+        has_masks = self._scheduler.has_masks
+        if has_masks or step.launched is None or not step.launched.is_free:
+            # Masks, and much of what changes logits, follow the tokens of all steps before.
+            interrupt = self._retire_to(1)
         self._sample(step)
         # Where a step failed, nobody knows how much of its plan was followed: let none come after.
         return self._retire_to(depth if step.problem is None else 0) or interrupt

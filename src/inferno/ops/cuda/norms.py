@@ -20,8 +20,9 @@ from inferno.ops import reference
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
-# A row of more would not stay in registers.
-_MAX_WIDTH = 16384
+# Of tiles: a warp with 8 values a thread, for it costs no less than it would with fewer; and as
+# many values as stay in registers.
+_MIN_WIDTH, _MAX_WIDTH = 256, 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class _Tile:
 
 def _choose(num_features: int) -> _Tile:
     """Choose for rows of that width; the number of rows has no say, or their bits would change."""
-    width = triton.next_power_of_2(num_features)
+    width = max(triton.next_power_of_2(num_features), _MIN_WIDTH)
     # 16 values a thread, two loads of 128 bits: with fewer, warps wait for each other longer
     # than for memory. From 8 warps on the tree over warps costs more than longer threads.
     return _Tile(width, num_warps=min(max(width // 512, 1), 8 if width <= 8192 else 16))
@@ -141,10 +142,10 @@ def add_rms_norm(
 
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield both kernels for every width of a tile, of rows that are multiples of 16 and not."""
-    width = 2
+    width = _MIN_WIDTH
     while width <= _MAX_WIDTH:
         for dtype, letters in TYPE_NAMES.items():
-            for mark in (":16", "") if width >= 16 else ("",):
+            for mark in (":16", ""):
                 yield from _of_width(chip, width, dtype, letters, mark)
         width *= 2
 
@@ -182,7 +183,7 @@ def _of_width(
             num_warps=tile.num_warps,
             num_stages=1,
             work=work,
-            is_bound_by_memory=bool(mark) and width >= 256,
+            is_bound_by_memory=bool(mark),
             is_in_check=(letters, mark, width) == ("bf16", ":16", 4096),
             has_fused_multiply_add=False,
         )
