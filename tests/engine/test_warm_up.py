@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.process.serve import Link, LoadProgress
 from inferno.engine.warm_up import (
     fullest_steps,
     num_blocks_of,
@@ -115,3 +117,12 @@ def test_kernels_are_told_before_they_are_ready() -> None:
     assert knobs.runtime.jit_cache_hook is before
     with telling_of_first_kernels("cpu", lambda *each: told.append(each)):
         assert knobs.runtime.jit_cache_hook is before
+
+
+def test_a_kernel_that_is_compiled_counts_as_loading() -> None:
+    """Else the parent would take a first start, which is silent for long, for a hanging one."""
+    link = SimpleNamespace(num_turns=0)
+    progress = LoadProgress(cast(Link, link))
+    for count in (1, 2, 3):
+        progress.note_kernel("a_kernel", count)
+    assert link.num_turns == 3

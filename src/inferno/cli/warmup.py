@@ -16,7 +16,8 @@ from inferno.cli.terminal import loading_bar, print_text
 from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 
-_WITHOUT = ("chat_template", "priority_aging", "step_target_ms")
+# What changes no kernel and no size of a step.
+_WITHOUT = ("chat_template", "priority_aging", "step_target_ms", "preemption", "swap_space")
 
 
 @takes_options(EngineOptions, without=_WITHOUT)

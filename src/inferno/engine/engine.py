@@ -287,12 +287,12 @@ class Engine:
             self._scheduler.commit(step.plan, results)
             return None
         self._scheduler.fail(step.plan, _words(step.problem))
-        if is_out_of_memory(step.problem):
-            free_after(step.problem)
         if is_device_lost(step.problem):
             return EngineDied(
                 f"the GPU is lost to this process, which must be started again: {step.problem}"
             )
+        if is_out_of_memory(step.problem):
+            free_after(step.problem)
         return None if isinstance(step.problem, Exception) else step.problem
 
     @contextmanager
