@@ -238,6 +238,7 @@ SHORT_FILES = {
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
+    "ops/cuda/streams.py": "what waits for a GPU, and what doesn't",
     "ops/cuda/variants.py": "every module of kernels lists its own in these words",
     "ops/observing.py": "the public way to watch ops",
     "ops/reference/memory.py": "what a backend without kernels leaves to PyTorch",

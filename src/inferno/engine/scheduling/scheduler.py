@@ -35,6 +35,7 @@ from operator import attrgetter
 
 from inferno.engine.kv.block_manager import BlockManager, Prefix
 from inferno.engine.sampling.constraints import ConstraintFactory
+from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.limits import Limits
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
 from inferno.engine.scheduling.shares import Shares, StepBound
@@ -175,6 +176,14 @@ class Scheduler:
         now = self._clock()
         if self._waiting:
             self._admit_waiting(now)
+        most = self._limits.max_num_batched_tokens
+        streams = steady.find_streams(
+            self._running, self._epoch, self._blocks, self.speculation, most
+        )
+        if streams is not None:
+            work = StepWork(self._blocks.longest_window)
+            usual = tuple(steady.schedule(streams, self._blocks, work, now))
+            return self._begin((), usual, work, streams)
         lacking = [each for each in self._running if self._lacks_tokens(each)]
         has_streams = any(each.is_stream for each in self._running)
         shares = self._shares.share(lacking, now, has_streams=has_streams)
@@ -213,7 +222,16 @@ class Scheduler:
             compute(sequence, shares[sequence], proposals.get(sequence, ()))
         if not chunks:
             return StepPlan(self._epoch, (), (), (), work)
-        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work)
+        return self._begin(tuple(new), tuple(chunks), work, sequences)
+
+    def _begin(
+        self,
+        new: tuple[NewSequence, ...],
+        chunks: tuple[ScheduledChunk, ...],
+        work: StepWork,
+        sequences: list[SequenceState],
+    ) -> StepPlan:
+        plan = StepPlan(self._epoch, tuple(self._gone), new, chunks, work)
         self._gone.clear()
         self._in_flight.append((plan, sequences))
         return plan
@@ -233,9 +251,8 @@ class Scheduler:
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
         """Take in what came of the oldest plan in flight: a result per chunk, in order."""
-        for sequence, chunk, result in zip(self._retire(plan), plan.chunks, results, strict=True):
-            if sequence.status is not Status.FINISHED:
-                self._take_in(sequence, chunk, result)
+        parts = zip(self._retire(plan), plan.chunks, results, strict=True)
+        steady.take_in(parts, self._blocks, self.speculation, self._events, self._take_in)
 
     def fail(self, plan: StepPlan, message: str) -> None:
         """End every request of the oldest plan in flight: its step failed, its blocks are void."""
@@ -296,8 +313,7 @@ class Scheduler:
             return []
         oldest, sequences = self._in_flight.popleft()
         assert oldest is plan, "plans are retired in the order in which they were made"
-        for sequence, chunk in zip(sequences, plan.chunks, strict=True):
-            sequence.retire(chunk)
+        steady.retire(sequences, plan.chunks)
         return sequences
 
     # Choosing who computes
@@ -309,7 +325,7 @@ class Scheduler:
         does everybody where guesses are to follow that token.
         """
         if sequence.num_pending_tokens and (
-            self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
+            self.speculation.may_follow(sequence) or sequence.known_epoch != self._epoch
         ):
             return False
         return sequence.num_uncomputed_tokens > 0
