@@ -4,7 +4,8 @@
 
 All streams decode. The device costs nothing: passes and draws return what lies there, and copies
 are none. So what is left is the work of scheduler, executor and engine, with a step in flight as on
-a GPU. Times are those of the processor, so that other programs count little. With --mixed a sequence ends and another begins every few steps.
+a GPU. Times are those of the processor, so that other programs count little. With --mixed a
+sequence ends and another begins every few steps.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from inferno.requests import Request, SamplingParams
 
 VOCAB_SIZE = 64
 BLOCK_SIZE = 16
-_HOST = torch.device("cpu")
+_HOST_DEVICE = torch.device("cpu")
 
 
 class FreeRunner(Runner):
@@ -141,7 +142,7 @@ def build(num: int, context: int, steps: int) -> tuple[Engine, LocalExecutor]:
         "block_size": BLOCK_SIZE,
         "group_windows": (None,),
         "max_model_len": length,
-        "device": _HOST,
+        "device": _HOST_DEVICE,
         "attention": AttentionKind.AUTO,
     }
     scheduler = Scheduler(
@@ -151,8 +152,8 @@ def build(num: int, context: int, steps: int) -> tuple[Engine, LocalExecutor]:
         max_model_len=length,
         step_target=0.0,
     )
-    sampler = Sampler(VOCAB_SIZE, _HOST)
-    draws = DeviceDraws(sampler, num, _HOST)
+    sampler = Sampler(VOCAB_SIZE, _HOST_DEVICE)
+    draws = DeviceDraws(sampler, num, _HOST_DEVICE)
     static_batcher = StaticBatcher(
         **batching, max_tokens=8192, max_num_seqs=num, drawn_N=draws.drawn_N
     )

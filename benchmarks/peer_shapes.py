@@ -1,4 +1,4 @@
-"""The models of cpu_peers.py: config.json of real ones, and tiny ones to try the scripts with."""
+"""The models of cpu_peers.py and gpu.py: config.json of real ones, and of tiny ones for tries."""
 
 from __future__ import annotations
 
@@ -35,6 +35,28 @@ QWEN3: Config = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 1000000.0,
     "tie_word_embeddings": True,
+}
+LLAMA_8B: Config = {
+    "architectures": ["LlamaForCausalLM"],
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+    "tie_word_embeddings": False,
 }
 GPT_OSS: Config = {
     "architectures": ["GptOssForCausalLM"],
@@ -77,6 +99,7 @@ _TINY: Config = {
 CONFIGS: dict[str, Config] = {
     "TinyLlama-1.1B": TINYLLAMA,
     "Qwen3-0.6B": QWEN3,
+    "Llama-3.1-8B": LLAMA_8B,
     "gpt-oss-20b": GPT_OSS,
     "tiny-llama": {**TINYLLAMA, **_TINY},
     "tiny-qwen3": {**QWEN3, **_TINY},

@@ -77,8 +77,8 @@ class LayerKV:
     """One layer's share of the KV cache: keys_NSKD, values_NSKD, and whose tables it uses.
 
     Block 0 is scratch: only padded rows write or read it. An unwritten slot may hold NaN. How the
-    axes lie in memory is the backend's choice (`empty_cache`). In int8 each head of a token has a
-    scale, float32.
+    axes lie in memory is the backend's choice (`empty_cache`). In int8 and float8_e4m3fn each head
+    of a token has a scale, float32, that what is stored is multiplied with.
     """
 
     keys_NSKD: Tensor

@@ -83,7 +83,8 @@ def _fill_rows(packed: PackedWeight | PackedExperts, pool: _Pool) -> None:
         num_rows, width = matrix.shape
         step = max(1, _CHUNK_VALUES // (width * FILL_ROWS)) * FILL_ROWS
         for first in range(0, num_rows, step):
-            rows = torch.empty((min(step, num_rows - first), width), dtype=pool.dtype)
+            shape = (min(step, num_rows - first), width)
+            rows = torch.empty(shape, dtype=pool.dtype, device=pool.device)
             pool.fill(rows)
             matrix.fill(first, rows)
 
@@ -92,7 +93,7 @@ class _Pool:
     """The random values, and as many random bytes; both are taken in turn, round and round."""
 
     def __init__(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+        self.device, self.dtype = device, dtype
         values = torch.randn(_POOL_SIZE, generator=_generator(seed)) * STANDARD_DEVIATION
         self._values = torch.where(values.abs() < _SMALLEST, _SMALLEST, values).to(device, dtype)
         self._bytes = torch.randint(
@@ -111,7 +112,8 @@ class _Pool:
 
     def packed(self, shape: Sequence[int], format: WeightFormat) -> StoredRows:
         """Return rows of random codes."""
-        rows = StoredRows.empty(format, shape)
+        with self.device:
+            rows = StoredRows.empty(format, shape)
         codes, *scales = rows.parts
         self.fill(codes)
         for part in scales:

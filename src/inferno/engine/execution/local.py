@@ -16,6 +16,7 @@ from inferno.engine.execution.footprint import Footprint
 from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
 from inferno.engine.execution.runner import Runner
 from inferno.engine.execution.static_batcher import DrawInputs, StaticBatcher
+from inferno.engine.kv.kv_cache import HostCache
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
 from inferno.engine.sampling.device_draws import DeviceDraws, Drawn, DrawRows, plain_from
 from inferno.engine.sampling.logits_processors import LogitsRow
@@ -96,6 +97,7 @@ class LocalExecutor:
     """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
 
     first_layers    those that a proposer runs ahead of steps; the executor runs the others then.
+    host_cache      where plans have blocks copied to; None where none has.
     ahead   what serves a device that computes on its own, in the batcher's place.
     depth   see Executor. Without `ahead` a step is computed when it is launched and sampled, so
             more than 0 gains nothing then; it is for tests of what a device does.
@@ -109,12 +111,14 @@ class LocalExecutor:
         kernels: KernelContext,
         *,
         first_layers: FirstLayers | None = None,
+        host_cache: HostCache | None = None,
         ahead: Ahead | None = None,
         depth: int = 0,
     ) -> None:
         self._batcher = batcher
         self._runner = runner
         self._first_layers = first_layers
+        self._host_cache = host_cache
         self._sampler = sampler
         self._kernels = kernels
         self._ahead = ahead
@@ -146,6 +150,8 @@ class LocalExecutor:
             if gone:
                 self._sampler.forget(gone)
             sequences = self._sequences.follow(plan)
+            if self._host_cache is not None:
+                self._host_cache.copy(plan.copies)
             if self._ahead is not None:
                 return self._launch_ahead(plan.chunks, sequences, self._ahead)
             starts = _first_rows(plan.chunks)

@@ -16,25 +16,25 @@ from inferno.engine.step_plan import ScheduledChunk, StepResult
 from inferno.requests import TokenEvent
 
 
-def find_streams(
+def streams(
     running: Sequence[SequenceState],
     epoch: int,
     blocks: BlockManager,
     speculation: Speculation,
     most: int,
-) -> list[SequenceState] | None:
-    """Return the running sequences that lack one token; None unless the others lack nothing.
+) -> list[SequenceState]:
+    """Return the running sequences that lack one token; none unless the others lack nothing.
 
     Nor is it a usual step where blocks are short, where somebody is new to the executor, where
     tokens may be proposed, or where more than `most` would be computed.
     """
     if not speculation.is_asleep:
-        return None
-    streams: list[SequenceState] = []
+        return []
+    found: list[SequenceState] = []
     num_new = 0
     for sequence in running:
         if not sequence.is_stream or sequence.has_proposals or sequence.known_epoch != epoch:
-            return None
+            return []
         length = len(sequence.token_ids)
         planned = sequence.num_planned_tokens
         if pending := sequence.num_pending_tokens:
@@ -44,28 +44,28 @@ def find_streams(
         if length - planned != 1:
             if length == planned:
                 continue
-            return None
+            return []
         if length > len(sequence.tables.groups[0]) * blocks.block_size:
             num_new += 1
-        streams.append(sequence)
-    if not streams or len(streams) > most:
-        return None
-    num_groups = len(streams[0].tables.groups)
+        found.append(sequence)
+    if not found or len(found) > most:
+        return []
+    num_groups = len(found[0].tables.groups)
     if num_new * num_groups > blocks.pool.num_available:
-        return None
+        return []
     speculation.is_awake()  # which counts the steps that it sleeps
-    return streams
+    return found
 
 
 def schedule(
-    streams: Sequence[SequenceState], blocks: BlockManager, work: StepWork, now: float
+    sequences: Sequence[SequenceState], blocks: BlockManager, work: StepWork, now: float
 ) -> list[ScheduledChunk]:
     """Plan one token of each of these sequences, by rank, as `SequenceState.schedule` does."""
     chunks = []
     window = work.window
     num_keys = 0
     is_windowed, block_size = blocks.has_windows, blocks.block_size
-    for sequence in streams:
+    for sequence in sequences:
         token_ids, tables, start = sequence.token_ids, sequence.tables, sequence.num_planned_tokens
         if is_windowed:
             blocks.slide(tables, start)
@@ -98,7 +98,7 @@ def schedule(
                 False,
             )
         )
-    num = len(streams)
+    num = len(sequences)
     work.num_rows += num
     work.num_tokens += num
     work.num_keys += num_keys
@@ -106,19 +106,20 @@ def schedule(
     work.num_pairs += (
         num_keys
         if window is None
-        else sum([min(each.num_planned_tokens, window) for each in streams])
+        else sum([min(each.num_planned_tokens, window) for each in sequences])
     )
     return chunks
 
 
-def retire(sequences: Sequence[SequenceState], chunks: Sequence[ScheduledChunk]) -> None:
-    """Note that chunks are in flight no more, whatever came of them."""
+def retire(sequences: list[SequenceState], chunks: Sequence[ScheduledChunk]) -> list[SequenceState]:
+    """Note that chunks are in flight no more, whatever came of them; return their sequences."""
     for sequence, chunk in zip(sequences, chunks, strict=True):
         sequence.num_in_flight -= 1
         if chunk.proposed_token_ids:
             sequence.has_proposals = False
         elif chunk.wants_token:
             sequence.num_pending_tokens -= 1
+    return sequences
 
 
 def take_in(

@@ -1,0 +1,218 @@
+"""Whole models on a GPU: one request alone, many at once, and `transformers` beside them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from gpu_timing import Bench, Figure
+from peer_shapes import CONFIGS, Config
+
+from inferno.bench.roofline import model_costs
+from inferno.engine.build import build_engine
+from inferno.engine.engine import Engine
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+
+_CONTEXT = 512
+_STEPS = 128
+_THROUGHPUT_REQUESTS, _SHORTEST, _LONGEST = 256, 100, 1024
+_TRIED_TOKENS = 32  # of `transformers`, to find its best batch
+_PEER_BATCHES = (64, 128, 256)
+# Model, how it is quantized, the least fraction of what a copy would take for its bytes.
+_MODELS: tuple[tuple[str, str, float | None], ...] = (
+    ("Qwen3-0.6B", "none", 0.40),
+    ("Llama-3.1-8B", "none", 0.75),
+    ("Llama-3.1-8B", "int4", None),
+    ("gpt-oss-20b", "none", 0.45),
+)
+_TINY_MODELS: tuple[tuple[str, str, float | None], ...] = (
+    ("tiny-qwen3", "none", None),
+    ("tiny-gpt-oss", "none", None),
+)
+_INT4_BAR = 2.2
+
+
+def model_figures(bench: Bench) -> Iterator[Figure]:
+    """Yield the speed of one request alone, as a fraction of reading its bytes once a token."""
+    plain: dict[str, float] = {}
+    for name, quantize, bar in _MODELS if bench.is_gpu else _TINY_MODELS:
+        options = _options(bench, name, quantize, num_blocks=_CONTEXT // 8)
+        seconds, load_seconds = _decode_seconds(bench, options)
+        costs = model_costs(options, torch.bfloat16, torch.bfloat16)
+        num_bytes = costs.weight_bytes(1) + costs.kv_bytes(_CONTEXT + _STEPS // 2)
+        label = f"{name}{'' if quantize == 'none' else ', ' + quantize}, batch 1"
+        yield Figure(
+            label,
+            f"{1 / seconds:.0f} tokens/s, {seconds * 1e3:.2f} ms; ready in {load_seconds:.1f} s",
+            round(num_bytes / seconds / bench.limits.copy_bandwidth, 3),
+            "of a copy",
+            bar,
+        )
+        if quantize == "none":
+            plain[name] = seconds
+        elif name in plain:
+            yield Figure(label, "", round(plain[name] / seconds, 2), "bfloat16", _INT4_BAR)
+
+
+def throughput_figures(bench: Bench) -> Iterator[Figure]:
+    """Yield the tokens a second of many requests, beside `transformers` and the device's work."""
+    name = "Qwen3-0.6B" if bench.is_gpu else "tiny-qwen3"
+    draw = random.Random(1)
+    count = _THROUGHPUT_REQUESTS if bench.is_gpu else 2
+    least, most = (_SHORTEST, _LONGEST) if bench.is_gpu else (3, 6)
+    lengths = [(draw.randint(least, most), draw.randint(least, most)) for _ in range(count)]
+    options = _options(bench, name, "none", num_blocks=None)
+    engine = build_engine(options)
+    _run(engine, lengths[:8])  # compiles and captures
+    begun = time.perf_counter()
+    num_tokens = _run(engine, lengths)
+    seconds = time.perf_counter() - begun
+    busy = _busy_share(bench, engine, lengths)
+    engine.close()
+    del engine
+    _free()
+    speed = num_tokens / seconds
+    label = f"{name}, {count} requests, {least} to {most} in and out"
+    if busy is not None:
+        yield Figure(
+            label, f"{speed:.0f} tokens/s", round(busy, 3), "of the time is kernels'", 0.85
+        )
+    peer = _transformers_speed(bench, options.model, lengths)
+    _free()
+    yield Figure(label, f"{speed:.0f} tokens/s", round(speed / peer, 2), "transformers", 8.0)
+
+
+def _options(bench: Bench, name: str, quantize: str, num_blocks: int | None) -> EngineOptions:
+    folder = bench.folder / name
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
+    return EngineOptions(
+        model=folder,
+        device=str(bench.device),
+        load_format="dummy",
+        dtype="bfloat16" if bench.is_gpu else "float32",
+        quantize=quantize,
+        num_blocks=num_blocks,
+        max_model_len=2 * _LONGEST if bench.is_gpu else 4 * _CONTEXT,
+        prefix_cache=False,
+        speculative="off",
+    )
+
+
+def _decode_seconds(bench: Bench, options: EngineOptions) -> tuple[float, float]:
+    """Return the median time of a step of one request, and how long until the engine was ready."""
+    begun = time.perf_counter()
+    engine = build_engine(options)
+    load_seconds = time.perf_counter() - begun
+    context, steps = (_CONTEXT, _STEPS) if bench.is_gpu else (8, 3)
+    _add(engine, context, steps)
+    engine.step()  # the prompt
+    for _ in range(min(16, steps // 2)):  # compile, capture
+        engine.step()
+    taken = []
+    while engine.has_work:
+        begun = time.perf_counter()
+        engine.step()
+        taken.append(time.perf_counter() - begun)
+    engine.close()
+    del engine
+    _free()
+    return statistics.median(taken), load_seconds
+
+
+def _add(engine: Engine, num_prompt: int, num_output: int) -> None:
+    ids = tuple(torch.randint(engine.vocab_size, (num_prompt,)).tolist())
+    params = SamplingParams(temperature=0.0, max_tokens=num_output, ignore_eos=True)
+    request = Request(request_id=str(time.perf_counter_ns()), prompt_token_ids=ids, params=params)
+    engine.add_request(request)
+
+
+def _run(engine: Engine, lengths: list[tuple[int, int]]) -> int:
+    """Run requests of these lengths to their ends; return how many tokens they got."""
+    for num_prompt, num_output in lengths:
+        _add(engine, num_prompt, num_output)
+    num_tokens = 0
+    while engine.has_work:
+        num_tokens += sum(len(event.token_ids) for event in engine.step())
+    return num_tokens
+
+
+def _busy_share(bench: Bench, engine: Engine, lengths: list[tuple[int, int]]) -> float | None:
+    """Return the share of a run's time in which kernels are at work, by CUPTI's records."""
+    if not bench.is_gpu:
+        return None
+    few = [(num_prompt, min(64, num_output)) for num_prompt, num_output in lengths]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        begun = time.perf_counter()
+        _run(engine, few)
+        seconds = time.perf_counter() - begun
+    busy = sum(float(event.self_device_time_total) for event in profiler.key_averages()) / 1e6
+    return busy / seconds
+
+
+def _transformers_speed(bench: Bench, folder: Path, lengths: list[tuple[int, int]]) -> float:
+    """Return the tokens a second of `generate` for the same work, at its best batch.
+
+    A batch lasts until its longest output ends; what others get beyond theirs doesn't count.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415 - slow to import
+
+    config: Config = {**json.loads((folder / "config.json").read_text()), "model_type": "qwen3"}
+    (folder / "config.json").write_text(json.dumps(config))
+    dtype = torch.bfloat16 if bench.is_gpu else torch.float32
+    with torch.device(bench.device):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype)
+    model.eval()
+
+    def seconds(batch: list[tuple[int, int]], num_output: int) -> float:
+        width = max(num_prompt for num_prompt, _ in batch)
+        ids = torch.randint(
+            CONFIGS["tiny-qwen3"]["vocab_size"], (len(batch), width), device=bench.device
+        )
+        mask = torch.ones_like(ids)
+        for row, (num_prompt, _) in enumerate(batch):
+            mask[row, : width - num_prompt] = 0  # padded on the left
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            model.generate(
+                ids,
+                attention_mask=mask,
+                do_sample=False,
+                min_new_tokens=num_output,
+                max_new_tokens=num_output,
+                pad_token_id=0,
+            )
+        if bench.is_gpu:
+            torch.cuda.synchronize(bench.device)
+        return time.perf_counter() - begun
+
+    def speed_of(size: int) -> float:
+        """Return the speed of one batch, told from a short run and the outputs' lengths."""
+        batch = lengths[:size]
+        short = seconds(batch, 2)
+        longer = seconds(batch, _TRIED_TOKENS if bench.is_gpu else 4)
+        step = (longer - short) / ((_TRIED_TOKENS if bench.is_gpu else 4) - 2)
+        whole = short + step * max(num_output for _, num_output in batch)
+        return sum(num_output for _, num_output in batch) / whole
+
+    seconds(lengths[:2], 2)
+    speeds = []
+    for size in _PEER_BATCHES if bench.is_gpu else (2,):
+        try:
+            speeds.append(speed_of(size))
+        except torch.OutOfMemoryError:
+            break
+    return max(speeds)
+
+
+def _free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
