@@ -33,7 +33,16 @@ from inferno.ops.packed import (
     StoredRows,
     matrices,
 )
-from inferno.ops.tokens import argmax, draw, log_probabilities, sampling_specs, top_tokens, uniform
+from inferno.ops.tokens import (
+    argmax,
+    draw,
+    fill_pending,
+    log_probabilities,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
+from inferno.ops.transfers import Download, Fetched, Upload
 from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 __all__ = [
@@ -46,6 +55,8 @@ __all__ = [
     "Batch",
     "CapturedGraph",
     "ClampedSwiGLU",
+    "Download",
+    "Fetched",
     "GraphCapture",
     "GroupTables",
     "KernelContext",
@@ -62,6 +73,7 @@ __all__ = [
     "Serializable",
     "SerializedWeight",
     "StoredRows",
+    "Upload",
     "add_rms_norm",
     "aligned_memory",
     "allocate",
@@ -76,14 +88,18 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "float_format",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
     "matrices",
+    "new_download",
+    "new_upload",
     "observing",
     "pack",
     "prefault",
@@ -162,6 +178,23 @@ def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture 
     context  in which they are captured and replayed.
     """
     return BACKENDS[device.type].graph_capture(context)
+
+
+def is_asynchronous(device: torch.device) -> bool:
+    """Say whether ops return before the device has computed: then steps are launched ahead."""
+    return BACKENDS[device.type].is_asynchronous()
+
+
+def new_upload(num_values: int, device: torch.device) -> Upload:
+    """Make memory for up to so many numbers that each step reads, zeros at first."""
+    with device:
+        return BACKENDS[device.type].new_upload(num_values)
+
+
+def new_download(num_values: int, device: torch.device) -> Download:
+    """Make the way for up to so many numbers of a step's results."""
+    with device:
+        return BACKENDS[device.type].new_download(num_values)
 
 
 def can_quantize(device: torch.device) -> bool:

@@ -17,6 +17,7 @@ from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
 from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
+from inferno.ops.transfers import Download, Upload
 from inferno.quantization import RowRange
 
 
@@ -127,6 +128,8 @@ class TokenOps(Protocol):
 
     def top_tokens(self, logits_RV: Tensor, num_tokens: int) -> Tensor: ...
 
+    def fill_pending(self, token_ids_T: Tensor, drawn_R: Tensor) -> None: ...
+
 
 class Memory(Protocol):
     """The layout of weights and caches on a device, and the life of what its ops work with."""
@@ -148,6 +151,12 @@ class Memory(Protocol):
     def kernel_context(self, num_threads: int) -> KernelContext: ...
 
     def graph_capture(self, context: KernelContext) -> GraphCapture | None: ...
+
+    def is_asynchronous(self) -> bool: ...
+
+    def new_upload(self, num_values: int) -> Upload: ...
+
+    def new_download(self, num_values: int) -> Download: ...
 
     def can_quantize(self) -> bool: ...
 

@@ -72,3 +72,8 @@ def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
     """Rank each row's likeliest tokens, the lower id first among equals: ids [R, C], C <= V."""
     return backend_of(logits_RV).top_tokens(logits_RV, num_tokens)
+
+
+def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
+    """Replace each id -1 - r, which is still to be drawn, by drawn_R[r], in place; both int64."""
+    backend_of(token_ids_T).fill_pending(token_ids_T, drawn_R)

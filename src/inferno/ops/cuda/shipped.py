@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import elementwise, norms, packed_embedding, products, rotation
+from inferno.ops.cuda import (
+    elementwise,
+    mixture,
+    norms,
+    packed_embedding,
+    products,
+    random_numbers,
+    rotation,
+    routing,
+    sampling,
+)
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
 # Every module of this folder that has kernels; each has a function variants(chip).
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
+    mixture,
     norms,
     packed_embedding,
     products,
+    random_numbers,
     rotation,
+    routing,
+    sampling,
 )
 
 
