@@ -12,7 +12,7 @@ from inferno.ops.cuda.captured_graph import graph_capture
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.packed_embedding import embedding
-from inferno.ops.cuda.packed_weights import allocate
+from inferno.ops.cuda.packed_weights import allocate, has_kernels
 from inferno.ops.cuda.products import gated_linear, linear
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
@@ -22,7 +22,6 @@ from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
     attention,
-    can_quantize,
     checksum,
     describe_attention,
     deserialize,
@@ -38,7 +37,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -50,6 +48,7 @@ __all__ = [
     "fill_pending",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
