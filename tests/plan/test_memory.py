@@ -18,6 +18,7 @@ from inferno.plan.choices import choose_num_host_blocks
 from inferno.plan.memory import make_plan
 from inferno.plan.report import memory_table
 from inferno.plan.shape import read_shape
+from inferno.quantization import INT8
 from inferno.weights import staging
 from tests.gguf.convert import write_gguf
 from tests.tiny import save_tiny
@@ -72,7 +73,7 @@ def test_a_plan_that_leaves_no_block_does_not_fit() -> None:
     assert not make_plan(read_shape(options.model), options, 1000).fits
 
 
-@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
 def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 16}
     model = save_tiny(tmp_path / "hf", "qwen3", **sizes)

@@ -81,7 +81,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -94,6 +93,7 @@ __all__ = [
     "float_format",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
@@ -131,7 +131,7 @@ def allocate(
 def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
     """Return a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
 
-    Floats stay as they are where kernels want them so. See `can_quantize` for int8 and int4.
+    Floats stay as they are where kernels want them so. `has_kernels` says what else may be.
     """
     ranges = (RowRange(values.shape[-2], format),)
     packed = allocate(values.shape, values.dtype, values.device, ranges)
@@ -200,9 +200,13 @@ def new_download(num_values: int, device: torch.device) -> Download:
         return BACKENDS[device.type].new_download(num_values)
 
 
-def can_quantize(device: torch.device) -> bool:
-    """Say whether the device has kernels for int8 and int4."""
-    return BACKENDS[device.type].can_quantize()
+def has_kernels(device: torch.device, format: WeightFormat) -> bool:
+    """Say whether the device's kernels compute with weights in a format; if int8, with keys too.
+
+    Floats are quantized for such kernels alone. What comes packed otherwise is unpacked anew for
+    every product, or becomes floats when it is loaded.
+    """
+    return BACKENDS[device.type].has_kernels(format)
 
 
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
@@ -223,7 +227,7 @@ def empty_cache(
 ) -> LayerKV:
     """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
 
-    int8 needs kernels (`can_quantize`).
+    int8 needs kernels (`has_kernels`).
     """
     with device:
         return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)

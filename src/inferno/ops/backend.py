@@ -18,7 +18,7 @@ from inferno.ops.captured_graph import GraphCapture, KernelContext
 from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
 from inferno.ops.transfers import Download, Upload
-from inferno.quantization import RowRange
+from inferno.quantization import RowRange, WeightFormat
 
 
 class ForwardOps(Protocol):
@@ -162,7 +162,7 @@ class Memory(Protocol):
 
     def new_download(self, num_values: int) -> Download: ...
 
-    def can_quantize(self) -> bool: ...
+    def has_kernels(self, format: WeightFormat) -> bool: ...
 
     def isa(self, dtype: torch.dtype | None = None) -> str: ...
 

@@ -16,10 +16,10 @@ from inferno.ops.reference.basic import (
 )
 from inferno.ops.reference.memory import (
     allocate,
-    can_quantize,
     describe_attention,
     empty_cache,
     graph_capture,
+    has_kernels,
     is_asynchronous,
     isa,
     kernel_context,
@@ -47,7 +47,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -59,6 +58,7 @@ __all__ = [
     "fill_pending",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
