@@ -21,6 +21,7 @@ from inferno.option_table import Group, check_options, option, table
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
+PREEMPTIONS = ("auto", "recompute", "swap")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
 SPECULATIONS = ("auto", "off", "ngram", "early")
@@ -180,6 +181,22 @@ class EngineOptions:
         group=Group.MEMORY,
         flags=("--no-prefix-cache",),
     )
+    preemption: str = option(
+        "auto",
+        help="How a sequence that lost its blocks to others comes back: its tokens are computed "
+        "again, or copied to host memory and back; auto copies on a GPU where that is measured to "
+        "take less time.",
+        group=Group.MEMORY,
+        choices=PREEMPTIONS,
+    )
+    swap_space: float = option(
+        4.0,
+        help="GiB of host memory for the keys and values of such sequences, where they are copied; "
+        "beyond it they are computed again.",
+        group=Group.MEMORY,
+        low=0,
+        high=65_536,
+    )
     speculative: str = option(
         "auto",
         help="Who proposes tokens that are computed together, without changing any: auto (text "
@@ -234,6 +251,12 @@ class EngineOptions:
         return draft_name(self.speculative, self.speculative_model)
 
     def _check_memory(self) -> None:
+        if self.preemption == "swap" and not self.swap_space:
+            raise InvalidRequest(
+                "preemption is 'swap', and swap_space is 0: give it some GiB of host memory, or "
+                "leave one of them out",
+                param="swap_space",
+            )
         if self.memory is not None and self.device != "cpu":
             raise InvalidRequest(
                 f"memory bounds what a model takes on the CPU, and device is {self.device}: leave "
@@ -314,6 +337,8 @@ class EngineKeywords(TypedDict, total=False):
     priority_aging: float
     step_target_ms: float | str
     prefix_cache: bool
+    preemption: str
+    swap_space: float
     speculative: str
     num_speculative_tokens: int | str
     speculative_model: Path | None

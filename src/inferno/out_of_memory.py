@@ -44,8 +44,8 @@ def is_out_of_memory(problem: BaseException | None) -> bool:
 def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
     """Return an error that says how much there is, and what to do."""
     return NotEnoughMemory(
-        f"memory ran out{_detail(problem)}: {_what_there_is()}; raise that, end other programs, or choose a "
-        "smaller model"
+        f"memory ran out{_detail(problem)}: {_what_there_is()}; raise that, end other programs, or "
+        "choose a smaller model"
     )
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from inferno.cli import plan as command
 from inferno.cli.app import app
-from inferno.plan import speed
+from inferno.plan import devices, speed
+from inferno.plan.devices import Gpu
 from inferno.plan.speed import MachineFigures
 from tests.tiny import save_tiny_model
 
@@ -148,3 +149,26 @@ def test_an_age_is_in_words() -> None:
     assert [age(s) for s in (1, 600, 3 * 3600, 5 * 86400)] == [
         *("just now", "10 minutes ago", "3 hours ago", "5 days ago"),
     ]
+
+
+def test_each_gpu_has_a_table_of_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Gpu("cuda:0", "A GPU", 8 * 2**30, 8 * 2**30), Gpu("cuda:1", "Full", 2**33, 2**20)]
+    monkeypatch.setattr(command, "find_gpus", lambda: found)
+    code, output = run("demo", "--gpu-memory-utilization", 0.5)
+    assert code == 0
+    first, second = output.partition("On cuda:0, ")[2].split("On cuda:1, ")
+    assert first.startswith("A GPU, of 8.59 GB, 8.59 GB of them free:")
+    assert "share of the GPU           4.29 GB" in first
+    for part in ("weights, bfloat16", "KV cache, ", "workspace", "CUDA, PyTorch"):
+        assert part in first
+    assert "It doesn't fit there." in second.partition("An estimate")[0]
+    values = in_json("demo", "--gpu-memory-utilization", 0.5)
+    assert [gpu["room"] for gpu in values["gpus"]] == [4 * 2**30, 2**20]
+    assert [gpu["fits"] for gpu in values["gpus"]] == [True, False]
+    assert [gpu["memory"] for gpu in values["gpus"]] == [2**33, 2**33]
+
+
+def test_a_gpu_that_cannot_run_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "find_gpus", lambda: [Gpu("cuda:0", "A GPU", 2**33, 2**33)])
+    monkeypatch.setattr(devices, "runs_on_gpu", lambda _: False)
+    assert "it can't run there with these options" in run("demo")[1]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from inferno import ops
 from inferno.cli.app import app
+from inferno.quantization import INT8
 from tests.docs.pages import PAGES, ROOT, blocks, commands, languages
 
 # Not run here, each for its reason.
@@ -21,7 +22,7 @@ SKIPPED = {
     r"inferno serve demo": "tests/docs/test_server_page.py runs it",
     r"inferno bench serve .*": "needs a server; tests/cli/test_bench_serve.py has one",
     r"inferno --install-completion": "writes into the home; tests/cli/test_completion.py runs it",
-    r"inferno doctor( --json)?": "tests/cli/test_doctor.py runs both",
+    r"inferno doctor( --json| --measure)?": "tests/cli/test_doctor.py runs all",
     r"inferno .*Qwen/.*": "downloads a model",
     r"inferno .*~/models/.*": "a folder of the reader's own",
     r"inferno .*--cuda.*": "needs a GPU",
@@ -60,7 +61,7 @@ def workplace(
 def test_a_command_works(command: str) -> None:
     piped, _, typed = command.rpartition(" | ")
     words = shlex.split(typed)
-    if "--quantize" in words and not ops.can_quantize(torch.device("cpu")):
+    if "--quantize" in words and not ops.has_kernels(torch.device("cpu"), INT8):
         pytest.skip("no compiled kernels run here")
     result = CliRunner().invoke(app, words[1:], input=_printed(piped))
     assert words[0] == "inferno"

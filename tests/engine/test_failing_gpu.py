@@ -1,9 +1,11 @@
-"""A GPU that runs out of memory fails one step; one that is lost ends the engine, and is told so."""
+"""A GPU without memory left fails one step; one that is lost ends the engine, which says so."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import socket
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -108,7 +110,7 @@ def test_a_lost_gpu_ends_the_engine_and_not_step_after_step(
 ) -> None:
     fail(monkeypatch, engine, LOST)
     engine.add_request(request())
-    with pytest.raises(EngineDied, match="the GPU is lost to this process.*launch failure"):
+    with pytest.raises(EngineDied, match=r"the GPU is lost to this process.*launch failure"):
         engine.step()
 
 
@@ -173,8 +175,8 @@ def test_an_engines_process_ends_with_its_gpu_and_says_why(
         monkeypatch.setattr(serve, name, lambda: None)
     monkeypatch.setattr(serve, "Link", Link)
     monkeypatch.setattr(serve, "serve", serve_requests)
-    monkeypatch.setattr(serve.socket, "socket", lambda **_: None)
-    monkeypatch.setattr(serve.sys, "argv", ["serve", "3"])
+    monkeypatch.setattr(socket, "socket", lambda **_: None)
+    monkeypatch.setattr(sys, "argv", ["serve", "3"])
     assert serve.main() == 1
     [dying] = told
     assert isinstance(dying, Dying)

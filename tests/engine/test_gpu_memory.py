@@ -12,8 +12,9 @@ import torch
 
 from inferno.config.families import read_model_config
 from inferno.demo import MODEL_FOLDERS
-from inferno.engine import build, planning
+from inferno.engine import build
 from inferno.engine.build import build_engine, read_hf_config
+from inferno.engine.execution.gpu import gpu_memory
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import (
     blocks_on_gpu,
@@ -47,7 +48,7 @@ def planned(asked: EngineOptions) -> Plan:
 
 
 def test_the_engine_may_take_nine_tenths_of_the_whole(gpus: FakeGpus) -> None:
-    gpus.total, gpus.free = 10 * GIB, 10 * GIB - planning.gpu_memory(DEVICE).own
+    gpus.total, gpus.free = 10 * GIB, 10 * GIB - gpu_memory(DEVICE).own
     plan = planned(options())
     assert plan.room == int(9 * GIB)
     assert plan.is_bound
@@ -97,7 +98,7 @@ def test_what_the_model_took_decides_the_blocks(gpus: FakeGpus) -> None:
     gpus.total, gpus.free = 4 * GIB, 3 * GIB
     plan = planned(asked)
     gpus.free, gpus.reserved = 3 * GIB - (64 << 20), 64 << 20
-    left = 2 * GIB - planning.gpu_memory(DEVICE).own
+    left = 2 * GIB - gpu_memory(DEVICE).own
     for has_graphs, workspace in ((False, 100 << 20), (True, 100 << 20), (True, 400 << 20)):
         found = blocks_on_gpu(asked, plan, DEVICE, workspace, has_graphs=has_graphs)
         room = left - workspace * (2 if has_graphs else 1)
@@ -186,14 +187,14 @@ def test_the_fullest_steps_run_in_a_small_cache(monkeypatch: pytest.MonkeyPatch)
 
     def peak_of(_: torch.device, function: Any) -> int:
         function()
-        return 123
+        return 123 + (63 // 4 + 3) * layout.block_bytes
 
     monkeypatch.setattr(build, "peak_of", peak_of)
     layout = KVLayout(specs=CONFIG.kv_specs(torch.float32), block_size=4)
     peak = build._try_fullest_steps(connect, asked, layout, 64, torch.device("cpu"))
     [(num_blocks, engine)] = made
     assert peak == 123
-    assert num_blocks == 64 // 4
+    assert num_blocks == 63 // 4 + 2
     assert engine.occupancy.batch_size == 3
     assert engine.occupancy.num_preemptions == 0
     assert not engine.has_work

@@ -7,7 +7,6 @@ alone: known_sequences.py keeps what they said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from inferno.engine.scheduling.step_cost import StepWork
@@ -82,11 +81,23 @@ class ScheduledChunk(NamedTuple):
         return self.sequence_id.sequence_index
 
 
+class BlockCopies(NamedTuple):
+    """Whole blocks to copy, in all layers, between the device's cache and host memory.
+
+    First all of `out`, (block, host block), as the step may write to those blocks; then all of
+    `back`, (host block, block), as the step reads them. A host block that is copied to may be one
+    that is copied from. Host blocks count from 0.
+    """
+
+    out: tuple[tuple[int, int], ...] = ()
+    back: tuple[tuple[int, int], ...] = ()
+
+
 class StepPlan(NamedTuple):
     """The work of the next step; an empty plan needs no step.
 
     An executor follows it in this order: if the epoch is new to it, forget all sequences; forget
-    `gone`; add `new`; compute the chunks, one per sequence.
+    `gone`; add `new`; copy blocks; compute the chunks, one per sequence.
 
     epoch   grows when a plan may not have been followed to its end.
     """
@@ -96,10 +107,10 @@ class StepPlan(NamedTuple):
     new: tuple[NewSequence, ...]
     chunks: tuple[ScheduledChunk, ...]
     work: StepWork
+    copies: BlockCopies = BlockCopies()
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """The result of one chunk.
 
     token_ids       new tokens: at least one if the chunk wanted any, none otherwise. All but the

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from inferno.engine.engine import Engine
 from inferno.errors import EngineError
+from inferno.ops.dispatch import telling_of_kernels
 from inferno.options import EngineOptions
 from inferno.plan.choices import SMALL_STEP
 from inferno.requests import FinishReason, Request, SamplingParams
@@ -52,10 +54,23 @@ def fullest_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
     return [*first, WarmUpStep(options.max_num_seqs, 1, _DRAWN)] if first else []
 
 
+@contextmanager
+def telling_of_first_kernels(device: str, tell: Callable[[str, int], None]) -> Iterator[None]:
+    """Have `tell` called with each kernel that is made ready on a device, and their count."""
+    names: list[str] = []
+
+    def note(name: str) -> None:
+        names.append(name)
+        tell(name, len(names))
+
+    with telling_of_kernels(device.partition(":")[0], note):
+        yield
+
+
 def num_blocks_of(steps: Sequence[WarmUpStep], block_size: int, num_groups: int) -> int:
     """Return how many blocks of the cache the steps need, one after the other."""
-    # A sequence's new token may begin a block of its own.
-    needed = (one.num_seqs * (one.num_tokens // block_size + 1) for one in steps)
+    # A sequence's new token may begin a block, and nobody gets in who would fill the last one.
+    needed = (one.num_seqs * (one.num_tokens // block_size + 2) for one in steps)
     return num_groups * max(needed, default=1)
 
 

@@ -21,7 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -33,7 +33,17 @@ from inferno.ops.packed import (
     StoredRows,
     matrices,
 )
-from inferno.ops.tokens import argmax, draw, log_probabilities, sampling_specs, top_tokens, uniform
+from inferno.ops.tokens import (
+    argmax,
+    draw,
+    fill_pending,
+    log_probabilities,
+    penalize,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
+from inferno.ops.transfers import Download, Fetched, Upload
 from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 __all__ = [
@@ -46,6 +56,8 @@ __all__ = [
     "Batch",
     "CapturedGraph",
     "ClampedSwiGLU",
+    "Download",
+    "Fetched",
     "GraphCapture",
     "GroupTables",
     "KernelContext",
@@ -54,6 +66,7 @@ __all__ = [
     "Observer",
     "PackedExperts",
     "PackedWeight",
+    "Penalties",
     "PlainSwiGLU",
     "Purpose",
     "RowRanges",
@@ -62,12 +75,12 @@ __all__ = [
     "Serializable",
     "SerializedWeight",
     "StoredRows",
+    "Upload",
     "add_rms_norm",
     "aligned_memory",
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -76,16 +89,22 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "float_format",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
     "matrices",
+    "new_download",
+    "new_upload",
     "observing",
     "pack",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",
@@ -112,7 +131,7 @@ def allocate(
 def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
     """Return a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
 
-    Floats stay as they are where kernels want them so. See `can_quantize` for int8 and int4.
+    Floats stay as they are where kernels want them so. `has_kernels` says what else may be.
     """
     ranges = (RowRange(values.shape[-2], format),)
     packed = allocate(values.shape, values.dtype, values.device, ranges)
@@ -164,9 +183,30 @@ def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture 
     return BACKENDS[device.type].graph_capture(context)
 
 
-def can_quantize(device: torch.device) -> bool:
-    """Say whether the device has kernels for int8 and int4."""
-    return BACKENDS[device.type].can_quantize()
+def is_asynchronous(device: torch.device) -> bool:
+    """Say whether ops return before the device has computed: then steps are launched ahead."""
+    return BACKENDS[device.type].is_asynchronous()
+
+
+def new_upload(num_values: int, device: torch.device) -> Upload:
+    """Make memory for up to so many numbers that each step reads, zeros at first."""
+    with device:
+        return BACKENDS[device.type].new_upload(num_values)
+
+
+def new_download(num_values: int, device: torch.device) -> Download:
+    """Make the way for up to so many numbers of a step's results."""
+    with device:
+        return BACKENDS[device.type].new_download(num_values)
+
+
+def has_kernels(device: torch.device, format: WeightFormat) -> bool:
+    """Say whether the device's kernels compute with weights in a format; if int8, with keys too.
+
+    Floats are quantized for such kernels alone. What comes packed otherwise is unpacked anew for
+    every product, or becomes floats when it is loaded.
+    """
+    return BACKENDS[device.type].has_kernels(format)
 
 
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
@@ -187,7 +227,7 @@ def empty_cache(
 ) -> LayerKV:
     """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
 
-    int8 needs kernels (`can_quantize`).
+    int8 needs kernels (`has_kernels`).
     """
     with device:
         return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)

@@ -32,6 +32,8 @@ def memory_table(plan: Plan) -> Iterator[str]:
         yield _line(f"weights, {name}", count)
     cache = f"KV cache, {plan.kv_dtype}"
     yield _line(cache, plan.cache_bytes) if plan.num_blocks else f"{cache:<{_COLUMN}}   no room"
+    if plan.num_host_blocks:
+        yield _line("swap space", plan.swap_bytes)
     if plan.draft is not None:
         for name, count in plan.draft.weights.items():
             yield _line(f"draft's weights, {name}", count)

@@ -10,6 +10,7 @@ import torch
 from inferno.engine.execution import gpu
 from inferno.engine.execution.device import find_device
 from inferno.errors import DeviceUnavailable
+from inferno.plan.devices import CONTEXT_BYTES
 from tests.engine.execution.gpus import GIB, FakeGpus, fake_gpus
 
 TOO_OLD = (
@@ -201,7 +202,7 @@ def test_other_errors_leave_the_gpu_usable(problem: Exception | None) -> None:
 def test_what_others_hold_is_what_neither_we_nor_nobody_has(gpus: FakeGpus) -> None:
     gpus.total, gpus.free, gpus.reserved = 80 * GIB, 10 * GIB, 5 * GIB
     found = gpu.gpu_memory(torch.device("cuda", 0))
-    assert found.own == gpu.CONTEXT_BYTES + 5 * GIB
-    assert found.others == 65 * GIB - gpu.CONTEXT_BYTES
+    assert found.own == CONTEXT_BYTES + 5 * GIB
+    assert found.others == 65 * GIB - CONTEXT_BYTES
     gpus.free = 79 * GIB
     assert gpu.gpu_memory(torch.device("cuda", 0)).others == 0

@@ -46,6 +46,13 @@ def test_growth_of_a_device_is_told_once_for_each_level(lines: Lines) -> None:
     ]
 
 
+def test_what_pytorch_keeps_for_the_next_steps_may_grow(lines: Lines) -> None:
+    memory_log = MemoryLog(stats(300, allocated=150, reserved=160))
+    memory_log.note(stats(300, allocated=150, reserved=900))
+    assert grown(lines) == []
+    assert lines.of("job over")[0]["reserved_bytes"] == 900 * MIB
+
+
 def test_the_process_may_fill_its_cache_and_no_more(lines: Lines) -> None:
     memory_log = MemoryLog(stats(300, weights=100, kv_cache=500))
     memory_log.note(stats(860, weights=100, kv_cache=500))

@@ -6,6 +6,7 @@ device: a model that runs on the CPU by surprise is a hundred times slower.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tempfile
@@ -26,6 +27,7 @@ LEAST_CAPABILITY = (8, 0)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _CACHE = "TRITON_CACHE_DIR"
 _MOST_WORDS = 300
+_COPY_BYTES, _COPIES = 1 << 30, 10  # far more than any cache of a GPU; the first ones are slow
 # The words of errors after which each further call of this process fails, as CUDA's runtime and
 # driver, and libraries above them, write them.
 _LOST = re.compile(
@@ -70,7 +72,7 @@ def why_no_cuda() -> str | None:
             "install --force-reinstall torch` (https://pytorch.org/get-started/locally has others)"
         )
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         if torch.cuda.device_count():
             return None
         words = "no GPU is found"
@@ -91,9 +93,10 @@ def why_no_kernels() -> str | None:
     if not has_triton():
         return "Triton, which compiles its kernels, is not installed: pip install triton"
     folder = triton_folder()
+    # Triton makes the folder, so what counts is the nearest one that is there.
+    there = next((path for path in (folder, *folder.parents) if os.path.exists(path)), Path("."))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):  # permissions lie about /proc and the like
+        with tempfile.TemporaryFile(dir=there):  # permissions lie about /proc and the like
             return None
     except OSError as problem:
         return (
@@ -137,9 +140,29 @@ class OnGpu:
         torch.cuda.set_device(self._before.pop())
 
     def release_memory(self) -> None:
-        """Let others have the memory that is free, on the host and on the GPU."""
+        """Let the system have free memory of the host; a GPU's is the engine's own by its share."""
         self._inner.release_memory()
-        torch.cuda.empty_cache()
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Measure how many bytes a second a GPU copies within its memory, reads and writes counted."""
+    free, _ = torch.cuda.mem_get_info(device)
+    num_bytes = min(_COPY_BYTES, free // 8)
+    with torch.cuda.device(device):
+        source = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        start, end = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
+        best = math.inf
+        for _ in range(_COPIES):
+            start.record()
+            target.copy_(source)
+            end.record()
+            end.synchronize()
+            best = min(best, start.elapsed_time(end))
+    return 2 * num_bytes / (best / 1000)
 
 
 def peak_of(device: torch.device, function: Callable[[], object]) -> int:
@@ -170,7 +193,7 @@ def is_device_lost(problem: BaseException | None) -> bool:
 def free_after(problem: BaseException) -> None:
     """Free the memory that a failed step has left: frames of its error keep tensors alive."""
     traceback.clear_frames(problem.__traceback__)
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
 

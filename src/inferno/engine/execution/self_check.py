@@ -26,7 +26,7 @@ _TOLERANCE = 0.1
 _MOST_WORDS = 160
 _OF_MIXTURES = ("route", "experts")
 _FAILURES = (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError)
-_CPU = torch.device("cpu")
+_REFERENCE_DEVICE = torch.device("cpu")
 
 
 def check_ops(
@@ -38,8 +38,8 @@ def check_ops(
     ]
     if found:
         raise DeviceUnavailable(
-            f"{device} was asked for, but can't compute {', '.join(found)}: try another --dtype, or "
-            "use --device cpu."
+            f"{device} was asked for, but can't compute {', '.join(found)}: try another "
+            "--dtype, or use --device cpu."
         )
 
 
@@ -51,7 +51,7 @@ def failing_ops(
         here = _calls(ops.BACKENDS[device.type], _Inputs.make(device, dtype, kv_dtype, config))
     except _FAILURES as problem:  # it has no tensors of that type
         return {str(dtype).removeprefix("torch."): _words(problem)}
-    there = _calls(reference, _Inputs.make(_CPU, dtype, kv_dtype, config))
+    there = _calls(reference, _Inputs.make(_REFERENCE_DEVICE, dtype, kv_dtype, config))
     found = {}
     for op, call in here.items():
         if op in _OF_MIXTURES and config.mixture is None:

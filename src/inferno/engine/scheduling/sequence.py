@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.kv.block_manager import BlockManager, BlockTables
+from inferno.engine.kv.offload import OffloadedTokens
 from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.errors import InvalidRequest
@@ -21,7 +22,7 @@ class Status(Enum):
 
     WAITING = auto()  # has not run yet
     RUNNING = auto()  # has a place and blocks
-    PREEMPTED = auto()  # lost both, and computes its tokens again when it gets new ones
+    PREEMPTED = auto()  # lost both; what was computed is in host memory, or computed again
     FINISHED = auto()
 
 
@@ -48,6 +49,7 @@ class SequenceState:
     num_pending_tokens  tokens that steps in flight will draw, if none of them is its last.
     has_proposals       a step in flight has proposals, so nobody knows how many tokens come of it.
     num_in_flight       chunks planned and not yet committed.
+    is_simple           nothing but a token and its length can end it.
     num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
     arrived             when, by the scheduler's clock.
     queue_seconds       from its arrival until it got a place.
@@ -60,6 +62,8 @@ class SequenceState:
     is_stream           it lacks only what the last step gave, not a prompt.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
     constraint          what it may say next; None allows all.
+    offloaded           computed tokens that host memory keeps while it is preempted, and until its
+                        next chunk, with which they are copied back; None where there are none.
     known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
     num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
                         knows then.
@@ -78,10 +82,12 @@ class SequenceState:
     arrived: float
     served: float
     constraint: Constraint | None = None
+    is_simple: bool = False
     num_cached_tokens: int | None = None
     queue_seconds: float = 0.0
     lacked_since: float | None = None
     awaited: tuple[SequenceState, int] | None = None
+    offloaded: OffloadedTokens | None = None
     claimed: Sequence[bytes] = ()
     due: float = 0.0
     is_stream: bool = False
@@ -109,6 +115,13 @@ class SequenceState:
         return length - self.num_planned_tokens
 
     @property
+    def num_lasting_tokens(self) -> int:
+        """Return how many tokens are computed after the steps in flight, if no proposal stands."""
+        if self.has_proposals:
+            return min(self.num_planned_tokens, len(self.token_ids))
+        return self.num_planned_tokens
+
+    @property
     def num_prompt_tokens(self) -> int:
         return len(self.request.prompt_token_ids)
 
@@ -118,7 +131,7 @@ class SequenceState:
         self.status = status
 
     def start(self, num_cached_tokens: int, now: float) -> None:
-        """Begin to run: the tokens of the cached prefix count as computed."""
+        """Begin to run: tokens that were found in the cache or the host count as computed."""
         self.move_to(Status.RUNNING)
         self.num_computed_tokens = self.num_planned_tokens = num_cached_tokens
         self.lacked_since = self.awaited = None
@@ -127,8 +140,8 @@ class SequenceState:
         if self.num_cached_tokens is None:
             self.queue_seconds = now - self.arrived
             self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
-        if self.prompt_logprobs is not None:
-            self.prompt_logprobs = []  # a preempted sequence gathers them anew
+        if self.prompt_logprobs is not None and not num_cached_tokens:
+            self.prompt_logprobs = []  # who computes everything again gathers them anew
 
     def add_prompt_logprobs(self, entries: Sequence[TokenLogprobs | None]) -> None:
         assert self.prompt_logprobs is not None, "they are handed over already"
@@ -237,14 +250,6 @@ class SequenceState:
             proposed,
         )
 
-    def retire(self, chunk: ScheduledChunk) -> None:
-        """Note that a chunk is in flight no more, whatever came of it."""
-        self.num_in_flight -= 1
-        if chunk.proposed_token_ids:
-            self.has_proposals = False
-        elif chunk.wants_token:
-            self.num_pending_tokens -= 1
-
     def confirm(
         self, chunk: ScheduledChunk, token_ids: Sequence[int]
     ) -> tuple[int, FinishReason | None]:
@@ -286,26 +291,30 @@ def new_sequences(
     eos_token_ids = frozenset[int]() if params.ignore_eos and is_free else request.eos_token_ids
     min_tokens = params.min_tokens if is_free else 0  # else bans alone put an end off
     wants_prompt_logprobs = params.prompt_logprobs is not None
-    return [
-        SequenceState(
-            request=request,
-            sequence_index=index,
-            sequence_id=SequenceId(request.request_id, index),
-            rank=(*order, index),
-            arrived=arrived,
-            served=arrived,
-            min_length=len(request.prompt_token_ids) + min_tokens,
-            max_length=max_length,
-            stop_token_ids=eos_token_ids.union(params.stop_token_ids),
-            tables=blocks.new_tables(root),
-            token_ids=list(request.prompt_token_ids),
-            prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
-            constraint=None
-            if constrain is None
-            else _constraint(constrain, request, index, num_left),
+    sequences = []
+    for index in range(params.n):
+        constraint = None
+        if constrain is not None:
+            constraint = _constraint(constrain, request, index, num_left)
+        sequences.append(
+            SequenceState(
+                request=request,
+                sequence_index=index,
+                sequence_id=SequenceId(request.request_id, index),
+                rank=(*order, index),
+                arrived=arrived,
+                served=arrived,
+                min_length=len(request.prompt_token_ids) + min_tokens,
+                max_length=max_length,
+                stop_token_ids=eos_token_ids.union(params.stop_token_ids),
+                tables=blocks.new_tables(root),
+                token_ids=list(request.prompt_token_ids),
+                prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
+                constraint=constraint,
+                is_simple=constraint is None and params.repetition_detection is None,
+            )
         )
-        for index in range(params.n)
-    ]
+    return sequences
 
 
 def repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDetection) -> bool:

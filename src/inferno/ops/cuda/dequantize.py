@@ -22,11 +22,27 @@ _SIGN = tl.constexpr(-(1 << 31))
 _LOWER_BITS = tl.constexpr(0b11 << 22)
 _UPPER_BIT = tl.constexpr(1 << 24)
 _TWO_126 = tl.constexpr(2.0**126)
+# The same in both halves of a word, for two bfloat16 at once.
+_TWO_E2M1 = tl.constexpr(-(1 << 31) | 0b111 << 22 | 1 << 15 | 0b111 << 6)
+_TWO_SIGNS = tl.constexpr(-(1 << 31) | 1 << 15)
+_TWO_LOWER_BITS = tl.constexpr(0b11 << 22 | 0b11 << 6)
+_TWO_UPPER_BITS = tl.constexpr(1 << 24 | 1 << 8)
+# Of a bfloat16's eight bits the lowest counts one from 128 on.
+_TWO_CODES = tl.constexpr(0b1111 << 16 | 0b1111)
+_TWO_EXPONENTS = tl.constexpr(127 + 7 << 23 | 127 + 7 << 7)
+_INT4_ZERO = tl.constexpr(128.0 + 8.0)
 
 
 def num_slots(format: WeightFormat) -> int:
     """Return how many codes a word holds."""
     return len(SLOTS[format])
+
+
+def format_constants(format: WeightFormat) -> dict[str, object]:
+    """Return the constants by which kernels know a format."""
+    assert format.scale is not None, "floats have no codes"
+    groups = 4 // int(format.scale.num_bytes)
+    return {"FORMAT": format.name, "SLOTS": num_slots(format), "GROUPS_PER_WORD": groups}
 
 
 @triton.jit
@@ -80,9 +96,42 @@ def scale(words, GROUP: tl.constexpr, FORMAT: tl.constexpr):
     if FORMAT == "mxfp4":
         byte = (words >> (8 * GROUP)) & 255
         # The least is below the normal floats, the largest stands for NaN.
-        bits = tl.where(byte == 0, 1 << 22, tl.where(byte == 255, 0x7FC00000, byte << 23))
+        bits = tl.where(byte == 255, 0x7FC00000, tl.maximum(byte << 23, 1 << 22))
     elif GROUP % 2 == 0:
         bits = words << 16
     else:
         bits = words & -65536
     return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
+    """Return the same elements as bfloat16: at half the cost, where two codes fit into a word.
+
+    Two slots' codes are 16 bits apart, so both become bfloat16 at once. Neighbouring words' halves
+    are then put together as the tensor cores take them, and scaled two at a time.
+    """
+    if FORMAT == "int8":
+        found = elements(words, SLOT, FORMAT).to(tl.bfloat16)
+    elif FORMAT == "int4":
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) - _INT4_ZERO
+    else:
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_126
+    return found
+
+
+@triton.jit
+def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
+    """Return bits of a bfloat16, int16: int4's elements plus _INT4_ZERO, MXFP4's over 2^126."""
+    if FORMAT == "int4":
+        pair = (words >> (4 * (SLOT % 4))) & _TWO_CODES | _TWO_EXPONENTS
+        half = pair >> 16 if SLOT >= 4 else pair
+    else:
+        tl.static_assert(FORMAT == "mxfp4")
+        if SLOT < 6:
+            pair = (words << (3 * (SLOT % 3))) & _TWO_E2M1
+        else:
+            lower = ((words >> 4) & _TWO_LOWER_BITS) | ((words >> 5) & _TWO_UPPER_BITS)
+            pair = lower | ((words << 1) & _TWO_SIGNS)
+        half = pair >> 16 if SLOT < 3 or SLOT == 6 else pair
+    return half.to(tl.int16)

@@ -1,4 +1,4 @@
-"""Who computes what in a mixture of experts: each token's experts, and each expert's rows.
+"""Routing in a mixture of experts: each token's experts, and each expert's rows.
 
 Choices are sorted by expert on the device, where alone it is known how many an expert has; so the
 grid of what comes next is bounded by shapes. Expert x's tiles begin at slot start_x // rows + x,
@@ -25,7 +25,7 @@ from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
 _MOST_EXPERTS = 1024  # which a program looks through at once
-_MOST_UNSORTED = 64  # choices; beyond, programs that find nothing cost more than the sort's launch
+MOST_UNSORTED = 64  # choices; beyond, programs that find nothing cost more than the sort's launch
 _SORT_BLOCK = 2048
 
 
@@ -47,6 +47,7 @@ def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Ten
             BLOCK_X=triton.next_power_of_2(num_experts),
             BLOCK_A=triton.next_power_of_2(num_chosen),
             num_warps=1,
+            num_stages=1,
         )
     return experts_TA, weights_TA
 
@@ -105,31 +106,35 @@ class Order:
     """All choices by expert, as kernels take them.
 
     arguments  experts [P]; the sorted choices [P]; where each expert's begin and end, [2, X].
-    num_slots  of tiles at most;  block: what a program looks through to find its rows.
+    num_slots  of tiles at most.
+    constants  what `rows_of_slot` is compiled for.
     """
 
     arguments: tuple[Tensor, Tensor, Tensor]
-    is_sorted: bool
     num_slots: int
-    block: int
+    constants: dict[str, object]
 
 
 def order_of(experts_TA: Tensor, num_experts: int, num_rows: int) -> Order:
     """Sort choices by expert, those of an expert by token and rank, for tiles of so many rows."""
     experts_TA = experts_TA.contiguous()
     num_choices = experts_TA.numel()
-    if num_choices <= _MOST_UNSORTED:
-        block = triton.next_power_of_2(num_choices)
-        return Order((experts_TA, experts_TA, experts_TA), False, num_choices, block)
+    if num_choices <= MOST_UNSORTED:
+        return _order((experts_TA, experts_TA, experts_TA), False, num_choices, num_choices)
     order_P = experts_TA.new_empty(num_choices, dtype=torch.int32)
     bounds_2X = experts_TA.new_empty((2, num_experts), dtype=torch.int32)
     sort_choices_kernel[(num_experts,)](
         *(experts_TA, order_P, bounds_2X, num_choices, num_experts), BLOCK=_SORT_BLOCK
     )
-    block = triton.next_power_of_2(num_experts)
-    return Order(
-        (experts_TA, order_P, bounds_2X), True, num_choices // num_rows + num_experts, block
-    )
+    num_slots = num_choices // num_rows + num_experts
+    return _order((experts_TA, order_P, bounds_2X), True, num_slots, num_experts)
+
+
+def _order(
+    arguments: tuple[Tensor, Tensor, Tensor], is_sorted: bool, num_slots: int, num_looked_at: int
+) -> Order:
+    block = triton.next_power_of_2(num_looked_at)
+    return Order(arguments, num_slots, {"IS_SORTED": is_sorted, "BLOCK": block})
 
 
 @triton.jit
@@ -157,9 +162,8 @@ def sort_choices_kernel(experts, order, bounds, num_choices, num_experts, BLOCK:
 
 
 @triton.jit
-def _sorted_rows(order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return this slot's expert, its rows' places in the order, their choices, and which exist."""
-    slot = tl.program_id(0)
+def _sorted_rows(slot, order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return a slot's expert, its rows' places in the order, their choices, and which exist."""
     x = tl.arange(0, BLOCK)
     starts_X = tl.load(bounds + x, mask=x < num_experts, other=0)
     slots_X = tl.where(x < num_experts, starts_X // ROWS + x, slot + 1)
@@ -172,9 +176,8 @@ def _sorted_rows(order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.const
 
 
 @triton.jit
-def _unsorted_rows(experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _unsorted_rows(choice, experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the same for a choice: itself and later ones of its expert, if tiles begin with it."""
-    choice = tl.program_id(0)
     expert = tl.load(experts + choice)
     p = tl.arange(0, BLOCK)
     experts_P = tl.load(experts + p, mask=p < num_choices, other=-1)
@@ -190,6 +193,7 @@ def _unsorted_rows(experts, num_choices, ROWS: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def rows_of_slot(
+    slot,
     experts,
     order,
     bounds,
@@ -199,8 +203,43 @@ def rows_of_slot(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Return this program's expert, its rows' places, their choices, and which of them exist."""
+    """Return a slot's expert, its rows' places, their choices, and which of them exist."""
     if IS_SORTED:
-        return _sorted_rows(order, bounds, num_experts, ROWS, BLOCK)
+        found = _sorted_rows(slot, order, bounds, num_experts, ROWS, BLOCK)
     else:
-        return _unsorted_rows(experts, num_choices, ROWS, BLOCK)
+        found = _unsorted_rows(slot, experts, num_choices, ROWS, BLOCK)
+    return found
+
+
+def variants(chip: Chip) -> Iterator[Variant]:
+    """Yield the router's kernel for models' numbers of experts and any type, and the sort's."""
+    for dtype, letters in TYPE_NAMES.items():
+        for num_experts, num_chosen in ((8, 2), (32, 4), (128, 8), (512, 16)):
+            for renormalize in (True, False):
+                yield Variant(
+                    name=f"route {letters} {num_experts} experts"
+                    + (", renormalized" if renormalize else ""),
+                    kernel=route_kernel,
+                    signature={"logits": f"*{letters}:16", "logits_stride_t": "i32"}
+                    | {"experts": "*i64:16", "weights": "*fp32:16"}
+                    | dict.fromkeys(("num_experts", "num_chosen"), "i32"),
+                    constants={"RENORMALIZE": renormalize}
+                    | {"BLOCK_X": num_experts, "BLOCK_A": num_chosen},
+                    chip=chip,
+                    num_warps=1,
+                    num_stages=1,
+                    work=Work(num_bytes=num_experts * dtype.itemsize + num_chosen * 12),
+                    is_in_check=(letters, num_experts, renormalize) == ("bf16", 128, True),
+                )
+    yield Variant(
+        name="sort choices",
+        kernel=sort_choices_kernel,
+        signature={"experts": "*i64:16", "order": "*i32:16", "bounds": "*i32:16"}
+        | dict.fromkeys(("num_choices", "num_experts"), "i32"),
+        constants={"BLOCK": _SORT_BLOCK},
+        chip=chip,
+        num_warps=4,
+        num_stages=3,
+        work=Work(num_bytes=2 * 8 * _SORT_BLOCK),
+        is_in_check=True,
+    )

@@ -5,15 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import elementwise, norms, rotation
+from inferno.ops.cuda import (
+    elementwise,
+    logits_processing,
+    mixture,
+    norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
+    rotation,
+    routing,
+    sampling,
+)
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
 # Every module of this folder that has kernels; each has a function variants(chip).
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
+    logits_processing,
+    mixture,
     norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
     rotation,
+    routing,
+    sampling,
 )
 
 

@@ -24,6 +24,8 @@ _FIRST_STATS_SECONDS = 3.0  # a loaded engine reports its memory sooner
 _POLL_SECONDS = 0.02
 _SLACK_BYTES = 64 << 20  # what libraries keep for themselves once they have worked
 _MAX_ANSWER = 64 << 10
+# A GPU's memory that PyTorch keeps for the next steps, bounded by --gpu-memory-utilization.
+_MAY_GROW = frozenset({"reserved"})
 
 _log = logging.getLogger("inferno.worker")
 
@@ -140,6 +142,8 @@ class MemoryLog:
         uses = _uses(stats)
         _log.info("job over", extra={"fields": facts | _fields(uses)})
         for use, num_bytes in uses.items():
+            if use in _MAY_GROW:
+                continue
             level = self._levels.setdefault(use, num_bytes)
             if num_bytes > level + _SLACK_BYTES:
                 self._levels[use] = num_bytes

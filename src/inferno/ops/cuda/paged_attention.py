@@ -1,0 +1,434 @@
+"""Attention over the paged cache on CUDA: which kernel computes a request, with which tiles.
+
+A request of few rows (query tokens times the heads that share a key/value head) is computed by
+splits of its keys, any other by whole rows; a step may have both. Its own number of rows decides.
+Keys are walked in ascending positions, in tiles and splits that begin at fixed positions. So a
+token's bits depend neither on the other requests of its batch, nor on the batch's size, nor on
+whether the step was captured. They do depend on which of both kernels computed it: a token that was
+computed in a short chunk may differ in its last bits from the same token in a long one. Within one
+kernel, chunks may be cut anywhere.
+
+Tiles were chosen by what the compiler says of registers and shared memory, and by bytes on their
+way; none was measured on a GPU. What the kernels don't take (`_takes`) is the reference's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from inferno.ops import reference
+from inferno.ops.batch import AttentionKind, Batch, LayerKV
+from inferno.ops.cuda.attention_kernels import (
+    LONG_SPLIT,
+    MERGED,
+    NUM_SHORT,
+    SHORT_SPLIT,
+    combine_splits_kernel,
+    decode_attention_kernel,
+    prefill_attention_kernel,
+)
+from inferno.ops.cuda.cache import QUANTIZED
+from inferno.ops.cuda.chips import Chip, chip_of
+from inferno.ops.cuda.variants import Variant, Work
+
+HEAD_SIZES = (16, 32, 64, 80, 96, 128, 256)
+_HALVES = (torch.bfloat16, torch.float16)
+# Which caches meet which queries.
+CACHED = {
+    torch.bfloat16: (torch.bfloat16, *QUANTIZED),
+    torch.float16: (torch.float16, *QUANTIZED),
+    torch.float32: (torch.float32, *_HALVES, *QUANTIZED),
+}
+# Rows up to which a request is computed by splits: 16 tokens of a model with 4 heads a group. More
+# rows would read its keys again for each tile of rows.
+FEW_ROWS = 64
+_NO_WINDOW = 1 << 30
+_GROUP_OF_16 = 16  # heads that fit into the least tile of a tensor core
+_TYPES = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.int8: "i8",
+    torch.float8_e4m3fn: "fp8e4nv",
+}
+_MOST_WORKSPACE = 1 << 28  # bytes of partial results, unless one key/value head alone has more
+_LOG2_E = math.log2(math.e)
+_COMBINING_WARPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile's rows and keys, and who works on it.
+
+    per_multiprocessor  how many programs a multiprocessor is given at once, where they are as many
+                        as the chip holds.
+    """
+
+    rows: int
+    keys: int
+    num_warps: int
+    num_stages: int
+    per_multiprocessor: int = 1
+
+
+def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
+    """Choose the tile of long chunks: the largest whose sums and scores stay in registers.
+
+    Of five stages, the block table's take half: keys and values are asked for two tiles ahead. One
+    tile ahead is too late, for it is asked for when the scores before it have been summed up.
+    """
+    if dtype is torch.float32:
+        return _float32_tile(cached, head_size, rows=32)
+    if chip.has_warpgroups:
+        # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
+        # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
+        if head_size > 128:
+            return Tile(128, 32, 8, 5 if chip.capability < 100 else 3)
+        # From SM100 on scores come from a memory of their own, and are copies in registers.
+        return Tile(128, 128 if chip.capability < 100 else 64, 8, 5)
+    if head_size > 128:
+        is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
+        return Tile(64, 16 if is_wide else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if cached in QUANTIZED else 5)
+
+
+def decode_tile(
+    chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int, group_size: int
+) -> Tile:
+    """Choose the tile of requests with few rows: keys and values of 32 KiB.
+
+    Five stages, of which the block table's take half, keep two such tiles on their way for each of
+    two programs: 128 KiB of a multiprocessor, where 24 KiB cover an H100's latency of 0.7 us.
+    """
+    if dtype is torch.float32:
+        return _float32_tile(cached, head_size, rows=16)
+    keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
+    is_quantized = cached in QUANTIZED
+    if group_size > _GROUP_OF_16:
+        return Tile(32, min(64, keys) if is_quantized else keys, 8, 5, 1)
+    if is_quantized and (dtype is torch.float16 or not chip.has_warpgroups):
+        return Tile(16, keys, 8, 5, 1)
+    return Tile(16, keys, 4, 5, 2)
+
+
+def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
+    if cached is not torch.float32:
+        return Tile(16, 32, 4, 3, 2)
+    return Tile(rows, 32, 4, 3, 2) if head_size <= 64 else Tile(16, 16, 4, 3, 2)
+
+
+def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
+    """Choose how float32 is multiplied; 16-bit types have one way only.
+
+    Keys and values of fewer bits are what tf32 holds, so three products of tf32 lose none of them
+    and 2^-21 of a query or weight; tensor cores make these.
+    """
+    return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
+
+
+def _is_in_bytes(chip: Chip, cached: torch.dtype) -> bool:
+    """Return whether kernels take a cache as bytes, for the chip doesn't know its type."""
+    return cached is torch.float8_e4m3fn and not chip.has_fp8
+
+
+def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
+    """Return the head sizes that kernels take."""
+    if dtype is torch.float32 and cached is not dtype:  # larger ones leave the registers
+        return tuple(size for size in HEAD_SIZES if size <= 128)
+    return HEAD_SIZES
+
+
+def num_splits(num_positions: int) -> int:
+    """Return into how many splits so many positions fall; the kernels' `split_of`."""
+    short = min(num_positions, SHORT_SPLIT.value * NUM_SHORT.value)
+    return -(-short // SHORT_SPLIT.value) + -(-(num_positions - short) // LONG_SPLIT.value)
+
+
+def attention(
+    q_THD: Tensor,
+    batch: Batch,
+    kv: LayerKV,
+    *,
+    scale: float,
+    sinks_H: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    if not _takes(q_THD, batch, kv, scale, out):
+        kv = _unquantized(kv)
+        return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
+    out_THD = torch.empty_like(q_THD) if out is None else out
+    if q_THD.stride(-1) != 1:
+        q_THD = q_THD.contiguous()
+    if sinks_H is not None and sinks_H.dtype != q_THD.dtype:
+        sinks_H = sinks_H.float().to(q_THD.dtype)
+    call = _Call(q_THD, batch, kv, scale, sinks_H, out_THD)
+    few, many = call.kinds()
+    if many:
+        call.prefill()
+    if few:
+        call.decode()
+    return out_THD
+
+
+def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+    if kind is AttentionKind.AUTO and dtype in CACHED:
+        return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
+    return reference.describe_attention(kind, dtype)
+
+
+def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor | None) -> bool:
+    _, slots, heads, size = kv.keys_NSKD.shape
+    laid_out = (heads * slots * size, size, slots * size, 1)
+    return (
+        batch.attention is AttentionKind.AUTO
+        and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
+        and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
+        and slots & (slots - 1) == 0
+        and kv.keys_NSKD.stride() == kv.values_NSKD.stride() == laid_out
+        and scale > 0
+        and (out is None or (out.stride(-1) == 1 and out.dtype is q_THD.dtype))
+    )
+
+
+def _unquantized(kv: LayerKV) -> LayerKV:
+    """Return the same keys and values without scales, of all blocks: the reference knows no scales.
+
+    This takes time and memory; it is for heads of sizes that no kernel takes.
+    """
+    if kv.key_scales_NKS is None or kv.value_scales_NKS is None:
+        return kv
+    keys_NSKD, values_NSKD = (
+        stored_NSKD.float() * scales_NKS.transpose(1, 2).unsqueeze(-1)
+        for stored_NSKD, scales_NKS in (
+            (kv.keys_NSKD, kv.key_scales_NKS),
+            (kv.values_NSKD, kv.value_scales_NKS),
+        )
+    )
+    return LayerKV(keys_NSKD, values_NSKD, kv.group)
+
+
+class _Call:
+    """One call's tensors, and the launches that they need."""
+
+    def __init__(
+        self,
+        q_THD: Tensor,
+        batch: Batch,
+        kv: LayerKV,
+        scale: float,
+        sinks_H: Tensor | None,
+        out_THD: Tensor,
+    ) -> None:
+        self.batch, self.kv = batch, kv
+        self.q_THD, self.out_THD = q_THD, out_THD
+        _, self.block_size, self.num_kv_heads, self.head_size = kv.keys_NSKD.shape
+        self.group_size = q_THD.shape[1] // self.num_kv_heads
+        self.few_rows = max(FEW_ROWS, self.group_size)
+        tables = batch.groups[kv.group]
+        self.tables_RB = tables.block_tables_RB
+        self.window = tables.window or _NO_WINDOW
+        self.chip = chip_of(q_THD.device)
+        self.scale_log2 = scale * _LOG2_E
+        # The kernels want some address in any case.
+        self.sinks, self.num_sinks = (q_THD, 0) if sinks_H is None else (sinks_H, len(sinks_H))
+
+    def kinds(self) -> tuple[bool, bool]:
+        """Say whether requests of few rows are to be computed, and whether others are.
+
+        Of a step in fixed places only the shapes are known: it will be replayed for other requests.
+        """
+        if self.batch.is_fixed:
+            num_rows = len(self.q_THD) * self.group_size
+            return num_rows > 0, num_rows > self.few_rows
+        rows = [query_len * self.group_size for query_len in self.batch.query_lens]
+        return any(0 < n <= self.few_rows for n in rows), any(n > self.few_rows for n in rows)
+
+    def prefill(self) -> None:
+        tile = prefill_tile(self.chip, self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size)
+        prefill_attention_kernel[(self._num_tiles(tile.rows), self.num_kv_heads)](
+            *(self.q_THD, self.out_THD, *self._cache(), self.sinks, *self._requests()),
+            *(*self.q_THD.stride()[:2], *self.out_THD.stride()[:2], self.tables_RB.stride(0)),
+            *(len(self.batch.context_lens_R), self.group_size, self.num_kv_heads),
+            *(self._block_shift(), self.window, self.few_rows, self.num_sinks, self.scale_log2),
+            **self._constants(tile),
+            num_warps=tile.num_warps,
+            num_stages=tile.num_stages,
+        )
+
+    def decode(self) -> None:
+        dtype, cached = self.q_THD.dtype, self.kv.keys_NSKD.dtype
+        tile = decode_tile(self.chip, dtype, cached, self.head_size, self.group_size)
+        num_tokens, num_requests = self._num_few_tokens(), len(self.batch.context_lens_R)
+        max_splits = self._max_splits()
+        num_programs = self.chip.num_multiprocessors * tile.per_multiprocessor
+        num_items = self._num_items(tile.rows, max_splits)
+        head_bytes = 4 * num_tokens * self.group_size * max_splits * (self.head_size + 2)
+        num_heads = max(1, min(self.num_kv_heads, _MOST_WORKSPACE // head_bytes))
+        num_partials = num_tokens * num_heads * self.group_size * max_splits
+        partials = self.q_THD.new_empty(
+            num_partials * (self.head_size + 2), dtype=torch.float32
+        ).split((num_partials * self.head_size, num_partials * 2))
+        for first in range(0, self.num_kv_heads, num_heads):
+            end = min(first + num_heads, self.num_kv_heads)
+            decode_attention_kernel[(min(num_programs, num_items * (end - first)),)](
+                *(self.q_THD, *partials, *self._cache(), *self._requests()),
+                *(*self.q_THD.stride()[:2], self.tables_RB.stride(0)),
+                *(num_requests, self.group_size, self.num_kv_heads, first, end, max_splits),
+                *(self._block_shift(), self.window, self.few_rows, self.scale_log2),
+                **self._constants(tile),
+                num_warps=tile.num_warps,
+                num_stages=tile.num_stages,
+            )
+            combine_splits_kernel[(num_tokens, (end - first) * self.group_size)](
+                *(self.out_THD, *partials, self.sinks, *self._requests()[:2]),
+                *(*self.out_THD.stride()[:2], num_requests, self.group_size),
+                *(first * self.group_size, max_splits, self.window, self.few_rows, self.num_sinks),
+                HEAD_SIZE=self.head_size,
+                BLOCK_D=triton.next_power_of_2(self.head_size),
+                num_warps=_COMBINING_WARPS,
+            )
+
+    def _num_tiles(self, rows: int) -> int:
+        """Return the number of tiles of requests with many rows; in fixed places, the most."""
+        if not self.batch.is_fixed:
+            of_each = [query_len * self.group_size for query_len in self.batch.query_lens]
+            return sum(-(-n // rows) for n in of_each if n > self.few_rows)
+        num_rows = len(self.q_THD) * self.group_size
+        most_requests = min(len(self.batch.context_lens_R), num_rows // (self.few_rows + 1))
+        return num_rows // rows + most_requests
+
+    def _num_items(self, rows: int, max_splits: int) -> int:
+        """Return the number of tiles times splits of requests with few rows, or more than that."""
+        if not self.batch.is_fixed:
+            of_each = [query_len * self.group_size for query_len in self.batch.query_lens]
+            return max_splits * sum(-(-n // rows) for n in of_each if n <= self.few_rows)
+        num_tokens = len(self.q_THD)
+        most_requests = min(len(self.batch.context_lens_R), num_tokens)
+        return max_splits * (num_tokens * self.group_size // rows + most_requests)
+
+    def _num_few_tokens(self) -> int:
+        """Return the number of tokens of requests with few rows; in fixed places, the most."""
+        most = self.few_rows // self.group_size
+        if not self.batch.is_fixed:
+            return sum(n for n in self.batch.query_lens if n <= most)
+        return min(len(self.q_THD), len(self.batch.context_lens_R) * most)
+
+    def _max_splits(self) -> int:
+        """Return the most splits that a request may have, by the width of the tables alone."""
+        by_tables = num_splits(self.tables_RB.shape[1] * self.block_size)
+        # What the tokens of one request see, and a split that it begins in, and one it ends in.
+        seen = self.window + self.few_rows
+        return min(by_tables, seen // SHORT_SPLIT.value + 2)
+
+    def _cache(self) -> tuple[Tensor, ...]:
+        keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
+        if _is_in_bytes(self.chip, keys.dtype):
+            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
+        if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
+            return keys, values, keys, values
+        return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
+
+    def _requests(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.batch.query_starts_R, self.batch.context_lens_R, self.tables_RB
+
+    def _block_shift(self) -> int:
+        return self.block_size.bit_length() - 1
+
+    def _constants(self, tile: Tile) -> dict[str, int | bool]:
+        return {
+            "HEAD_SIZE": self.head_size,
+            "BLOCK_D": triton.next_power_of_2(self.head_size),
+            "BLOCK_M": tile.rows,
+            "BLOCK_N": tile.keys,
+            "IS_QUANTIZED": self.kv.keys_NSKD.dtype in QUANTIZED,
+            "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
+        }
+
+
+def variants(chip: Chip) -> Iterator[Variant]:
+    """Yield the kernels in all types, head sizes and tiles that are launched on that chip."""
+    for dtype, head_size in product(CACHED, HEAD_SIZES):
+        is_in_check = dtype is torch.bfloat16 and head_size == 128
+        for cached in CACHED[dtype]:
+            if head_size not in head_sizes(dtype, cached):
+                continue
+            is_plain = is_in_check and cached is dtype
+            tile = prefill_tile(chip, dtype, cached, head_size)
+            yield _variant(chip, prefill_attention_kernel, dtype, cached, head_size, tile, is_plain)
+            sizes = (1, _GROUP_OF_16 + 1)
+            for tile in {decode_tile(chip, dtype, cached, head_size, size): None for size in sizes}:
+                in_check = is_plain and tile.rows == _GROUP_OF_16
+                yield _variant(
+                    chip, decode_attention_kernel, dtype, cached, head_size, tile, in_check
+                )
+        tile = Tile(1, MERGED.value, _COMBINING_WARPS, 1)
+        yield _variant(chip, combine_splits_kernel, dtype, dtype, head_size, tile, is_in_check)
+
+
+def _variant(
+    chip: Chip,
+    kernel: Any,
+    dtype: torch.dtype,
+    cached: torch.dtype,
+    head_size: int,
+    tile: Tile,
+    is_in_check: bool,
+) -> Variant:
+    is_quantized = cached in QUANTIZED
+    scales = "*fp32:16" if is_quantized else _pointer(cached)
+    stored = "*u8:16" if _is_in_bytes(chip, cached) else _pointer(cached)
+    constants = {
+        "HEAD_SIZE": head_size,
+        "BLOCK_D": triton.next_power_of_2(head_size),
+        "BLOCK_M": tile.rows,
+        "BLOCK_N": tile.keys,
+        "IS_QUANTIZED": is_quantized,
+        "PRECISION": precision(dtype, cached),
+    }
+    types = {
+        **dict.fromkeys(("q", "out", "sinks"), _pointer(dtype)),
+        **dict.fromkeys(("keys", "values"), stored),
+        **dict.fromkeys(("key_scales", "value_scales"), scales),
+        **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
+        **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64:16"),
+        **dict.fromkeys(("q_stride_t", "q_stride_h", "out_stride_t", "out_stride_h"), "i32:16"),
+        "scale_log2": "fp32",
+    }
+    names = kernel.arg_names
+    is_combining = kernel is combine_splits_kernel
+    row_bytes = head_size * (4 if is_combining else cached.itemsize)
+    keys = SHORT_SPLIT.value if kernel is decode_attention_kernel else tile.keys
+    return Variant(
+        name=f"{kernel.__name__} {_name(dtype)} {_name(cached)} {head_size} {tile.rows}",
+        kernel=kernel,
+        signature={n: types.get(n, "i32") for n in names if n not in constants},
+        constants={n: constants[n] for n in names if n in constants},
+        chip=chip,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+        # Of prefill, one tile of keys.
+        work=Work(
+            num_bytes=(1 if is_combining else 2) * keys * row_bytes,
+            flops=0.0 if is_combining else 4.0 * tile.rows * keys * head_size,
+        ),
+        uses_tensor_cores=not is_combining and dtype is not torch.float32,
+        tile_rows=tile.rows,
+        is_bound_by_memory=not (is_combining or kernel is prefill_attention_kernel),
+        is_in_check=is_in_check,
+    )
+
+
+def _pointer(dtype: torch.dtype) -> str:
+    return f"*{_TYPES[dtype]}:16"
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,410 @@
+"""Attention on CUDA against the definition in float64, and its bits in other schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from inferno.ops import cuda, reference
+from inferno.ops.batch import AttentionKind, Batch, LayerKV
+from inferno.ops.cuda import attention_kernels, paged_attention
+from inferno.ops.cuda.chips import CHIPS
+from tests.ops import oracle
+from tests.ops.batches import make_batch
+
+pytestmark = pytest.mark.gpu
+
+CODES = {torch.int8: 127, torch.float8_e4m3fn: 448}
+TOLERANCE = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Of the heads and of the cache."""
+
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    head_size: int = 16
+    block_size: int = 16
+    window: int | None = None
+    dtype: torch.dtype = torch.float32
+    cached: torch.dtype = torch.float32
+
+
+class Requests:
+    """Queries of all positions, and a cache with their keys and values; the rest of it is NaN."""
+
+    def __init__(self, shape: Shape, lens: Sequence[int], device: torch.device) -> None:
+        self.shape, self.device = shape, device
+        random = torch.Generator().manual_seed(0)
+        counts = [-(-n // shape.block_size) for n in lens]
+        blocks = (torch.randperm(sum(counts), generator=random) + 1).split(counts)
+        self.tables = [each.tolist() for each in blocks]
+        heads = (shape.num_kv_heads, shape.head_size)
+        with device:
+            self.kv = cuda.empty_cache((1 + sum(counts), shape.block_size, *heads), shape.cached)
+        for cache in (self.kv.keys_NSKD, self.kv.values_NSKD):
+            if shape.cached is torch.int8:
+                cache.fill_(99)
+            else:  # 0x7f is a NaN in float8 as well
+                cache.view(torch.uint8).fill_(0x7F)
+                if cache.dtype.itemsize > 1:
+                    cache.fill_(math.nan)
+        for scales in (self.kv.key_scales_NKS, self.kv.value_scales_NKS):
+            if scales is not None:
+                scales.fill_(math.nan)
+        made = [torch.randn(3, n, shape.num_heads, heads[1], generator=random) for n in lens]
+        self.queries = [x[0].to(device, shape.dtype) for x in made]
+        self.keys, self.values = (
+            [self._store(x[which, :, : heads[0]], i, which) for i, x in enumerate(made)]
+            for which in (1, 2)
+        )
+
+    def _store(self, x_LKD: Tensor, request: int, which: int) -> Tensor:
+        """Write keys (1) or values (2); returns them as they can be read."""
+        cache_NSKD = (self.kv.keys_NSKD, self.kv.values_NSKD)[which - 1]
+        scales_NKS = (self.kv.key_scales_NKS, self.kv.value_scales_NKS)[which - 1]
+        position = torch.arange(len(x_LKD))
+        block = torch.tensor(self.tables[request])[position // self.shape.block_size]
+        slot = position % self.shape.block_size
+        if scales_NKS is None:
+            stored_LKD = x_LKD.to(cache_NSKD.dtype)
+            cache_NSKD[block, slot] = stored_LKD.to(self.device)
+            return stored_LKD.float()
+        scales_LK = x_LKD.abs().amax(-1) / CODES[cache_NSKD.dtype]
+        codes_LKD = x_LKD / scales_LK.unsqueeze(-1)
+        if cache_NSKD.dtype is torch.int8:
+            codes_LKD = codes_LKD.round()
+        stored_LKD = codes_LKD.to(cache_NSKD.dtype)
+        bytes_NSKD = cache_NSKD.view(torch.uint8)  # float8 can't be indexed everywhere
+        bytes_NSKD[block, slot] = stored_LKD.view(torch.uint8).to(self.device)
+        scales_NKS[block, :, slot] = scales_LK.to(self.device)
+        return stored_LKD.float() * scales_LK.unsqueeze(-1)
+
+    def batch(self, chunks: Sequence[range | None]) -> Batch:
+        """A step that computes these positions of each request, of other requests none."""
+        here = [(i, chunk) for i, chunk in enumerate(chunks) if chunk is not None]
+        batch = make_batch(
+            [len(chunk) for _, chunk in here],
+            [chunk.stop for _, chunk in here],
+            [self._table(i, chunk) for i, chunk in here],
+            block_size=self.shape.block_size,
+            window=self.shape.window,
+        )
+        [group] = batch.groups
+        table = group.block_tables_RB.to(self.device)
+        return replace(
+            batch,
+            query_starts_R=batch.query_starts_R.to(self.device),
+            context_lens_R=batch.context_lens_R.to(self.device),
+            groups=(replace(group, block_tables_RB=table),),
+        )
+
+    def _table(self, request: int, chunk: range) -> list[int]:
+        """A request's blocks; 0, which holds NaN, where the window has left them."""
+        window = self.shape.window or chunk.stop
+        first_block = max(0, chunk.start - window + 1) // self.shape.block_size
+        return [0] * first_block + self.tables[request][first_block:]
+
+    def queries_of(self, chunks: Sequence[range | None]) -> Tensor:
+        return torch.cat(
+            [q[c.start : c.stop] for q, c in zip(self.queries, chunks, strict=True) if c]
+        )
+
+    def attend(self, chunks: Sequence[range | None], sinks_H: Tensor | None = None) -> list[Tensor]:
+        """The kernels' results, request by request."""
+        out_THD = cuda.attention(
+            *(self.queries_of(chunks), self.batch(chunks), self.kv),
+            scale=self.scale,
+            sinks_H=sinks_H,
+        )
+        return list(out_THD.split([len(chunk) for chunk in chunks if chunk is not None]))
+
+    def expected(self, request: int, chunk: range, sinks_H: Tensor | None = None) -> Tensor:
+        """The definition, in float64."""
+        return oracle.attend(
+            self.queries[request][chunk.start : chunk.stop].cpu(),
+            self.keys[request][: chunk.stop],
+            self.values[request][: chunk.stop],
+            scale=self.scale,
+            window=self.shape.window,
+            sinks_H=None if sinks_H is None else sinks_H.cpu(),
+            query_start=chunk.start,
+        )
+
+    @property
+    def scale(self) -> float:
+        return 1 / math.sqrt(self.shape.head_size)
+
+
+def assert_right(
+    requests: Requests,
+    chunks: Sequence[range],
+    results: Sequence[Tensor],
+    sinks_H: Tensor | None = None,
+    tolerance: float | None = None,
+) -> None:
+    tolerance = tolerance or TOLERANCE[requests.shape.dtype]
+    for request, (chunk, result) in enumerate(zip(chunks, results, strict=True)):
+        expected = requests.expected(request, chunk, sinks_H)
+        torch.testing.assert_close(
+            result.cpu().double(),
+            expected,
+            rtol=tolerance,
+            atol=tolerance,
+            msg=f"{request}: {chunk}",
+        )
+
+
+HALF = {"dtype": torch.float16, "cached": torch.float16}
+SHAPES = {
+    "float32": Shape(),
+    "float16": Shape(**HALF, head_size=64),
+    "one head": Shape(num_heads=1, num_kv_heads=1),
+    "three heads share": Shape(**HALF, num_heads=3, num_kv_heads=1, head_size=32),
+    "18 heads share": Shape(**HALF, num_heads=18, num_kv_heads=1),
+    "heads of 80": Shape(**HALF, head_size=80),
+    "heads of 96": Shape(head_size=96, num_kv_heads=4),
+    "heads of 128": Shape(**HALF, head_size=128, num_kv_heads=1),
+    "heads of 256": Shape(**HALF, head_size=256, num_kv_heads=1),
+    "blocks of 8": Shape(block_size=8),
+    "blocks of 64": Shape(**HALF, block_size=64),
+    "narrow window": Shape(window=1),
+    "window": Shape(window=40, block_size=8),
+    "window in float16": Shape(**HALF, head_size=64, window=61),
+    "int8": Shape(dtype=torch.float16, cached=torch.int8, head_size=64),
+    "int8 for float32": Shape(cached=torch.int8),
+    "float8": Shape(dtype=torch.float16, cached=torch.float8_e4m3fn),
+    "float8 for float32": Shape(cached=torch.float8_e4m3fn, window=33),
+    "float16 for float32": Shape(cached=torch.float16),
+}
+# A long chunk, rows of a few tokens, a whole short prompt, and one token after a long context.
+CHUNKS = (range(3, 40), range(60, 64), range(1), range(129, 130))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_it_is_the_definition(name: str, device: torch.device) -> None:
+    requests = Requests(SHAPES[name], [chunk.stop for chunk in CHUNKS], device)
+    assert_right(requests, CHUNKS, requests.attend(CHUNKS))
+
+
+def test_bfloat16(device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("the interpreter multiplies no bfloat16")
+    for cached in paged_attention.CACHED[torch.bfloat16]:
+        shape = Shape(dtype=torch.bfloat16, cached=cached, head_size=128)
+        requests = Requests(shape, [chunk.stop for chunk in CHUNKS], device)
+        assert_right(requests, CHUNKS, requests.attend(CHUNKS))
+
+
+def test_a_chip_without_float8_reads_bytes(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [older] = [chip for chip in CHIPS if chip.capability == 80]
+    monkeypatch.setattr(paged_attention, "chip_of", lambda _: older)
+    chunks = (range(38), range(40, 41))
+    for name in ("float8", "float8 for float32"):
+        requests = Requests(SHAPES[name], [38, 41], device)
+        assert_right(requests, chunks, requests.attend(chunks))
+
+
+@pytest.mark.parametrize("name", ["three heads share", "window"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_sink_takes_probability(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    chunks = (range(38), range(40, 41))
+    requests = Requests(SHAPES[name], [38, 41], device)
+    sinks_H = torch.linspace(-3, 6, requests.shape.num_heads).to(device, dtype)
+    assert_right(requests, chunks, requests.attend(chunks, sinks_H), sinks_H)
+
+
+@pytest.mark.parametrize("window", [None, 8400])
+def test_long_contexts_are_merged_from_splits(window: int | None, device: torch.device) -> None:
+    requests = Requests(Shape(**HALF, num_heads=1, num_kv_heads=1, window=window), [9500], device)
+    chunk = range(9498, 9500)
+    sinks_H = torch.tensor([2.0], device=device)
+    assert_right(requests, [chunk], requests.attend([chunk], sinks_H), sinks_H)
+
+
+def test_high_scores_do_not_overflow(device: torch.device) -> None:
+    chunks = (range(38), range(40, 41))
+    requests = Requests(Shape(), [38, 41], device)
+    for q_THD in requests.queries:
+        q_THD *= 60
+    assert_right(requests, chunks, requests.attend(chunks), tolerance=3e-4)
+
+
+def test_small_values_in_int8_do_not_vanish_in_float16(device: torch.device) -> None:
+    requests = Requests(SHAPES["int8"], [90, 64], device)
+    chunks = (range(20, 90), range(63, 64))
+    before = requests.attend(chunks)
+    assert requests.kv.value_scales_NKS is not None
+    requests.kv.value_scales_NKS.mul_(2.0**-10)
+    for shrunk, result in zip(requests.attend(chunks), before, strict=True):
+        expected = result.float() / 2**10
+        torch.testing.assert_close(shrunk.float(), expected, rtol=4e-3, atol=2e-7)
+
+
+def test_queries_may_be_a_part_of_a_product(device: torch.device) -> None:
+    requests = Requests(SHAPES["three heads share"], [chunk.stop for chunk in CHUNKS], device)
+    q_THD = requests.queries_of(CHUNKS)
+    product = torch.full((len(q_THD), 2 * q_THD[0].numel() + 64), math.nan, device=device).half()
+    part_THD = product[:, 32 : 32 + q_THD[0].numel()].view(q_THD.shape)
+    part_THD.copy_(q_THD)
+    out_THD = torch.full_like(product, 7)[:, : q_THD[0].numel()].view(q_THD.shape)
+    result = cuda.attention(
+        part_THD, requests.batch(CHUNKS), requests.kv, scale=requests.scale, out=out_THD
+    )
+    assert result is out_THD
+    assert torch.equal(out_THD, torch.cat(requests.attend(CHUNKS)))
+
+
+@pytest.mark.parametrize("name", ["float32", "window in float16"])
+def test_a_step_in_fixed_places_has_the_same_bits(name: str, device: torch.device) -> None:
+    """Only its shapes may be looked at; its tensors go on with requests of no tokens."""
+    requests = Requests(SHAPES[name], [chunk.stop for chunk in CHUNKS], device)
+    batch = requests.batch(CHUNKS)
+    [group] = batch.groups
+    starts, lens, tables = batch.query_starts_R, batch.context_lens_R, group.block_tables_RB
+    fixed = replace(
+        batch,
+        query_lens=(),
+        context_lens=(),
+        query_starts_R=torch.cat((starts, starts[-1:].expand(130))),
+        context_lens_R=torch.cat((lens, lens.new_zeros(130))),
+        groups=(replace(group, block_tables_RB=torch.nn.functional.pad(tables, (0, 40, 0, 130))),),
+        is_fixed=True,
+    )
+    q_THD = requests.queries_of(CHUNKS)
+    padded_THD = torch.cat((q_THD, torch.full_like(q_THD[:9], math.nan)))
+    result = cuda.attention(padded_THD, fixed, requests.kv, scale=requests.scale)
+    assert torch.equal(result[: len(q_THD)], torch.cat(requests.attend(CHUNKS)))
+
+
+def test_a_step_of_no_tokens(device: torch.device) -> None:
+    requests = Requests(Shape(), [5], device)
+    for is_fixed in (False, True):
+        batch = replace(requests.batch([range(5, 5)]), query_lens=(0,), is_fixed=is_fixed)
+        q_THD = requests.queries[0][:0]
+        result = cuda.attention(q_THD, batch, requests.kv, scale=1.0)
+        assert result.shape == q_THD.shape
+
+
+def test_partial_results_are_made_for_some_heads_at_a_time_where_they_are_large(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = Requests(Shape(num_heads=6, num_kv_heads=3), [300, 20], device)
+    chunks = (range(299, 300), range(18, 20))
+    whole = requests.attend(chunks)
+    monkeypatch.setattr(paged_attention, "_MOST_WORKSPACE", 0)
+    assert all(torch.equal(a, b) for a, b in zip(requests.attend(chunks), whole, strict=True))
+
+
+SCHEDULED = ("float32", "three heads share", "window in float16", "int8")
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_token_has_the_same_bits_alone_and_among_others(name: str, device: torch.device) -> None:
+    requests = Requests(SHAPES[name], [chunk.stop for chunk in CHUNKS], device)
+    together = requests.attend(CHUNKS)
+    for request, chunk in enumerate(CHUNKS):
+        alone: list[range | None] = [None] * len(CHUNKS)
+        alone[request] = chunk
+        assert torch.equal(requests.attend(alone)[0], together[request])
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_chunks_of_one_kernel_may_be_cut_anywhere(name: str, device: torch.device) -> None:
+    """Long chunks against a longer one; speculated tokens against one at a time."""
+    requests = Requests(SHAPES[name], [260], device)
+    [whole] = requests.attend([range(190, 260)])
+    [part] = requests.attend([range(225, 260)])
+    assert torch.equal(part, whole[35:])
+    [few] = requests.attend([range(255, 258)])
+    for position in range(255, 258):
+        [one] = requests.attend([range(position, position + 1)])
+        assert torch.equal(one[0], few[position - 255])
+
+
+@pytest.mark.parametrize("name", ["float32", "three heads share", "window in float16"])
+def test_keys_are_walked_in_one_order_alone_and_among_others(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recorded proof: the tiles of keys that each row meets, and where its splits end."""
+    if device.type == "cuda":
+        pytest.skip("compiled kernels keep no records")
+    requests = Requests(SHAPES[name], [chunk.stop for chunk in CHUNKS], device)
+    together = _walks(requests, CHUNKS, monkeypatch)
+    for request, chunk in enumerate(CHUNKS):
+        chunks: list[range | None] = [None] * len(CHUNKS)
+        chunks[request] = chunk
+        [(table, walk)] = _walks(requests, chunks, monkeypatch).items()
+        assert walk == together[table]
+        for _, _, (first_key, end_key), starts in walk:
+            assert starts == sorted(starts)
+            assert starts[0] <= first_key < end_key
+
+
+Walk = list[tuple[int, int, tuple[int, int], list[int]]]
+
+
+def _walks(
+    requests: Requests, chunks: Sequence[range | None], monkeypatch: pytest.MonkeyPatch
+) -> dict[tuple[int, ...], Walk]:
+    """By a request's blocks: of each program head, first position, bounds of keys, and tiles."""
+    walks: dict[tuple[int, ...], Walk] = {}
+    batch = requests.batch(chunks)
+    tables = {row.data_ptr(): tuple(row.tolist()) for row in batch.groups[0].block_tables_RB}
+    # The width of a table, and so its padding, depends on the others.
+    whole = {key: tuple(block for block in table if block) for key, table in tables.items()}
+    original = attention_kernels.attend_to_tile
+
+    def number(x: object) -> int:
+        return int(getattr(x, "handle", x).data.item() if hasattr(x, "handle") else x)  # type: ignore[call-overload]
+
+    def record(*args: object) -> object:
+        key_start, first_position, first_key, end_key = (number(args[i]) for i in (4, 6, 8, 9))
+        table, head = number(args[14]), number(args[15])
+        walk = walks.setdefault(whole[table], [])
+        where = (head, first_position, (first_key, end_key))
+        if key_start <= first_key:
+            walk.append((*where, []))
+        assert walk[-1][:3] == where, "a program is done before the next begins"
+        walk[-1][3].append(key_start)
+        return original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(attention_kernels, "attend_to_tile", record)
+        cuda.attention(requests.queries_of(chunks), batch, requests.kv, scale=requests.scale)
+    return {table: sorted(walk) for table, walk in walks.items()}
+
+
+def test_other_heads_and_caches_are_left_to_the_reference(device: torch.device) -> None:
+    for shape in (Shape(head_size=10), Shape(block_size=3), Shape(head_size=10, cached=torch.int8)):
+        requests = Requests(shape, [20], device)
+        chunk = range(20)
+        assert_right(requests, [chunk], requests.attend([chunk]))
+
+
+def test_naive_and_flash_by_name_are_the_reference(device: torch.device) -> None:
+    requests = Requests(Shape(), [20], device)
+    for kind in (AttentionKind.NAIVE, AttentionKind.FLASH):
+        batch = replace(requests.batch([range(20)]), attention=kind)
+        arguments = (requests.queries[0], batch, requests.kv)
+        expected = reference.attention(*arguments, scale=1.0)
+        assert torch.equal(cuda.attention(*arguments, scale=1.0), expected)
+
+
+def test_unquantized_caches_have_no_scales(device: torch.device) -> None:
+    with device:
+        kv: LayerKV = cuda.empty_cache((3, 16, 2, 64), torch.float16)
+        quantized = cuda.empty_cache((3, 16, 2, 64), torch.float8_e4m3fn)
+    assert kv.key_scales_NKS is None
+    assert kv.keys_NSKD.shape == (3, 16, 2, 64)
+    assert kv.keys_NSKD.stride() == (2 * 16 * 64, 64, 16 * 64, 1)
+    assert quantized.value_scales_NKS is not None
+    assert quantized.value_scales_NKS.shape == (3, 2, 16)
