@@ -34,6 +34,7 @@ def test_penalties_are_the_references(device: torch.device) -> None:
     rows = [0, 1, 2, 3, 4, 5, 7]
     # More tokens than a program takes, none, one.
     penalties = [random_penalties(rng, count) for count in (600, 513, 512, 300, 1, 0, 40)]
+    penalties[0] = penalties[0]._replace(repetition=1e-300)  # which would overflow
     expected_RV = logits_RV.cpu().clone()
     reference.penalize(expected_RV, rows, penalties)
     wide_RV = torch.full((9, WIDTH + 5), torch.nan, device=device)
@@ -41,7 +42,8 @@ def test_penalties_are_the_references(device: torch.device) -> None:
     logits_processing.penalize(wide_RV[:, 3:-2], rows, penalties)
     found_RV = wide_RV[:, 3:-2].contiguous().cpu()
     assert torch.equal(found_RV.isnan(), expected_RV.isnan())
-    found_RV.nan_to_num_(nan=0.0), expected_RV.nan_to_num_(nan=0.0)
+    for each_RV in (found_RV, expected_RV):
+        each_RV.masked_fill_(each_RV.isnan(), 0.0)
     assert torch.equal(found_RV.view(torch.int32), expected_RV.view(torch.int32))
     assert wide_RV[:, :3].isnan().all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ from inferno.ops import Purpose, SamplingSpec, reference
 from inferno.ops.cuda import random_numbers, sampling
 from inferno.ops.cuda.chips import CHIPS
 from inferno.ops.cuda.sampling import Tiles
+from inferno.ops.reference.sampling import exponential
 from tests.fuzz import device_sampling
 
 pytestmark = [
@@ -145,6 +147,44 @@ def test_rows_of_equal_logits_draw_by_id(tiles: Tiles, device: torch.device) -> 
     specs = RULES * 2
     expected = wanted(logits_RV, specs, uniform_R)
     assert drawn(logits_RV, specs, uniform_R, tiles) == expected
+
+
+@pytest.mark.parametrize("tiles", TILES[:3])
+def test_equally_likely_tokens_share_the_random_numbers_equally(
+    tiles: Tiles, device: torch.device
+) -> None:
+    possible = list(range(2, 98, 12))  # some in a chunk
+    logits_RV = torch.full((24, WIDTH), -500.0, device=device)
+    logits_RV[:, possible] = 7.0
+    # Each number is the first that is its token's.
+    start_R = torch.arange(8, dtype=torch.float64, device=device).repeat(3) / 8
+    whole, top_p, top_k = (
+        RULES[0],
+        SamplingSpec(1.0, 0, 0.999999, 0.0),
+        SamplingSpec(1.0, 8, 1.0, 0.5),
+    )
+    specs = [spec for spec in (whole, top_p, top_k) for _ in possible]
+    assert drawn(logits_RV, specs, start_R, tiles) == possible * 3
+
+
+def test_a_weight_is_the_references_to_the_bit(device: torch.device) -> None:
+    """Of two tokens with a mass of m, u draws the second where u m reaches the first's weight."""
+    unit = 2.0**51
+    logits = [-0.0, -1e-8, -1e-3, -0.1, -0.3466, -0.34658, -1.0, -3.3, -17.0, -30.0, -87.0, -90.0]
+    logits += torch.linspace(-36, -20, 60).tolist()
+    weights = exponential(torch.tensor(logits)).mul(unit).round().double().tolist()
+    rows, numbers, expected = [], [], []
+    for logit, weight in zip(logits, weights, strict=True):
+        mass = unit + weight
+        for target in (unit - 1, min(unit, mass - 1), min(unit + 1, mass - 1), mass - 1):
+            rows.append([0.0, logit])
+            numbers.append((target + 0.5) / mass)
+            expected.append(int(min(math.floor(numbers[-1] * mass), mass - 1) >= unit))
+    tiles = Tiles(rows=512, block=16, tile=16, capacity=2, chunks=16)
+    number_R = torch.tensor(numbers, dtype=torch.float64, device=device)
+    logits_RV = torch.tensor(rows, device=device)
+    for spec in (RULES[0], RULES[0]._replace(top_p=ALMOST_ONE)):
+        assert drawn(logits_RV, [spec] * len(rows), number_R, tiles) == expected
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
