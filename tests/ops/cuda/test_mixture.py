@@ -427,6 +427,14 @@ def test_a_token_that_is_no_number_harms_no_other(
     assert found[4].isnan().all(), "it stays NaN, though what is clamped might hide it"
 
 
+@pytest.mark.parametrize("part", [slice(0, INNER), slice(INNER, None)], ids=["gates", "ups"])
+def test_clamping_hides_no_nan(part: slice, device: torch.device) -> None:
+    given, tokens = make_weights(device, torch.float32), make_tokens(1, 2, device, torch.float32)
+    assert given.gate_up_bias is not None
+    given.gate_up_bias[:, part] = torch.nan
+    assert given.apply(*tokens, ClampedSwiGLU()).isnan().all()
+
+
 # In which order things are added up
 
 
