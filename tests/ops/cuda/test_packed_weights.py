@@ -137,7 +137,7 @@ def test_floats_stay_plain_and_ranges_stay_apart() -> None:
 
 
 @triton.jit
-def unpack_kernel(
+def unpack_kernel(  # type: ignore[no-untyped-def]
     codes, scales, out, SLOTS: tl.constexpr, SCALE_WORDS: tl.constexpr, FORMAT: tl.constexpr
 ):
     """Write the values of one chunk a program."""

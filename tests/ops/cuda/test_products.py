@@ -24,7 +24,8 @@ def random_weight(
 ) -> Tensor | PackedWeight:
     values_OI = torch.randn(num_outputs, num_inputs) / num_inputs**0.5
     if format is None:
-        return values_OI.half().to(device)
+        plain_OI: Tensor = values_OI.half().to(device)
+        return plain_OI
     shape = torch.Size((num_outputs, num_inputs))
     with device:
         weight = packed_weights.allocate(shape, torch.float16, [RowRange(num_outputs, format)])

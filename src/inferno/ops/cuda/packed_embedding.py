@@ -22,7 +22,6 @@ from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight
 
 _CHUNKS = 8
-_NUM_WARPS = 4
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
@@ -38,7 +37,7 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
         *(weight_VE.codes.stride(0), weight_VE.scales.stride(0)),
         **format_constants(format),
         CHUNKS=_CHUNKS,
-        num_warps=_NUM_WARPS,
+        num_warps=4,
         num_stages=1,
     )
     return out_TE
@@ -96,7 +95,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 },
                 constants={**format_constants(format), "CHUNKS": _CHUNKS},
                 chip=chip,
-                num_warps=_NUM_WARPS,
+                num_warps=4,
                 num_stages=1,
                 work=Work(_CHUNKS * chunk_inputs(format) * (format.bits / 8 + 2)),
                 is_in_check=(format.name, letters) == ("mxfp4", "bf16"),

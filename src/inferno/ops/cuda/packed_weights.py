@@ -107,7 +107,8 @@ class CodedWeight:
         codes_OI = _unpacked(self.format, self.codes)
         values_OGB = elements[codes_OI.int()].unflatten(1, (-1, GROUP))
         values_OI = values_OGB * self._scales_OG(codes_OI.shape[1] // GROUP).unsqueeze(2)
-        return values_OI.flatten(1)[:, : self.shape[1]].to(dtype)
+        inside_OI: Tensor = values_OI.flatten(1)[:, : self.shape[1]]
+        return inside_OI.to(dtype)
 
     def steps(self) -> Tensor | None:
         """Return the size of each value's scale [O, I], where floats were quantized."""

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from inferno.ops import reference
 from inferno.ops.cuda.chips import Chip, chip_of
-from inferno.ops.cuda.dequantize import CHUNK, elements, format_constants, scale
+from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, format_constants, scale
 from inferno.ops.cuda.elementwise import silu_mul
 from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS, CodedWeight, chunk_inputs
 from inferno.ops.cuda.variants import Variant, Work
@@ -326,8 +326,12 @@ def split_linear_kernel(
 @triton.jit
 def _add_group(total, words, scale_word, x_low, x_high, GROUP: tl.constexpr, FORMAT: tl.constexpr):
     """Add the products of a group: of the two slots that share a scale."""
-    low = elements(words, 2 * GROUP, FORMAT).to(x_low.dtype)
-    high = elements(words, 2 * GROUP + 1, FORMAT).to(x_high.dtype)
+    if x_low.dtype == tl.bfloat16:
+        low = bfloat16_elements(words, 2 * GROUP, FORMAT)
+        high = bfloat16_elements(words, 2 * GROUP + 1, FORMAT)
+    else:
+        low = elements(words, 2 * GROUP, FORMAT).to(x_low.dtype)
+        high = elements(words, 2 * GROUP + 1, FORMAT).to(x_high.dtype)
     products = tl.dot(high, x_high, tl.dot(low, x_low))
     return total + products * scale(scale_word, GROUP, FORMAT)
 
@@ -453,8 +457,9 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 is_bound_by_memory=True,
                 is_in_check=is_plain and num_rows == 1 and format is None,
             )
-        many_rows = (32, _GATED_ROWS) if is_gated else (32, _GATED_ROWS, 2 * _GATED_ROWS)
-        for num_rows in () if format is None else many_rows:
+        if format is None:
+            continue
+        for num_rows in (32, _GATED_ROWS) if is_gated else (32, _GATED_ROWS, 2 * _GATED_ROWS):
             tile = _choose_tile(chip, num_rows, is_gated=is_gated)
             yield Variant(
                 name=f"tiled_linear_{name}_{tile.block_rows}",
