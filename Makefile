@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 
-.PHONY: demo test check format setup clients sanitize sanitized clean
+.PHONY: demo test check format setup clients sanitize sanitized gpu-static clean
 
 demo: $(VENV)/.installed
 	$(BIN)/inferno generate --prompt "Once upon a time"
@@ -63,6 +63,16 @@ sanitized:
 	PYTHONPATH=$(SANITIZED):$(wildcard $(VENV)/lib/python3*/site-packages) \
 		LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 \
 		$(UNSHUFFLED) $(BIN)/python -S -m pytest $(TESTS)
+
+# All CUDA kernels in all their configurations, compiled for all chips without a GPU, and what is
+# wrong with their machine code; TRITON=3.6.0, say, takes another Triton. What is known is not
+# compiled again. ONLY=rms_norm limits what is compiled, by a pattern.
+TRITON_FOLDER := $(if $(TRITON),build/triton-$(TRITON))
+gpu-static: $(VENV)/.dev-installed $(TRITON_FOLDER)
+	PYTHONPATH=$(TRITON_FOLDER) $(BIN)/python -m tests.ops.cuda.compile_kernels --only "$(ONLY)" --processes 2
+
+build/triton-%:
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==$*
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

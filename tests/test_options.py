@@ -39,7 +39,8 @@ def test_numbers_are_held_to_their_bounds(kind: type, row: OptionRow) -> None:
     low, high = row.facts.low, row.facts.high
     assert low is not None
     assert high is not None
-    needed = NEEDED[kind] | ({"device": "cuda"} if row.name == "cuda_device" else {})
+    of_cuda = ("cuda_device", "gpu_memory_utilization")
+    needed = NEEDED[kind] | ({"device": "cuda"} if row.name in of_cuda else {})
     needed |= {"device": "metal"} if row.name == "metal_device" else {}
     for inside in (low, high):
         assert getattr(kind(**{**needed, row.name: inside}), row.name) == inside

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from inferno import machine
 from inferno.errors import NotEnoughMemory
@@ -33,6 +34,8 @@ def caused(outer: Exception, inner: Exception) -> Exception:
         RuntimeError("std::bad_alloc"),
         RuntimeError("can't start new thread"),
         RuntimeError("can't start a thread: Resource temporarily unavailable"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a"),
+        torch.AcceleratorError("CUDA error: out of memory"),
         caused(KeyError("x"), MemoryError()),
     ],
     ids=repr,

@@ -36,7 +36,7 @@ def llm() -> Iterator[LLM]:
         ("do_sample", "`temperature=0.0`"),
         ("tensor_parallel_size", "one `device`"),
         ("dtype", r"give LLM\(\.\.\., dtype="),
-        ("gpu_memory_utilization", "`num_blocks`"),
+        ("gpu_memory_utilization", r"give LLM\(\.\.\., gpu_memory_utilization="),
         ("wobble", "it has `allowed_token_ids`, `bad_words`"),
     ],
 )
@@ -51,7 +51,6 @@ def test_sampling_params_name_what_is_meant(name: str, answer: str) -> None:
     ("name", "answer"),
     [
         ("tensor_parallel_size", "a model runs on one `device`"),
-        ("gpu_memory_utilization", "`num_blocks`"),
         ("torch_dtype", "it is called `dtype` here"),
         ("trust_remote_code", "never runs a model's own code"),
         ("n_ctx", "it is called `max_model_len` here"),

@@ -21,18 +21,22 @@ from inferno.option_table import Group, check_options, option, table
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "naive", "flash")
+PREEMPTIONS = ("auto", "recompute", "swap")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
 SPECULATIONS = ("auto", "off", "ngram", "early")
 LOAD_FORMATS = ("safetensors", "dummy")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = tuple(LogFormat)
-WORKER_DEVICES = ("cpu", "cuda", "metal")
 MIB = 1 << 20
+_GPU_SHARE = (
+    0.9  # the rest is for CUDA's own needs, other programs' pictures and what isn't foreseen
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
+_WORKER_DEVICE = re.compile(r"cpu|metal|cuda(:\d{1,3})?")
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[?[0-9A-Fa-f:.]{2,45}\]?")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]{0,30}://[^\s/]{1,255}|null")
 _URL = re.compile(r"https?://[!-~]{1,2000}")
@@ -108,6 +112,15 @@ class EngineOptions:
         expected="bytes with a unit, such as 8GB or 6.5GiB",
         metavar="SIZE",
     )
+    gpu_memory_utilization: float | None = option(
+        None,
+        help="Share of a GPU's whole memory that weights, workspace, graphs and KV cache may take "
+        "together; the cache takes what is left of it.",
+        group=Group.MEMORY,
+        absent="0.9, or what other processes leave",
+        low=0.01,
+        high=1,
+    )
     kv_dtype: str = option(
         "auto",
         help="What keys and values are kept in; auto is what is computed with, or 16 bits "
@@ -168,6 +181,22 @@ class EngineOptions:
         group=Group.MEMORY,
         flags=("--no-prefix-cache",),
     )
+    preemption: str = option(
+        "auto",
+        help="How a sequence that lost its blocks to others comes back: its tokens are computed "
+        "again, or copied to host memory and back; auto copies on a GPU where that is measured to "
+        "take less time.",
+        group=Group.MEMORY,
+        choices=PREEMPTIONS,
+    )
+    swap_space: float = option(
+        4.0,
+        help="GiB of host memory for the keys and values of such sequences, where they are copied; "
+        "beyond it they are computed again.",
+        group=Group.MEMORY,
+        low=0,
+        high=65_536,
+    )
     speculative: str = option(
         "auto",
         help="Who proposes tokens that are computed together, without changing any: auto (text "
@@ -214,17 +243,32 @@ class EngineOptions:
                 object.__setattr__(self, name, Path(getattr(self, name)))
         check_options(self, by_flag=False)
         self._check_speculation()
+        self._check_memory()
+
+    @property
+    def draft_name(self) -> str | None:
+        """Return the name of the model that proposes tokens, None where none does."""
+        return draft_name(self.speculative, self.speculative_model)
+
+    def _check_memory(self) -> None:
+        if self.preemption == "swap" and not self.swap_space:
+            raise InvalidRequest(
+                "preemption is 'swap', and swap_space is 0: give it some GiB of host memory, or "
+                "leave one of them out",
+                param="swap_space",
+            )
         if self.memory is not None and self.device != "cpu":
             raise InvalidRequest(
                 f"memory bounds what a model takes on the CPU, and device is {self.device}: leave "
                 "one of them out",
                 param="memory",
             )
-
-    @property
-    def draft_name(self) -> str | None:
-        """Return the name of the model that proposes tokens, None where none does."""
-        return draft_name(self.speculative, self.speculative_model)
+        if self.gpu_memory_utilization is not None and not self.device.startswith("cuda"):
+            raise InvalidRequest(
+                "gpu_memory_utilization goes with a CUDA device, not with device "
+                f"{self.device}: leave one of them out",
+                param="gpu_memory_utilization",
+            )
 
     def _check_speculation(self) -> None:
         asked = {
@@ -247,6 +291,12 @@ class EngineOptions:
                 "leave one of them out",
                 param=named[1],
             )
+
+    @property
+    def gpu_share(self) -> float:
+        """Return the share of a GPU's whole memory that the engine may take."""
+        asked = self.gpu_memory_utilization
+        return _GPU_SHARE if asked is None else asked
 
     @property
     def memory_bytes(self) -> int | None:
@@ -277,6 +327,7 @@ class EngineKeywords(TypedDict, total=False):
     chat_template: Path | None
     allow_unknown_config: bool
     memory: str | None
+    gpu_memory_utilization: float | None
     kv_dtype: str
     block_size: int
     num_blocks: int | None
@@ -286,6 +337,8 @@ class EngineKeywords(TypedDict, total=False):
     priority_aging: float
     step_target_ms: float | str
     prefix_cache: bool
+    preemption: str
+    swap_space: float
     speculative: str
     num_speculative_tokens: int | str
     speculative_model: Path | None
@@ -478,12 +531,17 @@ class WorkerOptions:
     callback_url: str = option(
         help="Where the ready message is posted, http:// or https://.", group=Group.SERVER
     )
-    device: str = option(help="What computes.", group=Group.MODEL, choices=WORKER_DEVICES)
+    device: str = option(
+        help="What computes: cpu, cuda, cuda:N or metal.",
+        group=Group.MODEL,
+        pattern=_WORKER_DEVICE,
+        expected="cpu, cuda, cuda:N or metal",
+    )
     cuda_device: int | None = option(
         None,
         help="Which CUDA device, with --device cuda.",
         group=Group.MODEL,
-        absent="0",
+        absent="0, or that of cuda:N",
         low=0,
         high=999,
     )
@@ -515,8 +573,9 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         check_options(self, by_flag=True)
+        named, _, number = self.device.partition(":")
         for kind, index in (("cuda", self.cuda_device), ("metal", self.metal_device)):
-            if index is not None and self.device != kind:
+            if index is not None and (named != kind or number not in ("", str(index))):
                 raise InvalidRequest(
                     f"--{kind}-device {index} goes with --device {kind}, not with --device "
                     f"{self.device}",

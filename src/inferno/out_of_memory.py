@@ -43,11 +43,17 @@ def is_out_of_memory(problem: BaseException | None) -> bool:
 
 def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
     """Return an error that says how much there is, and what to do."""
-    words = " ".join(str(problem or "").split())[:_MOST_WORDS].rstrip(".")
-    detail = f" ({words})" if words else ""
     return NotEnoughMemory(
-        f"memory ran out{detail}: {_what_there_is()}; raise that, end other programs, or choose a "
-        "smaller model"
+        f"memory ran out{_detail(problem)}: {_what_there_is()}; raise that, end other programs, or "
+        "choose a smaller model"
+    )
+
+
+def in_a_step(problem: BaseException) -> str:
+    """Return, for the requests of a step in which memory ran out, what to do about it."""
+    return (
+        f"memory ran out{_detail(problem)}; try again, or start with a lower "
+        "--max-num-batched-tokens, --max-num-seqs or --gpu-memory-utilization"
     )
 
 
@@ -56,6 +62,11 @@ def check_address_space() -> None:
     limit = machine.address_space_limit()
     if limit is not None and limit < LEAST_ADDRESS_SPACE:
         raise out_of_memory()
+
+
+def _detail(problem: BaseException | None) -> str:
+    words = " ".join(str(problem or "").split())[:_MOST_WORDS].rstrip(".")
+    return f" ({words})" if words else ""
 
 
 def _what_there_is() -> str:

@@ -28,3 +28,18 @@ def test_threads_are_as_before() -> None:
     assert torch.get_num_threads() == 1
     measure_limits(2, "float32")
     assert torch.get_num_threads() == 1
+
+
+def test_another_device_multiplies_matrices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the CPU in its place: the operations of all products over the time of all."""
+    monkeypatch.setattr(roofline, "_SIDE", 256)
+    found = roofline._peak_elsewhere(torch.float32, 2, torch.device("cpu"))
+    usual = roofline.measure_peak(torch.float32, 2)
+    assert usual / 100 < found < usual * 100
+
+
+def test_a_gpus_memory_is_measured_by_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "copy_bandwidth", lambda device: 2e12 + device.index)
+    monkeypatch.setattr(roofline, "measure_peak", lambda dtype, device: 1e15 + device.index)
+    found = measure_limits(1, "bfloat16", torch.device("cuda", 1))
+    assert (found.bandwidth, found.peak, found.arithmetic) == (2e12 + 1, 1e15 + 1, "bfloat16")

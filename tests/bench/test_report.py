@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inferno.bench.measurement import Findings, Job, Kind, Limits, Run, Subject, Work
@@ -18,6 +20,8 @@ SUBJECT = Subject(
     kernels="avx512_bf16",
     num_threads=2,
     cpu="A Processor",
+    device="cpu",
+    gpu=None,
 )
 WORK = Work(prefill_operations=400e9, decode_operations=80e9, decode_bytes=120e9)
 
@@ -99,3 +103,14 @@ def test_a_terminal_gets_a_drawn_table() -> None:
     table = as_table(job_of(Kind.LATENCY, 1), ONE, "it", width=100, is_terminal=True)
     assert "─" in table
     assert "\x1b" in table
+
+
+def test_a_gpu_is_named_beside_the_processor() -> None:
+    found = found_of(Run(first_token=1.0, total=5.0))
+    table = as_table(job_of(Kind.LATENCY, 1), found, "it", width=80, is_terminal=False)
+    assert "gpu" not in table
+    on_gpu = replace(found, subject=replace(SUBJECT, device="cuda:1", gpu="A GPU"))
+    table = as_table(job_of(Kind.LATENCY, 1), on_gpu, "it", width=80, is_terminal=False)
+    assert "gpu      cuda:1, A GPU" in table
+    shown = as_json(job_of(Kind.LATENCY, 1), on_gpu, "it")
+    assert (shown["device"], shown["gpu"]) == ("cuda:1", "A GPU")

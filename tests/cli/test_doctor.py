@@ -24,6 +24,7 @@ from inferno.cli.doctor_problems import find_problems
 from inferno.engine.execution import probe
 from inferno.ops.kernels import why_not
 from tests.docs.pages import rows, section
+from tests.engine.execution.gpus import fake_gpus
 
 INFERNO = [sys.executable, "-m", "inferno"]
 
@@ -35,7 +36,7 @@ HEALTHY = """{
         "huggingface_hub": "1", "httpx": "0",
         "jinja2": "3", "typer": "1", "rich": "14", "prompt_toolkit": "3",
         "markdown-it-py": "4",
-        "transformers": null
+        "triton": "3.6.0", "transformers": null
     },
     "system": {
         "os": "Linux", "release": "6.1", "machine": "x86_64", "libc": "glibc 2.36",
@@ -50,14 +51,18 @@ HEALTHY = """{
     "memory": {"total_bytes": 64e9, "available_bytes": 60e9, "limit_bytes": null},
     "torch_error": null,
     "cuda_build": "12.8",
+    "cuda": {
+        "why_not": null, "why_no_kernels": null, "triton_cache": "/root/.triton/cache",
+        "visible_devices": null
+    },
     "devices": [
         {
             "name": "cpu", "model": null, "total_bytes": null, "available_bytes": 60e9,
-            "capability": null, "error": null
+            "capability": null, "error": null, "bandwidth": null
         },
         {
             "name": "cuda:0", "model": "H100", "total_bytes": 80e9, "available_bytes": 79e9,
-            "capability": "9.0", "error": null
+            "capability": "9.0", "error": null, "bandwidth": 2.9e12
         }
     ],
     "kernels": {"isa": "avx512_bf16", "why_not": null},
@@ -108,10 +113,12 @@ def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
         "H100",
         "80.0 GB",
         "9.0",
+        "copies 2900.0 GB/s",
+        "CUDA 12.8; kernels by Triton 3.6.0, kept in",
         "CPU kernels: avx512_bf16",
         "triton",
     ):
-        assert said in text
+        assert said in " ".join(text.split())
     assert text.endswith("problems  none")
 
 
@@ -123,6 +130,9 @@ def test_a_healthy_machine_has_no_problem(healthy: dict[str, Any]) -> None:
         ("models.embedded", [], "embedded", False),
         ("cuda_build", None, "this PyTorch has no CUDA", False),
         ("devices", [], "finds no GPU", False),
+        ("devices.1.capability", "7.5", "cuda:0, H100, has compute capability 7.5", False),
+        ("devices.1.available_bytes", 3e9, "cuda:0 has 3.0 of its 80.0 GB free", False),
+        ("cuda.why_no_kernels", "Triton is absent: install it", "used: Triton is absent", False),
         ("devices.1.error", "out of memory", "cuda:0 does not answer: out of memory", False),
         ("cpu.features", {"avx2": False}, "AVX2", False),
         ("kernels.why_not", "they were not built", "as they were not built", False),
@@ -148,6 +158,29 @@ def test_each_problem_is_found_and_has_a_cure(
     assert problem.is_fatal == is_fatal
     shown = " ".join(" ".join(describe(facts, [problem])).split())
     assert f"{problem.what} -> {problem.cure}" in shown
+
+
+def test_without_a_gpu_it_says_why(healthy: dict[str, Any]) -> None:
+    facts = changed(healthy, "devices", healthy["devices"][:1])
+    facts = changed(facts, "cuda.why_not", "CUDA_VISIBLE_DEVICES is empty: unset it")
+    [problem] = find_problems(facts)
+    assert problem.what.endswith("the driver 550.54.14: CUDA_VISIBLE_DEVICES is empty")
+    assert problem.cure == "unset it"
+    text = "\n".join(describe(facts, []))
+    assert "gpu       none: CUDA_VISIBLE_DEVICES is empty: unset it" in text
+    facts = changed(facts, "system.nvidia_driver", None)
+    assert find_problems(facts) == []  # nobody misses one
+
+
+def test_gpus_that_are_chosen_and_kernels_that_are_not_there_are_told(
+    healthy: dict[str, Any],
+) -> None:
+    shown = " ".join(describe(changed(healthy, "cuda.visible_devices", "1"), []))
+    assert "CUDA 12.8, as CUDA_VISIBLE_DEVICES shows them; kernels by Triton" in " ".join(
+        shown.split()
+    )
+    lacking = changed(healthy, "cuda.why_no_kernels", "Triton is absent: install it")
+    assert "gpu       no kernels: Triton is absent: install it" in list(describe(lacking, []))
 
 
 @pytest.mark.parametrize(
@@ -334,3 +367,22 @@ def test_the_page_has_every_key(healthy: dict[str, Any]) -> None:
 
 def test_doctor_is_a_command_with_help() -> None:
     assert "--json" in CliRunner().invoke(app, ["doctor", "--help"]).stdout
+
+
+def test_a_bandwidth_is_measured_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = fake_gpus(monkeypatch)
+    gpus.capabilities = [(9, 0), (8, 0)]
+    monkeypatch.setattr(probe, "copy_bandwidth", lambda device: 1e12 * (1 + device.index))
+    found = {each.name: each.bandwidth for each in probe._devices(measures=True)}
+    assert found == {"cpu": None, "cuda:0": 1e12, "cuda:1": 2e12}
+    assert {each.bandwidth for each in probe._devices(measures=False)} == {None}
+    gpus.problem_of_one = RuntimeError("CUDA error: busy\nmore")
+    assert [each.error for each in probe._devices(measures=True)][1:] == ["CUDA error: busy"] * 2
+
+
+def test_measuring_without_a_gpu_is_no_error() -> None:
+    result = run("--measure")
+    assert result.returncode == 0, result.stdout
+    refused = run("demo", "--measure")
+    assert refused.returncode == 2
+    assert "--measure goes without a MODEL" in refused.stderr

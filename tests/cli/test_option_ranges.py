@@ -27,6 +27,7 @@ IN_RANGE = {
     "priority_aging": ("0",),
     "step_target_ms": ("0",),
     "port": ("0",),
+    "swap_space": ("0",),
     "cuda_device": ("0",),
     "metal_device": ("0",),
     "max_wait_ms": ("0",),
@@ -46,6 +47,7 @@ NEEDED = {
     "convert": ["demo", "--to", "demo.gguf"],
     "play": ["demo"],
     "serve": ["demo"],
+    "warmup": ["demo"],
     "verify": ["demo", "--quality", __file__, "--speculative"],
     "worker": [
         *("--worker-id", "w", "-m", "demo", "--port", "0"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +16,9 @@ import torch
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
+from inferno.options import WorkerOptions
+from inferno.server.settings import ServerSettings
+from inferno.server.worker.settings import worker_settings
 from tests.patience import PATIENCE
 from tests.server.worker.hosting import answers, events_of, receiving
 
@@ -70,14 +74,51 @@ def test_nothing_is_guessed(missing: str) -> None:
     assert missing in result.stderr
 
 
-@pytest.mark.parametrize("given", ["--device=cpu", "--device"])
-def test_a_bound_command_takes_no_device(given: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "device", "said"),
+    [
+        (
+            "cuda",
+            ["--device=cpu"],
+            "inferno-worker-cuda has its device; leave --device cpu out, or name a number, such as "
+            "--device cuda:1",
+        ),
+        ("cpu", ["--device", "cuda:1"], "inferno-worker-cpu has its device; leave --device cuda:1"),
+        ("cuda", ["--device", "cuda:x"], "--device must be cpu, cuda, cuda:N or metal"),
+        (
+            "cuda",
+            ["--device", "cuda:1", "--cuda-device", "0"],
+            "--cuda-device 0 goes with --device cuda, not with --device cuda:1",
+        ),
+    ],
+)
+def test_a_bound_command_takes_no_other_device(kind: str, device: list[str], said: str) -> None:
     model = ["--model", "/no/such/model"]
-    device = [given] if "=" in given else [given, "cpu"]
-    command = bound("cuda", *WHO, "--callback-url", URL, *model, *device)
+    command = bound(kind, *WHO, "--callback-url", URL, *model, *device)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 2
-    assert done.stderr == "error: inferno-worker-cuda has its device; leave --device out\n"
+    assert done.stderr.startswith(f"error: {said}")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "engine_device", "index"),
+    [
+        ({"device": "cuda:1"}, "cuda:1", 1),
+        ({"device": "cuda"}, "cuda:0", 0),
+        ({"device": "cuda", "cuda_device": 2}, "cuda:2", 2),
+        ({"device": "cuda:3", "cuda_device": 3}, "cuda:3", 3),
+        ({"device": "cpu"}, "cpu", None),
+        ({"device": "metal"}, "mps", 0),
+    ],
+)
+def test_a_worker_computes_on_the_device_that_it_names(
+    given: dict[str, Any], engine_device: str, index: int | None
+) -> None:
+    options = WorkerOptions(worker_id="w", callback_url=URL, **given)
+    settings = worker_settings(ServerSettings(), options)
+    assert (settings.engine_device, settings.device_index) == (engine_device, index)
+    assert settings.device == given["device"].partition(":")[0]
 
 
 @pytest.mark.slow
@@ -94,7 +135,7 @@ def test_a_bound_command_refuses_to_start_without_its_device(device: str) -> Non
     *_, last = done.stderr.splitlines()
     assert done.returncode == 1
     assert last.startswith(f"error: {'mps' if device == 'metal' else 'cuda:0'} was asked for, but")
-    assert last.endswith("Use --device cpu. That is `inferno-worker-cpu`.")
+    assert last.endswith("use --device cpu. That is `inferno-worker-cpu`.")
 
 
 def test_a_worker_announces_itself_works_and_stops(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ async def collect(client: EngineClient, request: Request) -> dict[int, TokenEven
             token_ids=first.token_ids + event.token_ids,
             logprobs=first.logprobs + event.logprobs,
             queue_seconds=0.0,
+            proposals=(),  # a clock decides whether it pays to propose
         )
     return got
 

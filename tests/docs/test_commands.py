@@ -21,7 +21,7 @@ SKIPPED = {
     r"inferno serve demo": "tests/docs/test_server_page.py runs it",
     r"inferno bench serve .*": "needs a server; tests/cli/test_bench_serve.py has one",
     r"inferno --install-completion": "writes into the home; tests/cli/test_completion.py runs it",
-    r"inferno doctor( --json)?": "tests/cli/test_doctor.py runs both",
+    r"inferno doctor( --json| --measure)?": "tests/cli/test_doctor.py runs all",
     r"inferno .*Qwen/.*": "downloads a model",
     r"inferno .*~/models/.*": "a folder of the reader's own",
     r"inferno .*--cuda.*": "needs a GPU",

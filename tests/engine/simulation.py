@@ -66,10 +66,13 @@ class Device:
     salts: dict[str, str] = field(default_factory=dict)
     sequences: KnownSequences = field(default_factory=KnownSequences)
     written: dict[ScheduledChunk, list[Slot]] = field(default_factory=dict)  # by the last plan
+    host: dict[Slot, Content] = field(default_factory=dict)
+    num_copied: Counter[str] = field(default_factory=Counter)
 
     def run(self, plan: StepPlan) -> list[StepResult]:
         plan = over_the_wire(plan)
         sequences = self.sequences.follow(plan)
+        self._copy(plan)
         parts = list(zip(plan.chunks, sequences, strict=True))
         self.written = {chunk: self._write(chunk, sequence) for chunk, sequence in parts}
         written = [slot for slots in self.written.values() for slot in slots]
@@ -80,6 +83,20 @@ class Device:
         """Leave what a failed step leaves behind; it must be the last one."""
         for slot in self.written[chunk]:
             del self.slots[slot]
+
+    def _copy(self, plan: StepPlan) -> None:
+        self.num_copied += Counter(out=len(plan.copies.out), back=len(plan.copies.back))
+        for pairs, source, target in (
+            (plan.copies.out, self.slots, self.host),
+            (plan.copies.back, self.host, self.slots),
+        ):
+            assert len({to for _, to in pairs}) == len(pairs), "two blocks go to the same place"
+            for one, other in pairs:
+                for offset in range(self.block_size):
+                    content = source.get((one, offset))
+                    target.pop((other, offset), None)
+                    if content is not None:
+                        target[other, offset] = content
 
     def owner(self, request_id: str) -> str:
         return self.salts.get(request_id, "") if self.shares_between_requests else request_id
@@ -378,8 +395,9 @@ def check_invariants(scheduler: Scheduler, device: Device) -> None:
     """Everything that holds between any two operations, worked out from the tables anew."""
     blocks: BlockManager = scheduler._blocks
     check_accounts(blocks, scheduler._running)
-    check_sharing(scheduler._running)
+    check_sharing(scheduler._running, blocks)
     check_cache(blocks, device)
+    check_offload(scheduler, device)
     check_queues(scheduler)
 
 
@@ -397,19 +415,57 @@ def check_accounts(blocks: BlockManager, running: Sequence[SequenceState]) -> No
     assert pool.num_available == len(free) + len(idle)
 
 
-def check_sharing(running: Sequence[SequenceState]) -> None:
+def check_sharing(running: Sequence[SequenceState], blocks: BlockManager) -> None:
     """A block in two tables is full in both, and holds the same tokens of the same group."""
+    keys = blocks.pool._keys
     uses: dict[int, tuple[int, int, bytes]] = {}
     for sample in running:
         for group, table in enumerate(sample.tables.groups):
             for index, block in enumerate(table):
+                # Of restored tables no block is committed yet, but the cache has some.
+                digest = sample.tables.digests[index : index + 1]
+                is_found = bool(digest) and keys.get(block) == (group, digest[0])
                 if block in uses:
-                    assert index < sample.tables.num_committed, "a partial block is shared"
+                    is_full = is_found or index < sample.tables.num_committed
+                    assert is_full, "a partial block is shared"
                     assert uses[block] == (group, index, sample.tables.digests[index])
-                elif block and index < sample.tables.num_committed:
+                elif block and (is_found or index < sample.tables.num_committed):
                     uses[block] = (group, index, sample.tables.digests[index])
                 elif block:
                     uses[block] = (group, index, b"not to be shared")
+
+
+def check_offload(scheduler: Scheduler, device: Device) -> None:
+    """What preempted sequences keep is theirs, on the host or still on the device."""
+    offload, blocks = scheduler.offload, scheduler._blocks
+    keeping = [
+        (sample, sample.offloaded)
+        for sample in [*scheduler._running, *scheduler._waiting]
+        if sample.offloaded is not None
+    ]
+    held = Counter(host for _, kept in keeping for group in kept.groups for host in group)
+    assert sorted([*offload._free, *held]) == list(range(offload.num_host_blocks))
+    assert all(count == held[host] for host, count in enumerate(offload._ref_counts))
+    assert {key: host for host, key in offload._keys.items()} == offload._by_key
+    assert set(offload._keys) | offload._filled | set(offload._due) <= set(held)
+    for sample, kept in keeping:
+        owner = device.owner(sample.request.request_id)
+        entries_of_groups = blocks.visible_entries(kept.num_tokens)
+        for group, entries in enumerate(entries_of_groups):
+            for index, host in zip(entries, kept.groups[group], strict=True):
+                place: tuple[dict[Slot, Content], int | None] = device.host, host
+                if host not in offload._filled:
+                    place = device.slots, blocks.pool.find(offload._keys[host])
+                elif host in offload._due:
+                    place = device.slots, offload._due[host]
+                slots, block = place
+                assert block is not None, "what nobody copied is still to be found"
+                first = index * blocks.block_size
+                # Of tokens in flight nothing is known yet.
+                known = min(kept.num_tokens, len(sample.token_ids))
+                for position in range(first, min(first + blocks.block_size, known)):
+                    expected = Content(group, owner, tuple(sample.token_ids[: position + 1]))
+                    assert slots[block, position - first] == expected
 
 
 def check_cache(blocks: BlockManager, device: Device) -> None:
@@ -452,7 +508,7 @@ def check_queues(scheduler: Scheduler) -> None:
     ]
     assert {id(s) for s in unfinished} == {id(s) for s in [*running, *waiting]}
     promised = {digest for sample in unfinished for digest in sample.claimed}
-    assert set(scheduler._computing) <= promised, "a promise that nobody keeps"
+    assert scheduler._prompts.claimed <= promised, "a promise that nobody keeps"
     streams = [each for each in running if each.is_stream and not each.num_in_flight]
     assert not any(sample.claimed for sample in [*waiting, *streams])
     for sample in unfinished:

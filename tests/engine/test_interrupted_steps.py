@@ -169,7 +169,7 @@ def lines_of(engine: Engine) -> Counter[Line]:
 
 
 @pytest.mark.parametrize(
-    "stride", [25, pytest.param(4, marks=pytest.mark.slow)], ids=["some", "more"]
+    "stride", [25, pytest.param(10, marks=pytest.mark.slow)], ids=["some", "more"]
 )
 def test_every_line_of_a_step_may_raise(engine: Engine, stride: int) -> None:
     expected = tokens(run(engine, "a", Interruption()), "a")

@@ -62,13 +62,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def build(folder: Path, *, depth: int = 0, proposer: Any = None, masked: bool = False) -> Engine:
+def build(
+    folder: Path,
+    *,
+    depth: int = 0,
+    proposer: Any = None,
+    masked: bool = False,
+    num_blocks: int = 20,
+) -> Engine:
     engine = build_engine(
         EngineOptions(
             model=folder,
             threads=1,
             block_size=4,
-            num_blocks=20,
+            num_blocks=num_blocks,
             max_num_seqs=3,
             max_num_batched_tokens=24,
             max_model_len=48,

@@ -113,8 +113,9 @@ def test_any_chunking_gives_the_tokens_of_transformers(
 
 @pytest.mark.parametrize("num_batched_tokens", [3, 512])
 @pytest.mark.parametrize("prefix_cache", [True, False])
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_preempted_requests_end_with_the_same_tokens(
-    saved: Saved, prefix_cache: bool, num_batched_tokens: int
+    saved: Saved, preemption: str, prefix_cache: bool, num_batched_tokens: int
 ) -> None:
     prompts = [prompt[:20] for prompt in saved.prompts()]
     engine = saved.build(
@@ -122,9 +123,12 @@ def test_preempted_requests_end_with_the_same_tokens(
         block_size=4,
         prefix_cache=prefix_cache,
         max_num_batched_tokens=num_batched_tokens,
+        preemption=preemption,
+        swap_space=0.01,
     )
     assert run(engine, prompts)[0] == [saved.generate(prompt) for prompt in prompts]
     assert engine._scheduler.num_preemptions > 0
+    assert bool(engine.occupancy.num_swaps) == (preemption == "swap")
 
 
 @pytest.mark.parametrize(("num_blocks", "least_cached"), [(400, 200), (60, 10), (48, 10)])

@@ -72,6 +72,12 @@ def test_a_bound_goes_with_the_cpu() -> None:
         options(memory="8GB", device="cuda")
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_a_share_goes_with_a_gpu(device: str) -> None:
+    with pytest.raises(InvalidRequest, match="goes with a CUDA device, not with device "):
+        options(gpu_memory_utilization=0.5, device=device)
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [("8GB", 8 * 10**9), ("6.5GiB", 13 << 29), ("512 mib", 512 << 20), ("100B", 100)],

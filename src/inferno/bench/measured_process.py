@@ -25,13 +25,11 @@ import inferno
 from inferno import machine, ops
 from inferno.bench.measurement import Job, Run, Subject
 from inferno.bench.roofline import measure_limits, model_costs
-from inferno.engine.execution.device import choose_kv_dtype
 from inferno.errors import EngineError, InfernoError, InvalidRequest
 from inferno.options import EngineOptions
 from inferno.quantization import FORMATS, InputRounding
 from inferno.requests import SamplingParams
 
-_CPU = torch.device("cpu")
 _WARM_UP_TOKENS = 4
 
 
@@ -72,26 +70,28 @@ def measure(job: Job) -> Iterator[dict[str, Any]]:
     for number in range(1, job.num_runs + 1):
         yield {"doing": f"run {number} of {job.num_runs}"}
         runs.append(requests.run())
-    dtype, weights_bytes = getattr(torch, llm.footprint.dtype), llm.footprint.weights_bytes
+    there = llm.footprint
+    device, dtype = torch.device(there.device), getattr(torch, there.dtype)
     llm.close()
     del llm, requests
     gc.collect()  # the weights make room
     yield {"doing": "measuring memory and arithmetic"}
     threads = options.threads or machine.num_usable_cores()
-    kv_dtype = choose_kv_dtype(options, dtype, _CPU)
-    costs = model_costs(options, dtype, kv_dtype)
-    limits = measure_limits(threads, _arithmetic(options, dtype))
+    costs = model_costs(options, dtype, getattr(torch, there.kv_dtype))
+    limits = measure_limits(threads, _arithmetic(options, dtype, device), device)
     subject = Subject(
         num_parameters=costs.num_parameters,
         weights=(_name(dtype) if options.quantize == "none" else options.quantize)
         + (f", experts in {costs.expert_format}" if costs.expert_format else ""),
-        weights_bytes=weights_bytes,
+        weights_bytes=there.weights_bytes,
         dtype=_name(dtype),
         quantize=options.quantize,
-        kv_dtype=_name(kv_dtype),
-        kernels=ops.isa(_CPU, dtype),
+        kv_dtype=there.kv_dtype,
+        kernels=ops.isa(device, dtype),
         num_threads=threads,
         cpu=machine.read_cpu().name,
+        device=there.device,
+        gpu=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
     )
     work = costs.work(
         num_requests=job.num_requests,
@@ -109,8 +109,10 @@ def measure(job: Job) -> Iterator[dict[str, Any]]:
     }
 
 
-def _arithmetic(options: EngineOptions, dtype: torch.dtype) -> str:
+def _arithmetic(options: EngineOptions, dtype: torch.dtype, device: torch.device) -> str:
     """Return the type in which kernels multiply, by the format of the weights."""
+    if device.type != "cpu":  # where weights become what activations are
+        return _name(dtype)
     format = FORMATS.get(options.quantize, ops.float_format(dtype))
     return _name(dtype) if format.inputs is InputRounding.NOTHING else "int8"
 

@@ -52,6 +52,7 @@ class Subject:
     """The subject of a benchmark: a model as it lay in memory, and what computed with it.
 
     weights  how they are stored, in words.
+    gpu      the name of the device, where that is one.
     """
 
     num_parameters: int
@@ -63,6 +64,8 @@ class Subject:
     kernels: str
     num_threads: int
     cpu: str | None
+    device: str
+    gpu: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

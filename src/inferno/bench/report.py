@@ -119,6 +119,7 @@ def _facts(job: Job, found: Findings, model: str) -> list[tuple[str, str]]:
         ),
         ("kernels", f"{subject.kernels}, threads: {subject.num_threads}"),
         ("cpu", subject.cpu or "unknown"),
+        *([("gpu", f"{subject.device}, {subject.gpu}")] if subject.gpu is not None else []),
         ("asked", f"{count}, {job.prompt_tokens} tokens in, {job.max_tokens} out"),
         ("runs", f"{job.num_runs} after a warm-up, of which medians are shown; seed {job.seed}"),
         (

@@ -19,6 +19,7 @@ from inferno.bench.measurement import Limits, Work
 from inferno.config.decoder import KVSpec
 from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
+from inferno.engine.execution.gpu import copy_bandwidth
 from inferno.engine.kv.kv_cache import token_bytes
 from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import Experts
@@ -32,6 +33,9 @@ _BUFFER_BYTES = 2**30  # far more than any cache holds
 _ROUNDS = 8
 # A feed-forward product of a small model over a chunk of a prompt.
 _ROWS, _INPUTS, _OUTPUTS = 512, 2048, 5632
+# On a GPU, which smaller ones don't fill; several, beside which waiting is nothing.
+_SIDE, _IN_A_ROW = 4096, 10
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +129,19 @@ def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def measure_limits(num_threads: int, arithmetic: str) -> Limits:
+def measure_limits(num_threads: int, arithmetic: str, device: torch.device = _HOST) -> Limits:
     """Measure the limits of memory and arithmetic with so many threads, through PyTorch.
 
     Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
     `arithmetic` is a dtype's name, int8 for quantized weights.
     """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return Limits(
+            bandwidth=copy_bandwidth(device),
+            peak=measure_peak(getattr(torch, arithmetic), device=device),
+            arithmetic=arithmetic,
+        )
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
@@ -150,8 +161,10 @@ def measure_bandwidth(most_bytes: int = _BUFFER_BYTES, rounds: int = _ROUNDS) ->
     return buffer.nbytes / _seconds(buffer.sum, rounds)
 
 
-def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS) -> float:
+def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS, device: torch.device = _HOST) -> float:
     """Measure the operations a second of one matrix product."""
+    if device.type != "cpu":
+        return _peak_elsewhere(dtype, rounds, device)
     if dtype is torch.int8:
         x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
         weight = torch.randint(-127, 128, (_INPUTS, _OUTPUTS), dtype=dtype)
@@ -160,6 +173,19 @@ def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS) -> float:
         x, weight = torch.randn(_ROWS, _INPUTS).to(dtype), torch.randn(_OUTPUTS, _INPUTS).to(dtype)
         seconds = _seconds(lambda: torch.nn.functional.linear(x, weight), rounds)
     return 2 * _ROWS * _INPUTS * _OUTPUTS / seconds
+
+
+def _peak_elsewhere(dtype: torch.dtype, rounds: int, device: torch.device) -> float:
+    """Measure the same of a device that computes after the call has returned."""
+    x = torch.randn(_SIDE, _SIDE, device=device).to(dtype)
+
+    def multiply() -> None:
+        product = x
+        for _ in range(_IN_A_ROW):
+            product = torch.nn.functional.linear(x, x)
+        product[0, 0].item()  # waits for it
+
+    return _IN_A_ROW * 2 * _SIDE**3 / _seconds(multiply, rounds)
 
 
 def _seconds(function: Callable[[], object], rounds: int) -> float:

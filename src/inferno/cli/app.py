@@ -19,6 +19,7 @@ _COMMANDS = {
     "play": "play:play",
     "serve": "serve:serve",
     "worker": "worker:worker",
+    "warmup": "warmup:warmup",
     "doctor": "doctor:doctor",
     "verify": "verify:verify",
     "download": "download:download",

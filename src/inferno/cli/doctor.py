@@ -32,6 +32,9 @@ def doctor(
         Path | None,
         typer.Option(help="With MODEL: look at this chat template instead of its own."),
     ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure how fast each GPU copies: a second each.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; null is what can't be found out.")
     ] = False,
@@ -41,12 +44,14 @@ def doctor(
     The exit code is 1 if a problem keeps inferno from running, or from running MODEL, else 0.
     """
     if model is not None:
+        if measure:
+            raise typer.BadParameter("--measure goes without a MODEL")
         doctor_model(model, revision, chat_template, as_json=as_json)
         return
     if revision is not None or chat_template is not None:
         raise typer.BadParameter("--revision and --chat-template go with a MODEL")
     with one_line_errors(debug=False, loads_model=False):
-        facts = gather_facts()
+        facts = gather_facts(measures=measure)
         problems = find_problems(facts)
         if as_json:
             report = {**facts, "problems": [asdict(problem) for problem in problems]}
@@ -66,6 +71,7 @@ def describe(facts: Facts, problems: list[Problem]) -> Iterator[str]:
         "threads": _threads(facts["threads"]),
         "memory": _memory(facts["memory"]),
         "devices": [_device(device) for device in facts["devices"]] or [_UNKNOWN],
+        "gpu": _gpu(facts),
         "kernels": [_kernels(facts["kernels"])],
         "ops": _ops(facts["ops"]) or [_UNKNOWN],
         "models": _models(facts["models"]),
@@ -142,8 +148,25 @@ def _device(device: Facts) -> str:
         "memory ": device["total_bytes"] and _gigabytes(device["total_bytes"]),
         "free ": device["available_bytes"] and _gigabytes(device["available_bytes"]),
         "capability ": device["capability"],
+        "copies ": device["bandwidth"] and f"{_gigabytes(device['bandwidth'])}/s",
     }
     return f"{device['name']:8}" + ", ".join(f"{k}{v}" for k, v in known.items() if v)
+
+
+def _gpu(facts: Facts) -> list[str]:
+    """Return whether NVIDIA's GPUs can be used, and what compiles their kernels."""
+    cuda, triton = facts["cuda"], facts["versions"]["triton"]
+    if cuda["triton_cache"] is None:  # nobody could ask
+        return [_UNKNOWN]
+    if cuda["why_not"] is not None:
+        return [f"none: {cuda['why_not']}"]
+    if cuda["why_no_kernels"] is not None:
+        return [f"no kernels: {cuda['why_no_kernels']}"]
+    shown = "" if cuda["visible_devices"] is None else ", as CUDA_VISIBLE_DEVICES shows them"
+    return [
+        f"CUDA {_or_unknown(facts['cuda_build'])}{shown}; kernels by Triton {_or_unknown(triton)}, "
+        f"kept in {_short(cuda['triton_cache'])}"
+    ]
 
 
 def _kernels(kernels: Facts) -> str:

@@ -27,18 +27,23 @@ REQUIRED = (
     *("torch", "numpy", "tokenizers", "huggingface_hub", "jinja2", "typer", "rich"),
     *("httpx", "prompt_toolkit", "markdown-it-py"),
 )
-_OPTIONAL = ("transformers",)
+_OPTIONAL = ("triton", "transformers")
 _X86_FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx")
 _ARM_FEATURES = ("neon", "dotprod", "i8mm", "bf16", "sve")
 # Linux's own words, where they differ from the usual ones.
 _KERNEL_NAMES = {"amx": "amx_tile", "neon": "asimd", "dotprod": "asimddp"}
 _THREAD_VARIABLES = re.compile(r"(OMP|GOMP|KMP|MKL|OPENBLAS)_\w+")
 _PROBE_SECONDS = 120
+_OF_CUDA = ("why_not", "why_no_kernels", "triton_cache", "visible_devices")
 
 
-def gather_facts(root: Path = machine.ROOT) -> Facts:
-    """Gather all that can be found out; `root` is where proc/ and sys/ are."""
-    probed = probe_torch([sys.executable, "-P", "-m", "inferno.engine.execution.probe"])
+def gather_facts(root: Path = machine.ROOT, *, measures: bool = False) -> Facts:
+    """Gather all that can be found out; `root` is where proc/ and sys/ are.
+
+    measures    whether GPUs are to copy something, for their bandwidth.
+    """
+    command = [sys.executable, "-P", "-m", "inferno.engine.execution.probe"]
+    probed = probe_torch([*command, "--measure"] if measures else command)
     return {
         "versions": _versions(probed),
         "system": _system(root),
@@ -55,6 +60,7 @@ def gather_facts(root: Path = machine.ROOT) -> Facts:
         },
         "torch_error": probed.get("error"),
         "cuda_build": probed.get("cuda_build"),
+        "cuda": {name: probed.get("cuda", {}).get(name) for name in _OF_CUDA},
         "devices": probed.get("devices", []),
         "kernels": _kernels(probed.get("kernels", {})),
         "ops": probed.get("ops", {}),

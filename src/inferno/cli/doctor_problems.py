@@ -12,6 +12,8 @@ _GB = 10**9
 _KERNELS_SWITCH = "INFERNO_KERNELS"
 _LITTLE_MEMORY = 1 * _GB
 _LITTLE_DISK = 5 * _GB
+_LITTLE_SHARE = 0.5  # of a GPU's memory
+_LEAST_CAPABILITY = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,40 @@ def _devices(facts: Facts) -> Iterator[Problem]:
             f"there is an NVIDIA driver ({driver}), but this PyTorch has no CUDA",
             "install a CUDA build: https://pytorch.org/get-started/locally",
         )
+    why_not, why_no_kernels = facts["cuda"]["why_not"], facts["cuda"]["why_no_kernels"]
     if driver and has_cuda and not is_found:
+        found, _, cure = (why_not or "").partition(": ")
         yield Problem(
-            f"PyTorch with CUDA {facts['cuda_build']} finds no GPU under the driver {driver}",
-            "update the driver, and look at CUDA_VISIBLE_DEVICES",
+            f"PyTorch with CUDA {facts['cuda_build']} finds no GPU under the driver {driver}"
+            + (f": {found}" if found else ""),
+            cure or "update the driver, and look at CUDA_VISIBLE_DEVICES",
         )
+    if is_found and why_no_kernels is not None:
+        found, _, cure = why_no_kernels.partition(": ")
+        yield Problem(f"GPUs can't be used: {found}", cure)
     for device in facts["devices"]:
         if device["error"]:
             yield Problem(
                 f"{device['name']} does not answer: {device['error']}",
                 "see nvidia-smi, or choose another with --device",
             )
+            continue
+        yield from _of_gpu(device)
+
+
+def _of_gpu(device: Facts) -> Iterator[Problem]:
+    name, total, free = (device[key] for key in ("name", "total_bytes", "available_bytes"))
+    if device["capability"] is not None and float(device["capability"]) < _LEAST_CAPABILITY:
+        yield Problem(
+            f"{name}, {device['model']}, has compute capability {device['capability']}, and the "
+            f"kernels need {_LEAST_CAPABILITY} or newer",
+            "choose another with --device",
+        )
+    if total and free is not None and free < total * _LITTLE_SHARE:
+        yield Problem(
+            f"{name} has {free / _GB:.1f} of its {total / _GB:.1f} GB free: others use it",
+            "end those processes, which nvidia-smi lists, or choose another with --device",
+        )
 
 
 def _cpu(facts: Facts) -> Iterator[Problem]:

@@ -73,6 +73,13 @@ def load_model(model: str, **options: Any) -> inferno.LLM:
     """Return the model, loaded under a progress bar; options are those of LLM."""
     with loading_bar() as progress:
         llm = inferno.LLM
+        # Imported now: it brings PyTorch, which --help doesn't wait for.
+        from inferno.engine.warm_up import telling_of_first_kernels  # noqa: PLC0415
+
         # What came with PyTorch stays: each look through it for garbage takes a tenth of a second.
         gc.freeze()
-        return llm(model, progress=progress, **options)
+        with telling_of_first_kernels(
+            options.get("device", "cpu"),
+            lambda name, count: progress.tell(f"making kernels ready: {count}, {name}"),
+        ):
+            return llm(model, progress=progress, **options)

@@ -110,7 +110,7 @@ def _parameters(row: OptionRow) -> Iterator[inspect.Parameter]:
         default=_default(row),
         annotation=Annotated[_annotation(row), _info(row)],
     )
-    if row.name == "device" and not row.facts.choices:
+    if row.name == "device" and row.default == "cpu":
         info = typer.Option("--cuda", help="Short for --device cuda.", rich_help_panel=Group.MODEL)
         yield inspect.Parameter("cuda", _KEYWORDS, default=False, annotation=Annotated[bool, info])
 

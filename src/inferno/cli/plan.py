@@ -17,7 +17,7 @@ from inferno.cli.terminal import print_text, telling
 from inferno.errors import InfernoError
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.names import split_file
-from inferno.machine import available_memory
+from inferno.machine import available_memory, readable_size
 from inferno.options import EngineOptions
 from inferno.plan.devices import GpuPlan, find_gpus, gpu_plans
 from inferno.plan.memory import Plan, make_plan
@@ -32,7 +32,8 @@ from inferno.plan.speed import (
 )
 
 _OPTIONS = (
-    *("threads", "dtype", "quantize", "memory", "kv_dtype", "block_size", "num_blocks"),
+    *("threads", "dtype", "quantize", "memory", "gpu_memory_utilization", "kv_dtype"),
+    *("block_size", "num_blocks"),
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "allow_unknown_config"),
     *("speculative", "speculative_model"),
 )
@@ -56,6 +57,9 @@ def plan(
     """
     with one_line_errors(debug=debug, loads_model=False):
         given_options = options_of(EngineOptions, given)
+        share = given_options.pop("gpu_memory_utilization", None)
+        # Checked here, for the plan's own options are those of an engine on the CPU.
+        EngineOptions(model=Path(model), device="cuda", gpu_memory_utilization=share)
         shape, path = _shape(model, revision, allow_unknown=given_options["allow_unknown_config"])
         options = EngineOptions(model=path, **given_options)
         draft = None
@@ -64,7 +68,7 @@ def plan(
                 options.draft_name, None, allow_unknown=given_options["allow_unknown_config"]
             )
         found = make_plan(shape, options, available_memory(), draft=draft)
-        on_gpus = list(gpu_plans(shape, options, find_gpus(), draft))
+        on_gpus = list(gpu_plans(shape, options, find_gpus(), draft, share))
         if not as_json:
             _print(_described(found, on_gpus, shape, options, draft))
         figures = None if measure else kept_figures(options.threads)
@@ -130,6 +134,23 @@ def _described(
     if not found.fits:
         yield "It doesn't fit. What would:"
         yield from cure_lines(shape, options, found, draft)
+    for one in on_gpus:
+        yield ""
+        yield from _on_gpu(one)
+
+
+def _on_gpu(one: GpuPlan) -> Iterator[str]:
+    gpu = one.gpu
+    yield (
+        f"On {gpu.device}, {gpu.name}, of {readable_size(gpu.total)}, "
+        f"{readable_size(gpu.free)} of them free:"
+    )
+    if one.plan is None:
+        yield "  it can't run there with these options"
+        return
+    yield from (f"  {line}" for line in memory_table(one.plan))
+    if not one.plan.fits:
+        yield "  It doesn't fit there."
 
 
 def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator[str]:
@@ -175,7 +196,9 @@ def _values(
             {
                 "device": one.gpu.device,
                 "name": one.gpu.name,
+                "memory": one.gpu.total,
                 "free": one.gpu.free,
+                "room": None if one.plan is None else one.plan.room,
                 "total": None if one.plan is None else one.plan.total_bytes,
                 "fits": one.plan is not None and one.plan.fits,
                 "longest": 0 if one.plan is None else one.plan.longest,

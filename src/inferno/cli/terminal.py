@@ -20,15 +20,31 @@ _PIPED_WIDTH = 100
 _USUAL_SIZE = os.terminal_size((80, 24))
 
 
+class LoadingBar:
+    """A bar on standard error; called with (done, total) bytes, it shows how far something is."""
+
+    def __init__(self, bar: Progress, what: str) -> None:
+        self._bar = bar
+        self._task = bar.add_task(what, total=None, visible=False)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many bytes are done."""
+        self._bar.update(self._task, completed=done, total=total, visible=True)
+
+    def tell(self, what: str) -> None:
+        """Show what is being done that is not counted in bytes."""
+        self._bar.update(self._task, description=what, completed=0, total=None, visible=True)
+
+
 @contextlib.contextmanager
-def loading_bar(what: str = "loading") -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error until the block ends; `progress(done, total)` is in bytes.
+def loading_bar(what: str = "loading") -> Iterator[LoadingBar]:
+    """Show a bar on standard error until the block ends.
 
     what  is being done.
     """
     console = Console(stderr=True)
     columns = (
-        TextColumn(what),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=False),
         TransferSpeedColumn(),
@@ -36,8 +52,7 @@ def loading_bar(what: str = "loading") -> Iterator[Callable[[int, int], None]]:
     with Progress(
         *columns, console=console, transient=True, disable=not can_redraw(console)
     ) as bar:
-        task = bar.add_task(what, total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+        yield LoadingBar(bar, what)
 
 
 @contextlib.contextmanager

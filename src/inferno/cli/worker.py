@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Annotated, Any
 
@@ -68,17 +69,34 @@ def worker(
             try:
                 code = start_worker(options, settings, about, fake_model, first)
             except DeviceUnavailable as problem:
+                if not str(problem).endswith("use --device cpu."):
+                    raise
                 raise DeviceUnavailable(f"{problem} That is `inferno-worker-cpu`.") from None
     raise typer.Exit(code)
 
 
-def run_bound(device: str, arguments: list[str]) -> None:
-    """Run `inferno worker` with its device given, as the command that is named for it."""
-    if any(one.partition("=")[0] == "--device" for one in arguments):
-        say(f"error: inferno-worker-{device} has its device; leave --device out")
+def run_bound(kind: str, arguments: list[str]) -> None:
+    """Run `inferno worker` with its kind of device given, as the command that is named for it.
+
+    Of that kind a number may be named, as in --device cuda:1.
+    """
+    given = list(_devices(arguments))
+    if any(device.partition(":")[0] != kind for device in given):
+        say(
+            f"error: inferno-worker-{kind} has its device; leave --device {given[-1]} out"
+            + (", or name a number, such as --device cuda:1" if kind == "cuda" else "")
+        )
         sys.exit(2)
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
     settings = {"help_option_names": ["-h", "--help"]}
     app.command(cls=GroupedCommand, context_settings=settings)(reads_numbers(worker))
     command = get_command(app)
-    command.main(["--device", device, *arguments], prog_name=f"inferno-worker-{device}")
+    command.main(["--device", kind, *arguments], prog_name=f"inferno-worker-{kind}")
+
+
+def _devices(arguments: list[str]) -> Iterator[str]:
+    """Yield what follows --device on a command line."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--device":
+            yield value if equals else "".join(arguments[place + 1 : place + 2])

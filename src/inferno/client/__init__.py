@@ -63,12 +63,14 @@ class EngineFacts:
 class EngineStats:
     """A snapshot, at most a second old while the engine is idle; counters survive restarts.
 
-    Counters: steps, step_seconds, preemptions, prompt_tokens (of requests that were accepted),
+    Counters: steps, step_seconds, preemptions, swaps (those preemptions after which host memory
+    kept what was computed), prompt_tokens (of requests that were accepted),
     cached_tokens (those of them that the prefix cache spared, counted when a request ends),
     generated_tokens, restarts.
     proposed_tokens, accepted_tokens    of speculation, by who proposed them.
     running, waiting    sequences that have a place, and those that have none.
-    blocks_used     held by somebody; blocks_cached: held by nobody, but reusable.
+    blocks_used     held by somebody; blocks_cached: held by nobody, but reusable; blocks_swapped:
+                    in host memory.
     batch_size      sequences in the last step.
     rss_bytes, num_threads  of the engine's process; device_bytes: by use, such as `weights`.
     """
@@ -76,6 +78,7 @@ class EngineStats:
     steps: int = 0
     step_seconds: float = 0.0
     preemptions: int = 0
+    swaps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
@@ -87,6 +90,7 @@ class EngineStats:
     blocks_free: int = 0
     blocks_used: int = 0
     blocks_cached: int = 0
+    blocks_swapped: int = 0
     batch_size: int = 0
     rss_bytes: int = 0
     num_threads: int = 0

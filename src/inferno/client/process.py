@@ -18,7 +18,7 @@ from inferno.options import EngineOptions
 from inferno.requests import Request, TokenEvent
 
 _COUNTERS = (
-    *("steps", "step_seconds", "preemptions"),
+    *("steps", "step_seconds", "preemptions", "swaps"),
     *("prompt_tokens", "cached_tokens", "generated_tokens"),
 )
 _COUNTERS_BY_NAME = ("proposed_tokens", "accepted_tokens")

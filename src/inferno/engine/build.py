@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,30 +21,49 @@ from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
+from inferno.engine.execution.gpu import OnGpu, peak_of
 from inferno.engine.execution.loading import Progress, load_model
-from inferno.engine.execution.local import LocalExecutor
+from inferno.engine.execution.local import Ahead, LocalExecutor
 from inferno.engine.execution.runner import Runner
+from inferno.engine.execution.self_check import check_ops
+from inferno.engine.execution.static_batcher import StaticBatcher
 from inferno.engine.kv import kv_cache
 from inferno.engine.kv.block_manager import BlockManager
-from inferno.engine.kv.kv_cache import KVLayout
-from inferno.engine.planning import log_actual, plan_engine
+from inferno.engine.kv.kv_cache import HostCache, KVLayout
+from inferno.engine.kv.offload import Offload
+from inferno.engine.planning import (
+    blocks_on_gpu,
+    log_actual,
+    log_actual_on_gpu,
+    naming_gpu_memory,
+    plan_engine,
+    plan_on_gpu,
+)
 from inferno.engine.proposers.early_layers import EarlyLayersProposer
-from inferno.engine.proposers.load_draft import load_draft, open_draft
+from inferno.engine.proposers.load_draft import OpenedDraft, load_draft, open_draft
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.compiling import ConstraintCompiler, Grammars
+from inferno.engine.sampling.device_draws import DeviceDraws
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.speculation import Proposer, Speculation
+from inferno.engine.warm_up import fullest_steps, num_blocks_of, warm_up
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
-from inferno.machine import num_usable_cores, return_free_memory
+from inferno.machine import (
+    available_memory,
+    num_usable_cores,
+    readable_size,
+    return_free_memory,
+)
 from inferno.model_files import CONFIG, model_files
-from inferno.ops import AttentionKind, KernelContext
+from inferno.ops import AttentionKind, KernelContext, LayerKV
 from inferno.ops.kernels import warn_if_missing
 from inferno.options import SPECULATIONS, EngineOptions
-from inferno.plan.choices import asked_dtype
+from inferno.plan.choices import asked_dtype, choose_num_host_blocks
+from inferno.plan.memory import Plan
 from inferno.weights.memory import available_bytes
 
 # Of a model's layers such a part proposes where nobody says how many.
@@ -71,14 +94,73 @@ def build_engine(
     draft_folder = _draft_folder(options)
     draft = None if draft_folder is None else open_draft(draft_folder, options)
     plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
+    with ExitStack() as stack:
+        if device.type == "cuda":
+            plan = plan_on_gpu(options, hf_config, config, device, draft)
+            stack.enter_context(naming_gpu_memory(plan, device, options))
+            stack.enter_context(torch.cuda.device(device))  # of several the one in force here
+        return _load(
+            options,
+            hf_config,
+            config,
+            max_model_len,
+            device,
+            dtype,
+            plan,
+            draft,
+            num_early_layers,
+            progress,
+        )
+
+
+def _load(
+    options: EngineOptions,
+    hf_config: dict[str, Any],
+    config: DecoderConfig,
+    max_model_len: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    plan: Plan | None,
+    draft: OpenedDraft | None,
+    num_early_layers: int | None,
+    progress: Progress | None,
+) -> Engine:
+    """Load the model of a checked config and put an engine around it, as the plan says."""
     kernels = ops.kernel_context(options.threads or num_usable_cores())
+    if device.type == "cuda":
+        kernels = OnGpu(device, kernels)
     with kernels:
         model = load_model(options, hf_config, config, device, dtype, progress)
     return_free_memory()  # through which weights passed
     kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
+    if device.type not in ("cpu", "cuda"):  # whose kernels are the project's own, and tested
+        check_ops(device, dtype, kv_dtype, config)
     if plan is not None:
         assert plan.cache.block_bytes == layout.block_bytes, "one arithmetic for both"
+    if plan is not None and device.type == "cuda":
+        log_actual_on_gpu(plan, device, options)
+
+        def connect(num_blocks: int) -> Engine:
+            plain = replace(
+                options,
+                eager=True,
+                preemption="recompute",
+                speculative="off",
+                speculative_model=None,
+                speculative_early_layers=None,
+            )
+            return _connect(
+                *(plain, model, config, layout, num_blocks, max_model_len, device, kernels),
+                proposers=[],
+                num_early_layers=None,
+            )
+
+        workspace = _try_fullest_steps(connect, options, layout, max_model_len, device)
+        num_blocks = blocks_on_gpu(
+            options, plan, device, workspace, has_graphs=_is_recordable(options)
+        )
+    elif plan is not None:
         num_blocks = plan.num_blocks
         log_actual(plan)
     else:
@@ -162,6 +244,35 @@ def _grammars(path: Path, vocab_size: int, max_length: int) -> ConstraintCompile
     return ConstraintCompiler(load)
 
 
+def _try_fullest_steps(
+    connect: Callable[[int], Engine],
+    options: EngineOptions,
+    layout: KVLayout,
+    max_model_len: int,
+    device: torch.device,
+) -> int:
+    """Run the steps that take the most memory, in an engine of a small cache; return how much.
+
+    Kernels are compiled with it, so that they aren't when the first request waits.
+
+    connect     makes an engine of so many blocks around the model.
+    """
+    steps = fullest_steps(options, max_model_len)
+    num_blocks = num_blocks_of(steps, options.block_size, len(layout.group_windows))
+
+    def run() -> None:
+        engine = connect(num_blocks)
+        try:
+            warm_up(engine, steps)
+        finally:
+            engine.close()
+
+    peak = peak_of(device, run)
+    gc.collect()  # its cache makes room
+    torch.cuda.empty_cache()
+    return max(0, peak - (num_blocks + 1) * layout.block_bytes)
+
+
 def _step_target(options: EngineOptions) -> float | None:
     """Return the seconds that a step may take; None is "auto"."""
     target = options.step_target_ms
@@ -210,6 +321,45 @@ def _context(options: EngineOptions, config: DecoderConfig) -> int:
     return asked or config.max_model_len
 
 
+def _host_cache(
+    options: EngineOptions, kv: Sequence[LayerKV], layout: KVLayout, device: torch.device
+) -> HostCache | None:
+    """Return host memory for blocks of preempted sequences; None where none is to be kept."""
+    is_cuda = device.type == "cuda"
+    num_blocks = choose_num_host_blocks(
+        options.preemption,
+        options.swap_space,
+        layout.block_bytes,
+        is_cuda=is_cuda,
+        free_bytes=available_memory() if is_cuda else None,  # on the CPU the plan has counted it
+    )
+    if num_blocks:
+        size = readable_size(num_blocks * layout.block_bytes)
+        _logger.info("%d blocks of host memory, %s, for preempted sequences", num_blocks, size)
+        return HostCache(kv, num_blocks)
+    if options.preemption == "swap":
+        raise InvalidRequest(
+            f"swap_space of {options.swap_space:g} GiB, or half of what is free, holds no block of "
+            f"the KV cache, which takes {layout.block_bytes} bytes: make it larger, or use "
+            "--preemption recompute",
+            param="swap_space",
+        )
+    return None
+
+
+def _offload(
+    options: EngineOptions, blocks: BlockManager, host_cache: HostCache | None
+) -> Offload | None:
+    """Return what says which blocks are copied to host memory and back."""
+    if host_cache is None:
+        return None
+    seconds = 0.0  # copied whenever there is room
+    if options.preemption == "auto":
+        seconds = host_cache.measure_seconds_per_block()
+        _logger.info("the copy of a block to host memory or back takes %.0f us", seconds * 1e6)
+    return Offload(blocks, host_cache.num_blocks, seconds)
+
+
 def _connect(
     options: EngineOptions,
     model: CausalLM,
@@ -229,7 +379,11 @@ def _connect(
         layout.group_windows,
         enable_prefix_cache=options.prefix_cache,
     )
+    host_cache = _host_cache(options, kv, layout, device)
     graph_capture = ops.graph_capture(device, kernels) if _is_recordable(options) else None
+    # Metal has no float64, in which the sampler adds up probabilities.
+    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    sampler = Sampler(config.vocab_size, sampler_device)
     batcher = Batcher(
         block_size=options.block_size,
         group_windows=layout.group_windows,
@@ -239,8 +393,20 @@ def _connect(
         full_step=options.max_num_batched_tokens if graph_capture is not None else 0,
         max_num_seqs=options.max_num_seqs,
     )
-    # Metal has no float64, in which the sampler adds up probabilities.
-    sampler_device = torch.device("cpu") if device.type == "mps" else device
+    ahead = None
+    if ops.is_asynchronous(device) and num_early_layers is None:
+        draws = DeviceDraws(sampler, options.max_num_seqs, device)
+        static_batcher = StaticBatcher(
+            block_size=options.block_size,
+            group_windows=layout.group_windows,
+            max_model_len=max_model_len,
+            device=device,
+            attention=AttentionKind(options.attention),
+            max_tokens=options.max_num_batched_tokens,
+            max_num_seqs=options.max_num_seqs,
+            drawn_N=draws.drawn_N,
+        )
+        ahead = Ahead(static_batcher, draws)
     prefault_bytes = kv_cache.bytes_to_prefault(
         layout, options.num_blocks, measure(model, kv).weights_bytes, available_bytes(device)
     )
@@ -253,14 +419,23 @@ def _connect(
             num_layers=num_early_layers,
             num_tokens=options.max_num_batched_tokens,
         )
-        sampler = Sampler(config.vocab_size, sampler_device)
-        proposers.append(EarlyLayersProposer(first_layers, sampler, kernels, config.vocab_size))
+        proposers.append(
+            EarlyLayersProposer(
+                first_layers,
+                Sampler(config.vocab_size, sampler_device),
+                kernels,
+                config.vocab_size,
+            )
+        )
     executor = LocalExecutor(
         batcher,
         runner,
-        Sampler(config.vocab_size, sampler_device),
+        sampler,
         kernels,
         first_layers=first_layers,
+        host_cache=host_cache,
+        ahead=ahead,
+        depth=0 if ahead is None else 1,
     )
     num_proposed = options.num_speculative_tokens
     scheduler = Scheduler(
@@ -275,6 +450,7 @@ def _connect(
             num_tokens=None if isinstance(num_proposed, str) else num_proposed,
             is_on=options.speculative != "off",
         ),
+        offload=_offload(options, blocks, host_cache),
     )
     return Engine(
         scheduler,

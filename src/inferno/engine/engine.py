@@ -19,11 +19,13 @@ from torch import Tensor
 
 from inferno.engine.execution.executor import Executor, LaunchedStep
 from inferno.engine.execution.footprint import Footprint
+from inferno.engine.execution.gpu import free_after, is_device_lost
 from inferno.engine.sampling.constraints import Constraint, ConstraintMaker
 from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
-from inferno.errors import EngineError, InvalidRequest
+from inferno.errors import EngineDied, EngineError, InvalidRequest
+from inferno.out_of_memory import in_a_step, is_out_of_memory
 from inferno.requests import FinishReason, ProposalCounts, Request, SamplingParams, TokenEvent
 
 _logger = logging.getLogger("inferno")
@@ -33,8 +35,10 @@ _logger = logging.getLogger("inferno")
 class Occupancy:
     """The places and blocks that are taken, between two steps.
 
-    num_running, num_waiting    sequences with and without a place; num_preemptions: so far.
-    blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found.
+    num_running, num_waiting    sequences with and without a place; num_preemptions: so far, and
+                    num_swaps of them with a copy of what was computed in host memory.
+    blocks_used     held by somebody; blocks_cached: held by nobody, but still to be found;
+                    blocks_swapped: in host memory.
     batch_size      sequences in the last step.
     proposals       what became of all proposed tokens; proposer_bytes: the memory of who proposes.
     """
@@ -42,9 +46,11 @@ class Occupancy:
     num_running: int
     num_waiting: int
     num_preemptions: int
+    num_swaps: int
     blocks_free: int
     blocks_used: int
     blocks_cached: int
+    blocks_swapped: int
     batch_size: int
     proposals: tuple[ProposalCounts, ...]
     proposer_bytes: int
@@ -117,9 +123,11 @@ class Engine:
             num_running=scheduler.num_running,
             num_waiting=scheduler.num_waiting,
             num_preemptions=scheduler.num_preemptions,
+            num_swaps=scheduler.offload.num_saved,
             blocks_free=pool.num_available - pool.num_idle,
             blocks_used=pool.num_blocks - pool.num_available,
             blocks_cached=pool.num_idle,
+            blocks_swapped=scheduler.offload.num_used,
             batch_size=self._batch_size,
             proposals=scheduler.speculation.counts,
             proposer_bytes=scheduler.speculation.num_bytes,
@@ -182,6 +190,7 @@ class Engine:
         Returns what happened to whom. Where the device fails, the step's requests end with an
         error. Where the bookkeeping does, all requests do, for nothing that it noted is sure. What
         is no Exception, such as KeyboardInterrupt, is raised after that, and the next step tells.
+        EngineDied tells that a GPU was lost: no further step can succeed in this process.
         """
         is_telling = False
         try:
@@ -215,8 +224,11 @@ class Engine:
         step = self._launch(plan)
         self._in_flight.append(step)
         depth = self._executor.depth
-        # Masks follow the tokens of all steps before.
-        interrupt = self._retire_to(1 if self._scheduler.has_masks else max(depth, 1))
+        interrupt = None
+        has_masks = self._scheduler.has_masks
+        if has_masks or step.launched is None or not step.launched.is_free:
+            # Masks, and much of what changes logits, follow the tokens of all steps before.
+            interrupt = self._retire_to(1)
         self._sample(step)
         # Where a step failed, nobody knows how much of its plan was followed: let none come after.
         return self._retire_to(depth if step.problem is None else 0) or interrupt
@@ -275,6 +287,12 @@ class Engine:
             self._scheduler.commit(step.plan, results)
             return None
         self._scheduler.fail(step.plan, _words(step.problem))
+        if is_out_of_memory(step.problem):
+            free_after(step.problem)
+        if is_device_lost(step.problem):
+            return EngineDied(
+                f"the GPU is lost to this process, which must be started again: {step.problem}"
+            )
         return None if isinstance(step.problem, Exception) else step.problem
 
     @contextmanager
@@ -328,6 +346,8 @@ class Engine:
 
 
 def _words(problem: BaseException) -> str:
+    if is_out_of_memory(problem):
+        return f"a step of the engine failed: {in_a_step(problem)}"
     return f"a step of the engine failed: {problem!r}"
 
 

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from inferno import machine
 from inferno.config.decoder import DecoderConfig
+from inferno.engine.execution.gpu import GpuMemory, gpu_memory
 from inferno.engine.proposers.load_draft import OpenedDraft
-from inferno.errors import ModelError, NotEnoughMemory
+from inferno.errors import EngineError, ModelError, NotEnoughMemory
 from inferno.hub.facts import Tensor
 from inferno.machine import readable_size
 from inferno.models import find_model
 from inferno.options import EngineOptions
+from inferno.out_of_memory import is_out_of_memory
+from inferno.plan.choices import choose_num_blocks
 from inferno.plan.memory import BASE_BYTES, Plan, make_plan
 from inferno.plan.report import refusal
 from inferno.plan.shape import ModelShape, read_shape
 from inferno.weights.pieces import find_pieces
 
 _logger = logging.getLogger("inferno")
+
+# What a loaded model may take beyond its plan before that is worth a warning.
+_SLACK_SHARE, _SLACK_BYTES = 1.05, 256 << 20
+_CURE = (
+    "end those processes, lower --max-num-batched-tokens or --max-num-seqs, raise "
+    "--gpu-memory-utilization, or choose a smaller model"
+)
 
 
 def plan_engine(
@@ -55,6 +66,121 @@ def plan_engine(
     if not plan.fits:
         raise NotEnoughMemory(refusal(shape, options, plan, of_draft))
     return plan
+
+
+def plan_on_gpu(
+    options: EngineOptions,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+    device: torch.device,
+    draft: OpenedDraft | None = None,
+) -> Plan:
+    """Return the plan of an engine on a GPU, of whose memory it may take a share.
+
+    Raises NotEnoughMemory where it doesn't fit, or where others have what was asked for by name.
+    """
+    shape = _shape(options, hf_config, config)
+    of_draft = None
+    if draft is not None:
+        of_draft = _shape(draft.options, draft.hf_config, draft.config)
+    memory = gpu_memory(device)
+    plan = make_plan(
+        shape,
+        options,
+        memory.own + memory.free,
+        base=memory.own,
+        has_text=False,
+        gpu_total=memory.total,
+        draft=of_draft,
+    )
+    asked = options.gpu_memory_utilization
+    there = describe_gpu(device, memory, options)
+    if asked is not None and not plan.is_bound:
+        most = (memory.own + memory.free) / memory.total
+        raise NotEnoughMemory(
+            f"gpu_memory_utilization {asked:g} asks for more than {there}; lower it to "
+            f"{int(100 * most) / 100:.2f}, or end those processes, which nvidia-smi lists"
+        )
+    if not plan.fits:
+        raise NotEnoughMemory(refusal(shape, options, plan, of_draft, bound=there))
+    if not plan.is_bound:
+        _logger.warning("the KV cache is smaller than it could be, as of %s", there)
+    return plan
+
+
+def blocks_on_gpu(
+    options: EngineOptions, plan: Plan, device: torch.device, workspace: int, *, has_graphs: bool
+) -> int:
+    """Return how many blocks the KV cache gets, by what is there once the model is loaded.
+
+    workspace   that the fullest steps took; the graphs of steps have as much for themselves.
+
+    Raises NotEnoughMemory where hardly one block fits.
+    """
+    if options.num_blocks is not None:
+        return options.num_blocks
+    memory = gpu_memory(device)
+    granted = min(memory.free, int(memory.total * options.gpu_share) - memory.own)
+    free = granted - workspace * (2 if has_graphs else 1)
+    if plan.draft is not None:
+        free -= plan.draft.weights_bytes + plan.draft.cache_bytes + plan.draft.workspace
+    scratch = plan.cache.block_bytes  # the block that nobody reads
+    if free < 4 * scratch:
+        raise NotEnoughMemory(
+            f"no KV cache fits beside the model: steps take {readable_size(workspace)} of "
+            f"{describe_gpu(device, memory, options)}; {_CURE}"
+        )
+    return choose_num_blocks(
+        plan.cache.block_bytes,
+        free - scratch,
+        block_size=options.block_size,
+        num_groups=len(plan.cache.windows),
+        most_tokens=options.max_num_seqs * plan.context,
+        share=1.0,
+    )
+
+
+def log_actual_on_gpu(plan: Plan, device: torch.device, options: EngineOptions) -> None:
+    """Log what a GPU has now that the weights are there, and warn where that is unexpected."""
+    memory = gpu_memory(device)
+    planned = plan.base + plan.weights_bytes
+    _logger.info(
+        "planned %s, took %s of %s",
+        *(readable_size(planned), readable_size(memory.own)),
+        describe_gpu(device, memory, options),
+    )
+    if memory.own > planned * _SLACK_SHARE + _SLACK_BYTES:
+        _logger.warning(
+            "the model takes %s of %s where %s were planned: memory grew unexpectedly",
+            *(readable_size(memory.own), device, readable_size(planned)),
+        )
+
+
+@contextmanager
+def naming_gpu_memory(plan: Plan, device: torch.device, options: EngineOptions) -> Iterator[None]:
+    """Say, where a GPU's memory runs out before any request came, who has it and what to do."""
+    try:
+        yield
+    except (RuntimeError, MemoryError, EngineError) as problem:
+        # A step's error has been put into words by then.
+        if not is_out_of_memory(problem) and "out of memory" not in str(problem):
+            raise
+        memory = gpu_memory(device)
+        raise NotEnoughMemory(
+            f"memory ran out on {describe_gpu(device, memory, options)}; the weights were to take "
+            f"{readable_size(plan.weights_bytes)}, steps {readable_size(plan.workspace)}, and the "
+            f"engine has {readable_size(memory.own)}; {_CURE}"
+        ) from problem
+
+
+def describe_gpu(device: torch.device, memory: GpuMemory, options: EngineOptions) -> str:
+    """Return who has the memory of a GPU, in words that end a sentence."""
+    return (
+        f"{device}'s {readable_size(memory.total)}: {readable_size(memory.free)} are free, other "
+        f"processes hold {readable_size(memory.others)}, and the engine may take "
+        f"{readable_size(int(memory.total * options.gpu_share))} (--gpu-memory-utilization "
+        f"{options.gpu_share:g})"
+    )
 
 
 def log_actual(plan: Plan) -> None:

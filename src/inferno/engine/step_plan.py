@@ -82,11 +82,23 @@ class ScheduledChunk(NamedTuple):
         return self.sequence_id.sequence_index
 
 
+class BlockCopies(NamedTuple):
+    """Whole blocks to copy, in all layers, between the device's cache and host memory.
+
+    First all of `out`, (block, host block), as the step may write to those blocks; then all of
+    `back`, (host block, block), as the step reads them. A host block that is copied to may be one
+    that is copied from. Host blocks count from 0.
+    """
+
+    out: tuple[tuple[int, int], ...] = ()
+    back: tuple[tuple[int, int], ...] = ()
+
+
 class StepPlan(NamedTuple):
     """The work of the next step; an empty plan needs no step.
 
     An executor follows it in this order: if the epoch is new to it, forget all sequences; forget
-    `gone`; add `new`; compute the chunks, one per sequence.
+    `gone`; add `new`; copy blocks; compute the chunks, one per sequence.
 
     epoch   grows when a plan may not have been followed to its end.
     """
@@ -96,6 +108,7 @@ class StepPlan(NamedTuple):
     new: tuple[NewSequence, ...]
     chunks: tuple[ScheduledChunk, ...]
     work: StepWork
+    copies: BlockCopies = BlockCopies()
 
 
 @dataclass(frozen=True, slots=True)

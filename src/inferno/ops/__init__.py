@@ -21,7 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -33,7 +33,17 @@ from inferno.ops.packed import (
     StoredRows,
     matrices,
 )
-from inferno.ops.tokens import argmax, draw, log_probabilities, sampling_specs, top_tokens, uniform
+from inferno.ops.tokens import (
+    argmax,
+    draw,
+    fill_pending,
+    log_probabilities,
+    penalize,
+    sampling_specs,
+    top_tokens,
+    uniform,
+)
+from inferno.ops.transfers import Download, Fetched, Upload
 from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 __all__ = [
@@ -46,6 +56,8 @@ __all__ = [
     "Batch",
     "CapturedGraph",
     "ClampedSwiGLU",
+    "Download",
+    "Fetched",
     "GraphCapture",
     "GroupTables",
     "KernelContext",
@@ -54,6 +66,7 @@ __all__ = [
     "Observer",
     "PackedExperts",
     "PackedWeight",
+    "Penalties",
     "PlainSwiGLU",
     "Purpose",
     "RowRanges",
@@ -62,6 +75,7 @@ __all__ = [
     "Serializable",
     "SerializedWeight",
     "StoredRows",
+    "Upload",
     "add_rms_norm",
     "aligned_memory",
     "allocate",
@@ -76,16 +90,21 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "float_format",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
     "matrices",
+    "new_download",
+    "new_upload",
     "observing",
     "pack",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",
@@ -162,6 +181,23 @@ def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture 
     context  in which they are captured and replayed.
     """
     return BACKENDS[device.type].graph_capture(context)
+
+
+def is_asynchronous(device: torch.device) -> bool:
+    """Say whether ops return before the device has computed: then steps are launched ahead."""
+    return BACKENDS[device.type].is_asynchronous()
+
+
+def new_upload(num_values: int, device: torch.device) -> Upload:
+    """Make memory for up to so many numbers that each step reads, zeros at first."""
+    with device:
+        return BACKENDS[device.type].new_upload(num_values)
+
+
+def new_download(num_values: int, device: torch.device) -> Download:
+    """Make the way for up to so many numbers of a step's results."""
+    with device:
+        return BACKENDS[device.type].new_download(num_values)
 
 
 def can_quantize(device: torch.device) -> bool:

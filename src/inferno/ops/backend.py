@@ -15,8 +15,9 @@ from torch import Tensor
 from inferno.config.mixture import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
+from inferno.ops.transfers import Download, Upload
 from inferno.quantization import RowRange
 
 
@@ -95,6 +96,10 @@ class ForwardOps(Protocol):
 class TokenOps(Protocol):
     """The ops that make tokens of logits."""
 
+    def penalize(
+        self, logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]
+    ) -> None: ...
+
     def argmax(
         self, logits_RV: Tensor, *, allowed_RW: Tensor | None = None
     ) -> tuple[Tensor, Tensor]: ...
@@ -127,6 +132,8 @@ class TokenOps(Protocol):
 
     def top_tokens(self, logits_RV: Tensor, num_tokens: int) -> Tensor: ...
 
+    def fill_pending(self, token_ids_T: Tensor, drawn_R: Tensor) -> None: ...
+
 
 class Memory(Protocol):
     """The layout of weights and caches on a device, and the life of what its ops work with."""
@@ -148,6 +155,12 @@ class Memory(Protocol):
     def kernel_context(self, num_threads: int) -> KernelContext: ...
 
     def graph_capture(self, context: KernelContext) -> GraphCapture | None: ...
+
+    def is_asynchronous(self) -> bool: ...
+
+    def new_upload(self, num_values: int) -> Upload: ...
+
+    def new_download(self, num_values: int) -> Download: ...
 
     def can_quantize(self) -> bool: ...
 

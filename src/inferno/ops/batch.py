@@ -50,8 +50,12 @@ class Batch:
     rows_N                      int64, ascending; the tokens whose hidden states are wanted, or None
                                 for all. The others go no further than the keys and values of
                                 the last layer.
-    is_fixed                    another step of so many tokens will have its tensors in the same
-                                memory, and of the same shapes.
+    is_fixed                    other steps will have their tensors in the same memory, and of the
+                                same shapes.
+    longest_query               no request of such steps has more tokens in one; None: query_lens
+                                tell, and others may have more.
+    drawn_N                     int64; the tokens that the step before has drawn: an id -1 - r of
+                                token_ids_T stands for entry r. None where all ids are known.
     """
 
     token_ids_T: Tensor
@@ -64,6 +68,8 @@ class Batch:
     attention: AttentionKind = AttentionKind.AUTO
     rows_N: Tensor | None = None
     is_fixed: bool = False
+    longest_query: int | None = None
+    drawn_N: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

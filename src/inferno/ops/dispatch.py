@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -39,6 +41,20 @@ class _CudaBackend:
 def has_triton() -> bool:
     """Return whether Triton is installed, which compiles the kernels for CUDA."""
     return find_spec("triton") is not None
+
+
+def telling_of_kernels(kind: str, tell: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Return a context in which `tell` gets the name of each kernel that is made ready to run.
+
+    kind    of device.
+    Those of a CPU are compiled when inferno is installed; of GPUs each is when it is first run.
+    """
+    if kind != "cuda" or not has_triton():
+        return nullcontext()
+    telling: Callable[..., AbstractContextManager[None]] = import_module(
+        "inferno.ops.cuda.compiling"
+    ).telling_of_kernels
+    return telling(tell)
 
 
 # Looked up at each call, so that `observing`, and a test, can put another in its place.

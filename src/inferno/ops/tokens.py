@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
+
+
+def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+    """Penalise in place, in some rows, each there once, the tokens that have occurred.
+
+    No logit becomes larger than float32's largest number.
+    """
+    backend_of(logits_RV).penalize(logits_RV, rows, penalties)
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -72,3 +80,8 @@ def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
 def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
     """Rank each row's likeliest tokens, the lower id first among equals: ids [R, C], C <= V."""
     return backend_of(logits_RV).top_tokens(logits_RV, num_tokens)
+
+
+def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
+    """Replace each id -1 - r, which is still to be drawn, by drawn_R[r], in place; both int64."""
+    backend_of(token_ids_T).fill_pending(token_ids_T, drawn_R)

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferno.errors import ConfigError, NotEnoughMemory
-from inferno.options import DTYPES
+from inferno.options import DTYPES, EngineOptions
 
 MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
+# Whether CUDA's kernels compute with quantized weights and keys; ops.can_quantize says the same.
+CUDA_QUANTIZES = False
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
 SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
+_GIB = 2**30
 _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 
@@ -38,6 +41,11 @@ def choose_dtype(
     if is_cpu and not (declared == "bfloat16" and has_bfloat16):
         return "float32"  # PyTorch emulates 16-bit products here, several times slower
     return declared
+
+
+def runs_on_gpu(options: EngineOptions) -> bool:
+    """Return whether CUDA's kernels compute with what the options ask for."""
+    return CUDA_QUANTIZES or (options.quantize == "none" and options.kv_dtype != "int8")
 
 
 def asked_dtype(dtype: str, quantize: str) -> str:
@@ -81,3 +89,24 @@ def choose_num_blocks(
             f"close other programs or choose a smaller model"
         )
     return min(wanted, affordable, _MOST_BLOCKS)
+
+
+def choose_num_host_blocks(
+    preemption: str,
+    swap_space: float,
+    block_bytes: int,
+    *,
+    is_cuda: bool,
+    free_bytes: int | None = None,
+) -> int:
+    """Return how many blocks of preempted sequences host memory is to keep.
+
+    swap_space  GiB.
+    free_bytes  of host memory, where nothing else has counted these blocks.
+    """
+    if preemption == "recompute" or (preemption == "auto" and not is_cuda):
+        return 0
+    room = int(swap_space * _GIB)
+    if free_bytes is not None:
+        room = min(room, int(free_bytes * MEMORY_SHARE))
+    return min(room // block_bytes, _MOST_BLOCKS)

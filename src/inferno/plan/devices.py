@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from inferno.errors import InfernoError
 from inferno.options import EngineOptions
+from inferno.plan.choices import runs_on_gpu
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.shape import ModelShape
 
-_QUERY = ("--query-gpu=index,name,memory.free", "--format=csv,noheader,nounits")
-_ROW = re.compile(r"(\d{1,3}), ([^,]{1,80}), (\d{1,9})")
+_QUERY = ("--query-gpu=index,uuid,name,memory.total,memory.free", "--format=csv,noheader,nounits")
+_ROW = re.compile(r"(\d{1,3}), ([\w-]{1,80}), ([^,]{1,80}), (\d{1,9}), (\d{1,9})")
 _MOST_SECONDS = 5.0
-_CONTEXT_BYTES = 500_000_000  # of CUDA itself, with PyTorch's kernels: about
+CONTEXT_BYTES = 500_000_000  # of CUDA itself, with PyTorch's kernels: about
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the option --device names it, and its free bytes."""
+    """A GPU as the option --device names it; its bytes, and those of them that are free."""
 
     device: str
     name: str
+    total: int
     free: int
 
 
@@ -47,36 +51,59 @@ def find_gpus() -> list[Gpu]:
         )
     except (subprocess.SubprocessError, OSError, ValueError):
         return []
-    return parse_gpus(done.stdout)
+    return parse_gpus(done.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def parse_gpus(text: str) -> list[Gpu]:
-    """Return the GPUs of the tool's lines: number, name, free MiB."""
-    found = (_ROW.fullmatch(line.strip()) for line in text.splitlines())
-    return [Gpu(f"cuda:{one[1]}", one[2], int(one[3]) << 20) for one in found if one]
+def parse_gpus(text: str, shown: str | None = None) -> list[Gpu]:
+    """Return the GPUs of the tool's lines: number, id, name, MiB in all, MiB that are free.
+
+    shown   those that CUDA_VISIBLE_DEVICES names, in its order, up to the first that isn't there;
+            None: all. The option --device counts these alone.
+    """
+    rows = [found for line in text.splitlines() if (found := _ROW.fullmatch(line.strip()))]
+    if shown is not None:
+        names = [name.strip() for name in shown.split(",")]
+        named = ([row for row in rows if _is_named(row, name)] for name in names)
+        rows = [found[0] for found in takewhile(lambda found: len(found) == 1, named)]
+        numbers: Iterable[object] = range(len(rows))
+    else:
+        numbers = [row[1] for row in rows]
+    return [
+        Gpu(f"cuda:{number}", row[3], int(row[4]) << 20, int(row[5]) << 20)
+        for number, row in zip(numbers, rows, strict=True)
+    ]
 
 
 def gpu_plans(
-    shape: ModelShape, options: EngineOptions, gpus: list[Gpu], draft: ModelShape | None = None
+    shape: ModelShape,
+    options: EngineOptions,
+    gpus: list[Gpu],
+    draft: ModelShape | None = None,
+    share: float | None = None,
 ) -> Iterator[GpuPlan]:
     """Yield the plan on each GPU, of its memory alone.
 
     draft   the shape of a draft model that runs there too.
-    What is quantized runs on the CPU only, whose kernels compute with it.
+    share   of each GPU's whole memory that the engine may take; None: the usual one.
     """
     for gpu in gpus:
         plan = None
-        if options.quantize == "none" and options.kv_dtype != "int8":
+        if runs_on_gpu(options):
             try:
                 plan = make_plan(
                     shape,
-                    replace(options, memory=None),
+                    replace(options, memory=None, device=gpu.device, gpu_memory_utilization=share),
                     gpu.free,
-                    base=_CONTEXT_BYTES,
+                    base=CONTEXT_BYTES,
                     has_text=False,
-                    is_cpu=False,
+                    gpu_total=gpu.total,
                     draft=draft,
                 )
             except InfernoError:
                 plan = None
         yield GpuPlan(gpu, plan)
+
+
+def _is_named(row: re.Match[str], name: str) -> bool:
+    """Return whether a GPU is the one of a number, or of the beginning of an id."""
+    return row[1] == name or (name.startswith("GPU-") and row[2].startswith(name))

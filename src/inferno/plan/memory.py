@@ -21,12 +21,14 @@ from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
 from inferno.plan.cache import CacheShape
 from inferno.plan.choices import (
+    CUDA_QUANTIZES,
     MEMORY_SHARE,
     SMALL_STEP,
     asked_dtype,
     choose_dtype,
     choose_kv_dtype,
     choose_num_blocks,
+    choose_num_host_blocks,
 )
 from inferno.plan.shape import ModelShape
 from inferno.quantization import FORMATS, MXFP4, WeightFormat
@@ -90,17 +92,19 @@ class DraftPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The bytes that a model will take on a CPU.
+    """The bytes that a model will take on a CPU, or of a GPU's own memory.
 
     weights         by the name of the format in which they are kept.
     unpacked        by GGUF's types, what can't stay as it is.
-    base            Python and its libraries.
+    base            Python and its libraries; on a GPU what CUDA has there before the model.
     text            the tokenizer; making_text: at most, while it is made.
     buffers         through which weights pass while they are loaded.
     workspace       of full steps: activations, logits, and what is kept of requests.
     room            what the process may have in all; None where nobody can tell.
-    is_bound        whether --memory says so.
+    is_bound        whether --memory says so, or the share of a GPU's memory.
+    num_host_blocks of keys and values that preempted sequences keep beside the cache.
     draft           the draft model's part; None without one.
+    gpu_total       the whole memory of the GPU; None: on the CPU.
     """
 
     dtype: str
@@ -119,7 +123,9 @@ class Plan:
     workspace: int
     room: int | None
     is_bound: bool
+    num_host_blocks: int = 0
     draft: DraftPlan | None = None
+    gpu_total: int | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -145,10 +151,15 @@ class Plan:
         return (self.num_blocks + 1) * self.cache.block_bytes if self.num_blocks else 0
 
     @property
+    def swap_bytes(self) -> int:
+        """Return the bytes of what preempted sequences keep, at most."""
+        return self.num_host_blocks * self.cache.block_bytes
+
+    @property
     def total_bytes(self) -> int:
         """Return the bytes of all of it once each block of the caches was written."""
         of_draft = 0 if self.draft is None else self.draft.workspace + self.draft.cache_bytes
-        return self.loaded_bytes + self.workspace + self.cache_bytes + of_draft
+        return self.loaded_bytes + self.workspace + self.cache_bytes + self.swap_bytes + of_draft
 
     @property
     def fits(self) -> bool:
@@ -183,12 +194,13 @@ def make_plan(
     base: int = BASE_BYTES,
     has_text: bool = True,
     others: int = 0,
-    is_cpu: bool = True,
+    gpu_total: int | None = None,
     draft: ModelShape | None = None,
 ) -> Plan:
     """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
 
     available  the bytes that a new process can have now; None: nobody can tell.
+    gpu_total  the whole memory of the GPU, of which the engine may take a share.
     base       what the process has before the model.
     has_text   whether the tokenizer is yet to be made, in the same process.
     others     what the server's process takes, which --memory bounds as well.
@@ -196,17 +208,26 @@ def make_plan(
 
     Raises ConfigError and InvalidRequest where config.json or an option can't be.
     """
+    is_cpu = gpu_total is None
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
-    limit = options.memory_bytes
+    limit = options.memory_bytes if gpu_total is None else int(gpu_total * options.gpu_share)
     room = available if limit is None else max(0, limit - others)
     if room is not None and available is not None:
         room = min(room, available)
+    has_kernels = is_cpu or CUDA_QUANTIZES
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=has_kernels)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
+    num_host_blocks = 0  # of a GPU's plan, for they aren't in its memory
+    if is_cpu:
+        num_host_blocks = choose_num_host_blocks(
+            options.preemption, options.swap_space, cache.block_bytes, is_cuda=False
+        )
+    workspace += num_host_blocks * _BLOCK_BOOK_BYTES
     needed = base + text + sum(weights.values()) + workspace
+    needed += num_host_blocks * cache.block_bytes
     beside = None if draft is None else _draft_plan(draft, options, context, is_cpu=is_cpu)
     if beside is not None:
         least_bytes = beside.cache_bytes + beside.num_blocks * _BLOCK_BOOK_BYTES
@@ -241,7 +262,9 @@ def make_plan(
         workspace=workspace + num_blocks * _BLOCK_BOOK_BYTES,
         room=room,
         is_bound=limit is not None and room == limit - others,
+        num_host_blocks=num_host_blocks,
         draft=beside,
+        gpu_total=gpu_total,
     )
 
 
@@ -249,7 +272,7 @@ def _formats(
     shape: ModelShape, options: EngineOptions, *, is_cpu: bool
 ) -> tuple[str, str, str | None]:
     """Return what is computed with, what keys and values are kept in, and what packs weights."""
-    bfloat16 = has_bfloat16()
+    bfloat16 = has_bfloat16() or not is_cpu
     dtype = choose_dtype(
         asked_dtype(options.dtype, options.quantize),
         shape.config,
@@ -273,7 +296,7 @@ def _draft_plan(
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu or CUDA_QUANTIZES)
     least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
     return DraftPlan(
         dtype=dtype,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from inferno.errors import InfernoError
 from inferno.machine import readable_size
 from inferno.options import EngineOptions
+from inferno.plan.choices import runs_on_gpu
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.shape import ModelShape
 from inferno.quantization import QUANTIZATIONS
@@ -31,6 +32,8 @@ def memory_table(plan: Plan) -> Iterator[str]:
         yield _line(f"weights, {name}", count)
     cache = f"KV cache, {plan.kv_dtype}"
     yield _line(cache, plan.cache_bytes) if plan.num_blocks else f"{cache:<{_COLUMN}}   no room"
+    if plan.num_host_blocks:
+        yield _line("swap space", plan.swap_bytes)
     if plan.draft is not None:
         for name, count in plan.draft.weights.items():
             yield _line(f"draft's weights, {name}", count)
@@ -39,10 +42,13 @@ def memory_table(plan: Plan) -> Iterator[str]:
     yield _line("workspace", plan.workspace + of_draft)
     if plan.text:
         yield _line("tokenizer", plan.text)
-    yield _line("Python, PyTorch", plan.base)
+    yield _line("Python, PyTorch" if plan.gpu_total is None else "CUDA, PyTorch", plan.base)
     yield _line("total, cache full", plan.total_bytes)
     yield _line("most while loading", plan.loading_bytes)
-    name = "bound, --memory" if plan.is_bound else "available now"
+    if plan.gpu_total is None:
+        name = "bound, --memory" if plan.is_bound else "available now"
+    else:
+        name = "share of the GPU" if plan.is_bound else "free on the GPU"
     yield f"{name:<{_COLUMN}}{'unknown':>10}" if plan.room is None else _line(name, plan.room)
 
 
@@ -110,15 +116,24 @@ def cure_lines(
 
 
 def refusal(
-    shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
+    shape: ModelShape,
+    options: EngineOptions,
+    plan: Plan,
+    draft: ModelShape | None = None,
+    *,
+    bound: str | None = None,
 ) -> str:
-    """Return why a model isn't loaded, with its table and what would fit."""
+    """Return why a model isn't loaded, with its table and what would fit.
+
+    bound   what it doesn't fit in, in words, where it isn't the machine's memory.
+    """
     room = "unknown" if plan.room is None else readable_size(plan.room)
-    bound = (
-        f"--memory {options.memory}"
-        if plan.is_bound
-        else f"the {room} of memory that are available"
-    )
+    if bound is None:
+        bound = (
+            f"--memory {options.memory}"
+            if plan.is_bound
+            else f"the {room} of memory that are available"
+        )
     first = f"the model doesn't fit in {bound}: expected is"
     if draft is not None:
         first = f"the model and its draft model don't fit in {bound}: expected is"
@@ -135,6 +150,8 @@ def _planned(
     shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None
 ) -> Plan | None:
     """Return the plan with other options in the same room; None where they can't be."""
+    if plan.gpu_total is not None and not runs_on_gpu(options):
+        return None
     try:
         return make_plan(
             shape,
@@ -143,6 +160,7 @@ def _planned(
             base=plan.base,
             has_text=plan.making_text > 0,
             others=_others(options, plan),
+            gpu_total=plan.gpu_total,
             draft=draft,
         )
     except InfernoError:

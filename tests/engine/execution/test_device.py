@@ -52,12 +52,7 @@ def test_a_strange_declared_dtype_is_refused(declared: object) -> None:
         device.choose_dtype("auto", {"dtype": declared}, CPU)
 
 
-def test_an_absent_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceUnavailable, match="--device cpu"):
-        device.find_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(DeviceUnavailable, match="2 CUDA devices"):
-        device.find_device("cuda:2")
-    assert device.find_device("cuda:1") == torch.device("cuda", 1)
+def test_metal_is_refused_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable, match=r"mps was asked for, .*: use --device cpu\.$"):
+        device.find_device("mps")

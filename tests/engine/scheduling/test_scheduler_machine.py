@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 
 from inferno.engine.kv.block_manager import BlockManager
+from inferno.engine.kv.offload import Offload
 from inferno.engine.scheduling.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.scheduling.sequence import SequenceState, Status
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
@@ -64,6 +65,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         hits=st.sampled_from(((0,), (1, 0), (9,), (2, 0, 1, 3))),
         priority_aging=st.sampled_from((0.0, 0.05, 1.0)),
         step_target=st.sampled_from((0.0, None, 0.02)),
+        num_host_blocks=st.sampled_from((0, 3, 12, 200, 200)),
+        seconds_per_block=st.sampled_from((0.0, 0.0, 0.002)),
     )
     def start(
         self,
@@ -78,6 +81,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         hits: tuple[int, ...],
         priority_aging: float,
         step_target: float | None,
+        num_host_blocks: int,
+        seconds_per_block: float,
     ) -> None:
         self.clock = Clock()
         self.aging = priority_aging
@@ -100,6 +105,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             priority_aging=priority_aging,
             step_target=step_target,
             speculation=always(guesser),
+            offload=Offload(self.blocks, num_host_blocks, seconds_per_block),
             clock=self.clock,
         )
         self.device = Device(block_size, windows, enable_prefix_cache)
@@ -203,6 +209,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not self.ended_early & {request_id for request_id, _ in samples}
         assert all(chunk.num_tokens > 0 for chunk in plan.chunks)
         assert sum(chunk.num_tokens for chunk in plan.chunks) <= self.budget
+        if plan.copies.back:
+            sources = {host for host, _ in plan.copies.back}
+            for step in self.in_flight:  # nobody knows yet whether it ends well
+                assert not sources & {host for _, host in step.plan.copies.out}
 
     def seconds(self, plan: StepPlan) -> float:
         return sum(0.001 + 0.002 * c.num_tokens + 1e-4 * c.start for c in plan.chunks)
@@ -289,6 +299,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def fail(self, plan: StepPlan) -> None:
         self.spoil(plan.chunks)
+        self.device.host.clear()
         self.ledger.note(fail(self.scheduler, plan, "the device failed"))
         self.ended_early |= {chunk.request_id for chunk in plan.chunks}
 
@@ -311,6 +322,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.step(1)
         assert not self.scheduler.has_work, "some request never ends"
         assert self.blocks.pool.num_available == self.blocks.pool.num_blocks
+        assert self.scheduler.offload.num_used == 0
         for request in self.requests.values():
             for index in range(request.params.n):
                 self.check_outcome(request, index)

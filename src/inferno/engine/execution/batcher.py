@@ -102,7 +102,7 @@ class Batcher:
             ),
             attention=self._attention,
             rows_N=rows,
-            is_fixed=is_fixed,
+            is_fixed=is_fixed and self._device.type == "cpu",  # elsewhere it was copied
         )
 
     def _write(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.engine.execution.gpu import find_gpu
 from inferno.errors import DeviceUnavailable, InvalidRequest
 from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
@@ -24,17 +25,11 @@ _DTYPES = {
 def find_device(name: str) -> torch.device:
     """Return the device of that name; DeviceUnavailable says what to do where it isn't there."""
     device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        built = "no CUDA device is visible" if torch.version.cuda else "this PyTorch has no CUDA"
-        raise DeviceUnavailable(f"{name} was asked for, but {built}. Use --device cpu.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceUnavailable(
-            f"{name} was asked for, but there are {torch.cuda.device_count()} CUDA devices, "
-            f"numbered from 0."
-        )
+    if device.type == "cuda":
+        return find_gpu(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise DeviceUnavailable(
-            "mps was asked for, but Apple's Metal is not here. Use --device cpu."
+            "mps was asked for, but Apple's Metal is not here: use --device cpu."
         )
     return device
 
@@ -47,7 +42,7 @@ def choose_kv_dtype(
         options.kv_dtype,
         str(dtype).removeprefix("torch."),
         is_quantized=options.quantize != "none",
-        has_bfloat16=has_bfloat16(),
+        has_bfloat16=device.type == "cuda" or has_bfloat16(),
     )
     if name == "int8" and not (ops.can_quantize(device) and options.attention == "auto"):
         raise InvalidRequest(

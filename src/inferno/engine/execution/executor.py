@@ -15,6 +15,11 @@ from inferno.engine.step_plan import StepPlan, StepResult
 class LaunchedStep(Protocol):
     """A step whose forward pass was begun."""
 
+    @property
+    def is_free(self) -> bool:
+        """Return whether the step may be sampled before the last one's results are known."""
+        ...
+
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         """Begin to choose tokens; rows without a mask may be any token. Called once."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from inferno.engine.kv.kv_cache import tensors_of
 from inferno.layers.parameters import packed_weights
 from inferno.models import Model
 from inferno.ops import LayerKV
@@ -33,15 +34,7 @@ def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
         dtype=dtype_name(parameters[0].dtype),
         kv_dtype=dtype_name(kv[0].keys_NSKD.dtype),
         weights_bytes=_bytes_of(parameters) + packed,
-        kv_cache_bytes=_bytes_of(
-            tensor
-            for layer in kv
-            for tensor in (
-                *(layer.keys_NSKD, layer.values_NSKD),
-                *(layer.key_scales_NKS, layer.value_scales_NKS),
-            )
-            if tensor is not None
-        ),
+        kv_cache_bytes=_bytes_of(tensors_of(kv)),
     )
 
 

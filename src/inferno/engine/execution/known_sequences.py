@@ -13,7 +13,8 @@ class KnownSequence:
     """An executor's own record of a sequence, to which it appends what it draws.
 
     The fields are those of NewSequence; num_left is that of ScheduledChunk. Of token_ids, plans
-    have told the first num_told; the executor drew the others itself.
+    have told the first num_told; the executor drew the others itself. The token after all of them
+    is row pending_row of what the step in flight draws, if nobody has read that yet.
     """
 
     sequence_id: SequenceId
@@ -26,6 +27,7 @@ class KnownSequence:
     num_told: int
     block_tables: tuple[list[int], ...]
     num_left: tuple[int, ...]
+    pending_row: int = 0
 
 
 class KnownSequences:

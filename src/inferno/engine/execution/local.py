@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +15,10 @@ from inferno.engine.execution.first_layers import FirstLayers
 from inferno.engine.execution.footprint import Footprint
 from inferno.engine.execution.known_sequences import KnownSequence, KnownSequences
 from inferno.engine.execution.runner import Runner
+from inferno.engine.execution.static_batcher import DrawInputs, StaticBatcher
+from inferno.engine.kv.kv_cache import HostCache
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
+from inferno.engine.sampling.device_draws import DeviceDraws, Drawn, DrawRows, plain_from
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
@@ -37,10 +41,20 @@ class _Hidden:
         return rows if self.places is None else [self.places[row] for row in rows]
 
 
+class Ahead(NamedTuple):
+    """The parts that serve a device which computes on its own: see their files."""
+
+    batcher: StaticBatcher
+    draws: DeviceDraws
+
+
 @dataclass(slots=True, eq=False)
 class LocalStep:
     """A step of a LocalExecutor between its forward pass and its results.
 
+    plain       its rows of logits, where the device can draw them all by itself; and inputs of
+                that draw.
+    drawn       what the device draws of them, on its way.
     processed   the rows of logits that were made for it, for those that are drawn again.
     """
 
@@ -49,19 +63,33 @@ class LocalStep:
     sequences: Sequence[KnownSequence]
     starts: Sequence[int]
     hidden: _Hidden
+    wanted: Sequence[int]
+    plain: DrawRows | None = None
+    inputs: DrawInputs | None = None
+    drawn: Drawn | None = None
     results: Sequence[StepResult] | None = None
     processed: ProcessedRows | None = None
 
+    @property
+    def is_free(self) -> bool:
+        return self.plain is not None
+
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is None, "a step is sampled once"
-        self.results = self.executor.sample(self, masks)
+        assert self.drawn is None, "a step is sampled once"
+        if self.plain is None or masks:
+            self.results = self.executor.sample(self, masks)
+        else:
+            self.drawn = self.executor.draw(self)
 
     def redraw(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is not None, "a step is sampled before parts of it are again"
         self.results = self.executor.redraw(self, self.results, masks)
 
     def result(self) -> Sequence[StepResult]:
-        assert self.results is not None, "a step is sampled before its results are asked for"
+        if self.results is None:
+            assert self.drawn is not None, "a step is sampled before its results are asked for"
+            self.results = _results_of(self, self.drawn)
         return self.results
 
 
@@ -69,8 +97,10 @@ class LocalExecutor:
     """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
 
     first_layers    those that a proposer runs ahead of steps; the executor runs the others then.
-    depth   see Executor. Here a step is computed when it is launched and sampled, so more than 0
-            gains nothing; it is for tests of what a device does.
+    host_cache      where plans have blocks copied to; None where none has.
+    ahead   what serves a device that computes on its own, in the batcher's place.
+    depth   see Executor. Without `ahead` a step is computed when it is launched and sampled, so
+            more than 0 gains nothing then; it is for tests of what a device does.
     """
 
     def __init__(
@@ -81,14 +111,19 @@ class LocalExecutor:
         kernels: KernelContext,
         *,
         first_layers: FirstLayers | None = None,
+        host_cache: HostCache | None = None,
+        ahead: Ahead | None = None,
         depth: int = 0,
     ) -> None:
         self._batcher = batcher
         self._runner = runner
         self._first_layers = first_layers
+        self._host_cache = host_cache
         self._sampler = sampler
         self._kernels = kernels
+        self._ahead = ahead
         self._depth = depth
+        self._last: LocalStep | None = None
         self._sequences = KnownSequences()
         self._captures: dict[str, dict[int, Tensor]] = {}
 
@@ -103,6 +138,7 @@ class LocalExecutor:
     def release_memory(self) -> None:
         self._sampler.forget(self._sequences.ids)
         self._sequences.clear()
+        self._last = None
         if self._first_layers is not None:
             self._first_layers.clear()
         self._kernels.release_memory()
@@ -114,16 +150,92 @@ class LocalExecutor:
             if gone:
                 self._sampler.forget(gone)
             sequences = self._sequences.follow(plan)
+            if self._host_cache is not None:
+                self._host_cache.copy(plan.copies)
+            if self._ahead is not None:
+                return self._launch_ahead(plan.chunks, sequences, self._ahead)
             starts = _first_rows(plan.chunks)
             wanted = self._wanted_rows(plan.chunks, starts)
-            if self._first_layers is None:
-                stream_TE = layers = None
-            else:
+            stream_TE = layers = None
+            if self._first_layers is not None:
                 stream_TE, layers = self._first_layers.take(plan.chunks, sequences)
             batch = self._batcher.build(plan.chunks, sequences, wanted)
             states_NE = self._runner.forward(batch, layers, stream_TE)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
-        return LocalStep(self, plan.chunks, sequences, starts, _Hidden(states_NE, places))
+        hidden = _Hidden(states_NE, places)
+        return LocalStep(self, plan.chunks, sequences, starts, hidden, wanted)
+
+    def _launch_ahead(
+        self,
+        chunks: Sequence[ScheduledChunk],
+        sequences: Sequence[KnownSequence],
+        ahead: Ahead,
+    ) -> LocalStep:
+        """Launch a step on a device that computes on its own.
+
+        One that continues the last step is drawn like that, but for the positions.
+        """
+        batcher, draws = ahead
+        last, self._last = self._last, None
+        if (
+            last is not None
+            and last.plain is not None
+            and not self._captures
+            and batcher.continues(chunks, sequences)
+        ):
+            starts, wanted, rows = last.starts, last.wanted, _next_rows(last.plain)
+            batch = batcher.go_on(chunks, sequences, draws.numbers(rows))
+            plain: DrawRows | None = rows
+        else:
+            starts = _first_rows(chunks)
+            wanted = self._wanted_rows(chunks, starts)
+            plain = self._plain_rows(chunks, sequences)
+            numbers = None if plain is None else draws.numbers(plain)
+            batch = batcher.build(chunks, sequences, wanted, numbers)
+        states_NE = self._runner.forward(batch)
+        places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
+        hidden = _Hidden(states_NE, places)
+        step = LocalStep(self, chunks, sequences, starts, hidden, wanted, plain)
+        step.inputs = batcher.draw_inputs
+        self._last = step
+        return step
+
+    def _plain_rows(
+        self, chunks: Sequence[ScheduledChunk], sequences: Sequence[KnownSequence]
+    ) -> DrawRows | None:
+        """Return the rows of a step, of which there may be none; None if one isn't plain."""
+        rows = DrawRows([], [], [], [])
+        for chunk, sequence in zip(chunks, sequences, strict=True):
+            position = chunk.start + chunk.num_tokens
+            if chunk.wants_token:
+                if chunk.proposed_token_ids or position < plain_from(sequence):
+                    return None
+                rows.params.append(sequence.params)
+                rows.seeds.append(sequence.seed)
+                rows.sequence_indices.append(chunk.sequence_index)
+                rows.positions.append(position)
+            if chunk.wants_prompt_logprobs or self._is_captured(chunk):
+                return None
+        return rows
+
+    @torch.inference_mode()
+    def draw(self, step: LocalStep) -> Drawn:
+        """Begin to choose the tokens of a step, each of which the device can choose by itself."""
+        plain, inputs, ahead = step.plain, step.inputs, self._ahead
+        if plain is None or not plain.positions:
+            return Drawn(None, ())
+        num_rows = len(plain.positions)
+        assert ahead is not None, "other devices draw nothing by themselves"
+        assert inputs is not None, "they are set when a step is launched"
+        with self._kernels:
+            logits_RV = self._runner.logits_at(step.hidden.states_NE, inputs.rows_N, num_rows)
+            drawn = ahead.draws.draw(logits_RV, plain, inputs.uniform_N)
+        row = 0
+        for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
+            if chunk.wants_token:
+                sequence.pending_row = row
+                row += 1
+        return drawn
 
     @torch.inference_mode()
     def sample(self, step: LocalStep, masks: Mapping[MaskKey, Mask]) -> list[StepResult]:
@@ -269,6 +381,31 @@ class LocalExecutor:
             logits_NV = self._logits(hidden, [start + i for i in wanted]).cpu()
             for i, logits_V in zip(wanted, logits_NV, strict=True):
                 kept[chunk.start + i] = logits_V
+
+
+def _next_rows(rows: DrawRows) -> DrawRows:
+    """Return the rows of a step that follows, with each sequence's next token."""
+    return rows._replace(positions=[position + 1 for position in rows.positions])
+
+
+def _results_of(step: LocalStep, drawn: Drawn) -> list[StepResult]:
+    """Wait for the tokens of a step and append them to what is known of its sequences."""
+    token_ids, errors = drawn.wait()
+    if len(token_ids) == len(step.chunks) and not errors:
+        for sequence, token_id in zip(step.sequences, token_ids, strict=True):
+            sequence.token_ids.append(token_id)
+        return [StepResult((token_id,)) for token_id in token_ids]
+    results, row = [], 0
+    for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
+        if not chunk.wants_token:
+            results.append(StepResult())
+            continue
+        # A sequence without a token ends; the step in flight reads what lies in its place.
+        sequence.token_ids.append(token_ids[row])
+        error = errors.get(row)
+        results.append(StepResult((token_ids[row],)) if error is None else StepResult(error=error))
+        row += 1
+    return results
 
 
 def _only_choice(row: LogitsRow, masks: Mapping[MaskKey, Mask]) -> Sampled | None:

@@ -7,12 +7,20 @@ the probe and not the report.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import torch
 
 from inferno import ops
+from inferno.engine.execution.gpu import (
+    copy_bandwidth,
+    triton_folder,
+    why_no_cuda,
+    why_no_kernels,
+)
 from inferno.ops import reference
 from inferno.ops.kernels import why_not
 from inferno.weights.memory import available_bytes
@@ -20,7 +28,10 @@ from inferno.weights.memory import available_bytes
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device by the name that --device takes; `error` where it did not answer."""
+    """A device by the name that --device takes; `error` where it did not answer.
+
+    bandwidth   bytes a second that a GPU copies within its memory, if that was measured.
+    """
 
     name: str
     model: str | None = None
@@ -28,16 +39,26 @@ class Device:
     available_bytes: int | None = None
     capability: str | None = None
     error: str | None = None
+    bandwidth: float | None = None
 
 
-def probe() -> dict[str, object]:
-    """Collect all that is found, in values that JSON has."""
+def probe(*, measures: bool = False) -> dict[str, object]:
+    """Collect all that is found, in values that JSON has.
+
+    measures    whether GPUs are to copy something, which takes a second and two GB of each.
+    """
     return {
         "torch": str(torch.__version__),
         "cuda_build": torch.version.cuda,
         "vector_code": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "devices": [asdict(device) for device in _devices()],
+        "cuda": {
+            "why_not": why_no_cuda(),
+            "why_no_kernels": why_no_kernels(),
+            "triton_cache": str(triton_folder()),
+            "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        },
+        "devices": [asdict(device) for device in _devices(measures=measures)],
         "kernels": {"isa": ops.isa(torch.device("cpu")), "why_not": why_not()},
         "ops": {kind: serving(kind) for kind in ops.BACKENDS},
     }
@@ -54,24 +75,27 @@ def serving(kind: str) -> dict[str, str]:
     return found
 
 
-def _devices() -> Iterator[Device]:
+def _devices(*, measures: bool) -> Iterator[Device]:
     yield Device("cpu", available_bytes=available_bytes(torch.device("cpu")))
     for index in range(torch.cuda.device_count()):
-        yield _cuda_device(index)
+        yield _cuda_device(index, measures=measures)
     if torch.backends.mps.is_available():
         yield Device("mps")
 
 
-def _cuda_device(index: int) -> Device:
+def _cuda_device(index: int, *, measures: bool) -> Device:
     name = f"cuda:{index}"
+    bandwidth = None
     try:
         found = torch.cuda.get_device_properties(index)
         free = available_bytes(torch.device(name))
+        if measures:
+            bandwidth = copy_bandwidth(torch.device(name))
     except (RuntimeError, AssertionError) as problem:  # taken by another process, or broken
         return Device(name, error=str(problem).strip().partition("\n")[0])
     capability = f"{found.major}.{found.minor}"
-    return Device(name, found.name, found.total_memory, free, capability)
+    return Device(name, found.name, found.total_memory, free, capability, bandwidth=bandwidth)
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe()))
+    print(json.dumps(probe(measures="--measure" in sys.argv[1:])))

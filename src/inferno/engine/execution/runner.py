@@ -17,11 +17,15 @@ from inferno.ops import Batch, CapturedGraph, GraphCapture, LayerKV, NotCapturab
 _logger = logging.getLogger("inferno")
 
 
+# What tells apart steps in fixed places: tokens, a table's width, the longest query, the layers.
+_Shape = tuple[int, int, int | None, range | None]
+
+
 class Runner:
     """One model on one device.
 
     graph_capture   with one, a batch in fixed places is run by replaying the graph of the
-                    first batch of so many tokens in the same layers.
+                    first batch of such shapes in the same layers.
     prefault_bytes  how much of the cache is made ready for its first writers, in the background.
     """
 
@@ -35,7 +39,7 @@ class Runner:
         self._model = model
         self._kv = kv
         self._graph_capture = graph_capture
-        self._graphs: dict[tuple[int, range | None], CapturedGraph] = {}
+        self._graphs: dict[_Shape, CapturedGraph] = {}
         self._prefault = ops.prefault(kv, prefault_bytes)
 
     @property
@@ -62,7 +66,7 @@ class Runner:
         """
         if not batch.is_fixed or self._graph_capture is None:
             return self._run(batch, layers, stream_TE)
-        graph = self._graphs.get((len(batch.token_ids_T), layers))
+        graph = self._graphs.get(_shape(batch, layers))
         if graph is None:
             return self._capture(self._graph_capture, batch, layers, stream_TE)
         return graph.replay()
@@ -70,6 +74,11 @@ class Runner:
     def logits(self, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
         """Return float32 logits [N, V] of the given rows."""
         return self._model.logits(_chosen(hidden_TE, rows))
+
+    def logits_at(self, hidden_TE: Tensor, rows_N: Tensor | None, num_rows: int) -> Tensor:
+        """Return float32 logits [N, V] of rows that the device knows; None: of the first ones."""
+        hidden_NE = hidden_TE[:num_rows] if rows_N is None else hidden_TE[rows_N]
+        return self._model.logits(hidden_NE)
 
     def early_logits(self, stream_TE: Tensor, rows: Sequence[int]) -> Tensor:
         """Return float32 logits [N, V] of the given residual streams, as if no layer followed."""
@@ -80,6 +89,8 @@ class Runner:
         return self._model.new_streams(num_rows)
 
     def _run(self, batch: Batch, layers: range | None, stream_TE: Tensor | None) -> Tensor:
+        if batch.drawn_N is not None:
+            ops.fill_pending(batch.token_ids_T, batch.drawn_N)
         hidden = None if stream_TE is None else Hidden(stream_TE, None)
         output: Tensor | Hidden = self._model(batch, self._kv, layers, hidden)
         return self._model.stream(output) if isinstance(output, Hidden) else output
@@ -97,8 +108,13 @@ class Runner:
             _logger.info("steps are not recorded: %s", problem)
             self._graph_capture = None
             return self._run(batch, layers, stream_TE)
-        self._graphs[len(batch.token_ids_T), layers] = graph
+        self._graphs[_shape(batch, layers)] = graph
         return output_TE
+
+
+def _shape(batch: Batch, layers: range | None) -> _Shape:
+    width = batch.groups[0].block_tables_RB.shape[1]
+    return len(batch.token_ids_T), width, batch.longest_query, layers
 
 
 def _chosen(x_TE: Tensor, rows: Sequence[int]) -> Tensor:

@@ -6,7 +6,7 @@ one pool: a block belongs to one group at a time. Block 0 is scratch and never h
 A full block whose tokens are computed is cached under its group and a SHA-256 digest, chained over
 its parent's digest and its tokens: equal keys mean equal tokens, from the first one on. Full blocks
 are shared through the cache alone and never written again; others have one holder. So nothing is
-ever copied.
+copied but what preempted sequences keep in host memory (offload.py).
 
 The device runs steps in order: a block may be given back, and handed to another sequence, while the
 step that writes to it is still in flight.
@@ -33,7 +33,7 @@ class BlockTables:
     root            the parent of the first digest: sequences share blocks only if they share it.
     groups          per group: block ids by position // block_size, 0 where the window has left.
     num_left        per group: how many leading entries are 0.
-    num_committed   leading blocks that are full and computed.
+    num_committed   leading blocks that are full, computed and offered to the cache.
     digests         of leading full blocks, as far as anybody asked; they outlive a preemption.
     """
 
@@ -51,7 +51,10 @@ class BlockTables:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Leading tokens whose keys and values are cached, and the tables that find them there."""
+    """Leading tokens whose keys and values are cached, and the tables that find them there.
+
+    Entries are 0 where windows have left, and of a restored prefix where the cache has no block.
+    """
 
     num_tokens: int
     groups: tuple[list[int], ...]
@@ -146,6 +149,24 @@ class BlockManager:
             table.extend(cached)
         tables.num_committed = self.num_full_blocks(prefix.num_tokens)
 
+    def restore(self, tables: BlockTables, prefix: Prefix) -> None:
+        """Start empty tables with a prefix of which some blocks must be filled from elsewhere.
+
+        Those are taken from the pool, which must have as many.
+        """
+        visible = self.visible_entries(prefix.num_tokens)
+        for found, entries in zip(prefix.groups, visible, strict=True):
+            for index in entries:  # all before any is taken, which may evict them
+                if found[index] != SCRATCH:
+                    self.pool.hold(found[index])
+        tables.num_left = tuple(entries.start for entries in visible)
+        for table, found, entries in zip(tables.groups, prefix.groups, visible, strict=True):
+            assert not table, "only empty tables can start with a prefix"
+            table += [SCRATCH] * entries.start
+            table += [found[index] or self.pool.take() for index in entries]
+        # What is to be filled is offered to the cache when the next step has been computed.
+        tables.num_committed = 0
+
     def slide(self, tables: BlockTables, position: int) -> None:
         """Give back what no token from `position` on can see."""
         for group in self._windowed:
@@ -202,6 +223,14 @@ class BlockManager:
         tables.num_left = (0,) * len(self._windows)
         tables.num_committed = 0
 
+    def visible_entries(self, num_tokens: int) -> tuple[range, ...]:
+        """Return per group the entries of so many tokens that the tokens after them can see."""
+        num_blocks = self.num_blocks(num_tokens)
+        return tuple(
+            range(self._num_left(group, num_tokens), num_blocks)
+            for group in range(len(self._windows))
+        )
+
     def _num_left(self, group: int, position: int) -> int:
         """Count the leading blocks that no token from `position` on can see."""
         window = self._windows[group]
@@ -216,6 +245,21 @@ class BlockManager:
         digests = tables.digests[:num_blocks]
         groups = tuple(self._cached_table(group, digests) for group in range(len(self._windows)))
         return Prefix(num_blocks * self.block_size, groups)
+
+    def find_blocks(self, tables: BlockTables, token_ids: Sequence[int], num_tokens: int) -> Prefix:
+        """Return where the cache has blocks of these tokens that the tokens after them can see.
+
+        Any of them may be missing.
+        """
+        num_full = self.num_full_blocks(num_tokens)
+        self._extend_digests(tables, token_ids, num_full)
+        groups = []
+        for group, entries in enumerate(self.visible_entries(num_tokens)):
+            keys = [(group, digest) for digest in tables.digests[entries.start : num_full]]
+            found = [SCRATCH if block is None else block for block in map(self.pool.find, keys)]
+            num_partial = len(entries) - len(found)
+            groups.append([SCRATCH] * entries.start + found + [SCRATCH] * num_partial)
+        return Prefix(num_tokens, tuple(groups))
 
     def _cached_table(self, group: int, digests: list[bytes]) -> list[int]:
         num_left = self._num_left(group, len(digests) * self.block_size)

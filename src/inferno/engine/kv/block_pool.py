@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 
 Key = tuple[int, bytes]  # group of layers, digest of all tokens up to the block's last
 
@@ -13,10 +14,13 @@ class BlockPool:
     A block is free, or in use (held at least once), or idle: held by nobody, but cached, so that
     it can still be found. Idle blocks are evicted when no free one is left, the least recently
     used first.
+
+    on_evict    is told of each block that is evicted, and its key, before anybody writes to it.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
+        self.on_evict: Callable[[int, Key], None] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -48,7 +52,10 @@ class BlockPool:
 
     def _evict(self) -> int:
         block, _ = self._idle.popitem(last=False)
-        del self._cached[self._keys.pop(block)]
+        key = self._keys.pop(block)
+        del self._cached[key]
+        if self.on_evict is not None:
+            self.on_evict(block, key)
         return block
 
     def hold(self, block: int) -> None:

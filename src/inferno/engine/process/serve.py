@@ -59,6 +59,7 @@ from inferno.engine.process.own_process import (
     share_one_heap,
 )
 from inferno.engine.sampling.constraints import Constraint
+from inferno.engine.warm_up import telling_of_first_kernels
 from inferno.errors import InfernoError, InvalidRequest
 from inferno.gguf.file import held_headers
 from inferno.machine import own_memory, return_free_memory
@@ -89,7 +90,7 @@ def main() -> int:
         return serve(start, link)
     except Exception as problem:
         _logger.exception("the engine stops")
-        link.send(Dying(repr(problem)))
+        link.send(Dying(str(problem) if isinstance(problem, InfernoError) else repr(problem)))
         return 1
 
 
@@ -102,7 +103,10 @@ def serve(start: Start, link: Link) -> int:
             give_way()
         progress = LoadProgress(link)
         server_bytes = own_memory(os.getppid()) or 0
-        with held_headers(start.options.model):
+        with (
+            held_headers(start.options.model),
+            telling_of_first_kernels(start.options.device, progress.note_kernel),
+        ):
             engine = build_engine(start.options, progress, others=server_bytes)
             facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
@@ -184,6 +188,16 @@ class LoadProgress:
             self._link.send(Loading(done, total))
             self._next = now + _PROGRESS_SECONDS
         self._done = done
+
+    def note_kernel(self, name: str, count: int) -> None:
+        """Tell the parent that loading goes on: the first start compiles kernels, which takes long.
+
+        name, count     of the kernel that is made ready.
+        """
+        if count == 1:
+            _logger.info("making kernels ready, which takes long when a GPU meets them first")
+        _logger.debug("kernel %d: %s", count, name)
+        self.beat()
 
     def beat(self) -> None:
         """Tell the parent of progress that is not counted in bytes."""
@@ -352,6 +366,7 @@ class Service:
             steps=self._num_steps,
             step_seconds=self._step_seconds,
             preemptions=now.num_preemptions,
+            swaps=now.num_swaps,
             prompt_tokens=self._num_prompt_tokens,
             cached_tokens=self._num_cached_tokens,
             generated_tokens=self._num_generated_tokens,
@@ -363,6 +378,7 @@ class Service:
             blocks_free=now.blocks_free,
             blocks_used=now.blocks_used,
             blocks_cached=now.blocks_cached,
+            blocks_swapped=now.blocks_swapped,
             batch_size=now.batch_size,
             rss_bytes=rss_bytes(),
             num_threads=num_threads(),
@@ -415,7 +431,10 @@ def _check_size(request: Request) -> None:
 def _allocated(device: torch.device) -> dict[str, int]:
     """Return the bytes that PyTorch has taken of a device's own memory."""
     if device.type == "cuda":
-        return {"allocated": torch.cuda.memory_allocated(device)}
+        return {
+            "allocated": torch.cuda.memory_allocated(device),
+            "reserved": torch.cuda.memory_reserved(device),
+        }
     if device.type == "mps":
         return {"allocated": torch.mps.current_allocated_memory()}
     return {}

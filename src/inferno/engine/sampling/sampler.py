@@ -97,7 +97,7 @@ class Sampler:
         self._processors.process(logits_RV, processed)
         if processed:
             peak_R, token_R = ops.argmax(logits_RV)
-        specs = self._specs_of([row.params for row in rows])
+        specs = self.specs_of([row.params for row in rows])
         return ProcessedRows(rows, logits_RV, raw_logits_RV, raw_peak_R, peak_R, token_R, specs)
 
     def choose(
@@ -162,8 +162,8 @@ class Sampler:
         specs = self._tabulate([row.params for row in rows])
         return ProcessedRows(rows, logits_RV, logits_RV, peak_R, peak_R, token_R, specs)
 
-    def _specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
-        """Return how each row of a batch is drawn, which is the same for many steps."""
+    def specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
+        """Return how each row of a batch is drawn, the same for many steps; None if none is."""
         if params != self._params:  # the same objects, as a rule, which takes no time to see
             self._params, self._specs = [], None  # until these are made, none are known
             self._specs = self._tabulate(params)
@@ -211,6 +211,14 @@ def prompt_logprobs(
     return [replace(each, rank=rank) for each, rank in zip(found, ranks, strict=True)]
 
 
+def non_finite(position: int, peak: float) -> str:
+    """Say why there is no token at a position: the largest logit is no finite number."""
+    return (
+        f"the model produced non-finite logits at position {position} (the largest is {peak}): its "
+        "weights or its precision are at fault; check the checkpoint's files, or use float32"
+    )
+
+
 def _spec(params: SamplingParams, vocab_size: int) -> SamplingSpec:
     """Return how a row is drawn; not at all if it gets the likeliest token."""
     is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
@@ -236,13 +244,7 @@ def _uniform(rows: Sequence[LogitsRow], device: torch.device) -> Tensor:
 def _sampled(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sampled:
     """Return the result of a row; its largest logits are the model's own, and as processed."""
     if not math.isfinite(raw_peak):
-        return Sampled(
-            0,
-            None,
-            f"the model produced non-finite logits at position {row.position} (the largest is "
-            f"{raw_peak}): its weights or its precision are at fault; check the checkpoint's "
-            "files, or use float32",
-        )
+        return Sampled(0, None, non_finite(row.position, raw_peak))
     if not math.isfinite(peak):
         return Sampled(
             0,

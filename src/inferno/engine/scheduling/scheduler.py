@@ -30,13 +30,14 @@ import time
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from operator import attrgetter
 
 from inferno.engine.kv.block_manager import BlockManager, Prefix
+from inferno.engine.kv.offload import Offload
 from inferno.engine.sampling.constraints import ConstraintFactory
 from inferno.engine.scheduling.limits import Limits
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
+from inferno.engine.scheduling.shared_prompts import SharedPrompts
 from inferno.engine.scheduling.shares import Shares, StepBound
 from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.scheduling.steering import Steering, follow
@@ -71,6 +72,7 @@ class Scheduler:
                     "auto", and 0 lets steps be as long as their tokens make them. See StepBound.
     speculation     proposes what follows streams; None proposes only what constraints force.
     constrain       builds what each sequence may say; None lets all say anything.
+    offload         keeps what preempted sequences computed; None: they compute it again.
     clock           seconds, from any beginning.
     """
 
@@ -85,10 +87,12 @@ class Scheduler:
         step_target: float | None = None,
         speculation: Speculation | None = None,
         constrain: ConstraintFactory | None = None,
+        offload: Offload | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._blocks = blocks
         self.pool = blocks.pool
+        self.offload = offload or Offload(blocks)
         self._limits = Limits(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -110,7 +114,7 @@ class Scheduler:
         self._requests: dict[str, list[SequenceState]] = {}
         self._running: list[SequenceState] = []  # by rank
         self._waiting: list[SequenceState] = []  # by rank; the preempted too
-        self._computing: dict[bytes, SequenceState] = {}  # blocks of prompts under way, by digest
+        self._prompts = SharedPrompts(blocks)
         self._in_flight: deque[tuple[StepPlan, list[SequenceState]]] = deque()
         self._epoch = 1  # see StepPlan
         self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
@@ -186,6 +190,9 @@ class Scheduler:
         def compute(sequence: SequenceState, num_tokens: int, proposed: tuple[int, ...]) -> None:
             if sequence.known_epoch != self._epoch:
                 new.append(sequence.introduce(self._epoch))
+            if sequence.offloaded is not None:
+                self.offload.take_back(sequence.offloaded)
+                sequence.offloaded = None
             work.add(sequence.num_planned_tokens, num_tokens, proposed=len(proposed))
             chunk = sequence.schedule(num_tokens, proposed)
             if chunk.wants_token:
@@ -207,13 +214,15 @@ class Scheduler:
                 shares = {first: num_tokens}
                 held = [first]
         proposals: Mapping[SequenceState, tuple[int, ...]] = {}
-        if held and self.speculation.is_awake():
+        # Proposers may write to blocks before the plan is followed, and copies come first.
+        if held and self.speculation.is_awake() and not self.offload.has_due:
             proposals = self._propose({sequence: shares[sequence] for sequence in held})
         for sequence in held:
             compute(sequence, shares[sequence], proposals.get(sequence, ()))
         if not chunks:
             return StepPlan(self._epoch, (), (), (), work)
-        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work)
+        copies = self.offload.copies()
+        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work, copies)
         self._gone.clear()
         self._in_flight.append((plan, sequences))
         return plan
@@ -250,9 +259,10 @@ class Scheduler:
         So nothing is trusted here but which requests there are, and what was said of them.
         """
         self._in_flight.clear()
+        self.offload.settle_all()
         self._running.clear()
         self._waiting.clear()
-        self._computing.clear()
+        self._prompts.clear()
         self._blocks.reset()
         self.speculation.clear()
         self.resend()
@@ -273,8 +283,13 @@ class Scheduler:
     def resend(self) -> None:
         """Have the next plans tell all, for it isn't sure what the executor has made of the last.
 
-        They do so too where it has lost what it knew.
+        They do so too where it has lost what it knew. What host memory keeps is void.
         """
+        for sequence in [each for each in self._running if each.offloaded is not None]:
+            self._preempt(sequence)  # nothing was taken back yet
+        for sequence in self._waiting:
+            sequence.offloaded = None
+        self.offload.forget()
         self._gone.clear()
         self._epoch += 1
 
@@ -296,6 +311,7 @@ class Scheduler:
             return []
         oldest, sequences = self._in_flight.popleft()
         assert oldest is plan, "plans are retired in the order in which they were made"
+        self.offload.settle(plan.copies)
         for sequence, chunk in zip(sequences, plan.chunks, strict=True):
             sequence.retire(chunk)
         return sequences
@@ -312,6 +328,8 @@ class Scheduler:
             self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
         ):
             return False
+        if sequence.offloaded is not None and not self.offload.can_take_back(sequence.offloaded):
+            return False
         return sequence.num_uncomputed_tokens > 0
 
     # Admitting sequences: places and blocks
@@ -327,7 +345,8 @@ class Scheduler:
                 index += 1  # it lacks nothing that others could take from it
                 continue
             prefix = self._find_prefix(sequence)
-            sequence.awaited = self._find_awaited(sequence, prefix)
+            most_cached = self._most_cached(sequence)
+            sequence.awaited = self._prompts.find_awaited(sequence, prefix, most_cached)
             if sequence.awaited is not None:
                 index += 1
             elif self._make_room(sequence, prefix):
@@ -345,11 +364,10 @@ class Scheduler:
         """Give a waiting sequence its place, and the blocks of a cached prefix."""
         sequence = self._waiting.pop(index)
         insort(self._running, sequence, key=_RANK)
-        self._blocks.share(sequence.tables, prefix)
+        kept = self.offload.start(sequence.tables, prefix, sequence.offloaded)
+        sequence.offloaded = kept
         sequence.start(prefix.num_tokens, now)
-        sequence.claimed = self._blocks.full_digests(sequence.tables, sequence.token_ids)
-        for digest in sequence.claimed:
-            self._computing.setdefault(digest, sequence)
+        self._prompts.claim(sequence)
 
     def _is_ready(self, sequence: SequenceState) -> bool:
         """Return whether none of its chunks is in flight, and the prompt it shares is computed.
@@ -357,41 +375,22 @@ class Scheduler:
         Of a request's sequences the first one computes the prompt, the others find it in the cache.
         """
         first = self._requests[sequence.request.request_id][0]
-        if sequence.num_in_flight:
+        if sequence.num_in_flight or self._prompts.is_waiting(sequence):
             return False
-        if sequence.awaited is not None:
-            other, num_blocks = sequence.awaited
-            if other.claimed and other.tables.num_committed < num_blocks:
-                return False
         if sequence is first or first.status is Status.FINISHED:
             return True
         num_shared = self._blocks.num_full_blocks(first.num_prompt_tokens - 1)
         return first.tables.num_committed >= num_shared
 
-    def _find_awaited(
-        self, sequence: SequenceState, prefix: Prefix
-    ) -> tuple[SequenceState, int] | None:
-        """Find who is about to compute blocks that would make its prefix longer, and how many."""
-        num_cached = self._blocks.num_full_blocks(prefix.num_tokens)
-        most = self._blocks.num_full_blocks(self._most_cached(sequence))
-        if num_cached == most:
-            return None
-        digests = self._blocks.full_digests(sequence.tables, sequence.token_ids, num_cached + 1)
-        other = self._computing.get(digests[-1]) if digests else None
-        if other is None or other.rank > sequence.rank or other.tables.num_committed > num_cached:
-            return None
-        if other.request.priority < sequence.request.priority:
-            return None  # its turn may be far off
-        digests = self._blocks.full_digests(sequence.tables, sequence.token_ids, most)
-        pairs = zip(digests, other.claimed, strict=False)
-        return other, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
     def _has_place(self) -> bool:
         return len(self._running) < self._limits.max_num_seqs
 
     def _find_prefix(self, sequence: SequenceState) -> Prefix:
-        most = self._most_cached(sequence)
-        return self._blocks.find_prefix(sequence.tables, sequence.token_ids, most)
+        tables, token_ids = sequence.tables, sequence.token_ids
+        prefix = self._blocks.find_prefix(tables, token_ids, self._most_cached(sequence))
+        if sequence.offloaded is None:
+            return prefix
+        return self.offload.find(tables, token_ids, sequence.offloaded, prefix)
 
     def _most_cached(self, sequence: SequenceState) -> int:
         """Count the tokens that a sequence may find in the prefix cache."""
@@ -503,10 +502,14 @@ class Scheduler:
         """Take a running sequence's place and blocks."""
         del self._running[bisect_left(self._running, victim.rank, key=_RANK)]
         victim.move_to(Status.PREEMPTED)
+        if victim.offloaded is None:  # else it has taken nothing back yet
+            num_tokens = victim.num_lasting_tokens
+            seconds = self.costs.expect_more(num_tokens, self._blocks.longest_window)
+            victim.offloaded = self.offload.save(victim.tables, num_tokens, seconds)
         victim.num_computed_tokens = victim.num_planned_tokens = 0
         self._let_executor_forget(victim)
         self._blocks.release(victim.tables)
-        self._release_claims(victim)
+        self._prompts.release(victim)
         insort(self._waiting, victim, key=_RANK)
         self.num_preemptions += 1
 
@@ -515,13 +518,6 @@ class Scheduler:
         if sequence.known_epoch == self._epoch:
             self._gone.append(sequence.sequence_id)
         sequence.known_epoch = 0
-
-    def _release_claims(self, sequence: SequenceState) -> None:
-        """Forget which blocks a sequence was about to compute: it has, or never will."""
-        for digest in sequence.claimed:
-            if self._computing.get(digest) is sequence:
-                del self._computing[digest]
-        sequence.claimed = ()
 
     # Taking in results
 
@@ -548,7 +544,7 @@ class Scheduler:
             self._blocks.commit(sequence.tables, sequence.token_ids, sequence.num_computed_tokens)
         if chunk.wants_token:
             if sequence.claimed:
-                self._release_claims(sequence)
+                self._prompts.release(sequence)
             self._emit(sequence, result.token_ids[:num_taken], result.logprobs[:num_taken], reason)
         elif chunk.start + chunk.num_tokens == sequence.max_length:  # no token was asked for
             self._emit(sequence, reason=FinishReason.LENGTH)
@@ -592,7 +588,9 @@ class Scheduler:
         del queue[bisect_left(queue, sequence.rank, key=_RANK)]
         self._let_executor_forget(sequence)
         self._blocks.release(sequence.tables)
-        self._release_claims(sequence)
+        self.offload.release(sequence.offloaded)
+        sequence.offloaded = None
+        self._prompts.release(sequence)
         self.speculation.forget(sequence)
         sequence.move_to(Status.FINISHED)
         request_id = sequence.request.request_id

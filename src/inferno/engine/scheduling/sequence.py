@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from inferno.engine.kv.block_manager import BlockManager, BlockTables
+from inferno.engine.kv.offload import OffloadedTokens
 from inferno.engine.sampling.constraints import Constraint, ConstraintFactory
 from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId
 from inferno.errors import InvalidRequest
@@ -21,7 +22,7 @@ class Status(Enum):
 
     WAITING = auto()  # has not run yet
     RUNNING = auto()  # has a place and blocks
-    PREEMPTED = auto()  # lost both, and computes its tokens again when it gets new ones
+    PREEMPTED = auto()  # lost both; what was computed is in host memory, or computed again
     FINISHED = auto()
 
 
@@ -60,6 +61,8 @@ class SequenceState:
     is_stream           it lacks only what the last step gave, not a prompt.
     prompt_logprobs     gathered so far; None when not asked for, or handed over.
     constraint          what it may say next; None allows all.
+    offloaded           computed tokens that host memory keeps while it is preempted, and until its
+                        next chunk, with which they are copied back; None where there are none.
     known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
     num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
                         knows then.
@@ -82,6 +85,7 @@ class SequenceState:
     queue_seconds: float = 0.0
     lacked_since: float | None = None
     awaited: tuple[SequenceState, int] | None = None
+    offloaded: OffloadedTokens | None = None
     claimed: Sequence[bytes] = ()
     due: float = 0.0
     is_stream: bool = False
@@ -109,6 +113,13 @@ class SequenceState:
         return length - self.num_planned_tokens
 
     @property
+    def num_lasting_tokens(self) -> int:
+        """Return how many tokens are computed after the steps in flight, if no proposal stands."""
+        if self.has_proposals:
+            return min(self.num_planned_tokens, len(self.token_ids))
+        return self.num_planned_tokens
+
+    @property
     def num_prompt_tokens(self) -> int:
         return len(self.request.prompt_token_ids)
 
@@ -118,7 +129,7 @@ class SequenceState:
         self.status = status
 
     def start(self, num_cached_tokens: int, now: float) -> None:
-        """Begin to run: the tokens of the cached prefix count as computed."""
+        """Begin to run: tokens that were found in the cache or the host count as computed."""
         self.move_to(Status.RUNNING)
         self.num_computed_tokens = self.num_planned_tokens = num_cached_tokens
         self.lacked_since = self.awaited = None
@@ -127,8 +138,8 @@ class SequenceState:
         if self.num_cached_tokens is None:
             self.queue_seconds = now - self.arrived
             self.num_cached_tokens = min(num_cached_tokens, self.num_prompt_tokens)
-        if self.prompt_logprobs is not None:
-            self.prompt_logprobs = []  # a preempted sequence gathers them anew
+        if self.prompt_logprobs is not None and not num_cached_tokens:
+            self.prompt_logprobs = []  # who computes everything again gathers them anew
 
     def add_prompt_logprobs(self, entries: Sequence[TokenLogprobs | None]) -> None:
         assert self.prompt_logprobs is not None, "they are handed over already"

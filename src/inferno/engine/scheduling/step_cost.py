@@ -129,6 +129,14 @@ class StepCostModel:
         seconds: float = sum(map(mul, self._prices, work.figures))
         return seconds
 
+    def expect_more(self, num_tokens: int, window: int | None) -> float | None:
+        """Return the seconds that a sequence's first tokens add to steps; None as in `expect`."""
+        if self._prices is None:
+            return None
+        work = StepWork(window)
+        fixed = self.expect(work) or 0.0
+        return (self.expect(work.with_chunk(0, num_tokens)) or 0.0) - fixed
+
     @property
     def overhead(self) -> float:
         """Return the seconds of a large step that its tokens would not add to another step."""

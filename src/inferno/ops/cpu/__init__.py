@@ -39,6 +39,8 @@ from inferno.ops.cpu.sampling import (
     uniform,
 )
 from inferno.ops.packed import PackedWeight, RowRanges
+from inferno.ops.reference import fill_pending, is_asynchronous, new_download, new_upload
+from inferno.ops.reference.sampling import penalize
 from inferno.ops.reference.stored import aligned_memory
 
 __all__ = [
@@ -56,12 +58,17 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
+    "new_download",
+    "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

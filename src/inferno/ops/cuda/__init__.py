@@ -8,32 +8,29 @@ compiled to machine code. Shape letters as in ops.
 from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
+from inferno.ops.cuda.captured_graph import graph_capture
+from inferno.ops.cuda.elementwise import embedding
+from inferno.ops.cuda.logits_processing import penalize
+from inferno.ops.cuda.mixture import experts
+from inferno.ops.cuda.norms import add_rms_norm, rms_norm
+from inferno.ops.cuda.packed_embedding import embedding
+from inferno.ops.cuda.packed_weights import allocate
 from inferno.ops.cuda.paged_attention import attention, describe_attention
+from inferno.ops.cuda.products import gated_linear, linear
+from inferno.ops.cuda.random_numbers import uniform
+from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
+from inferno.ops.cuda.routing import route
+from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_specs, top_tokens
+from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
-    add_rms_norm,
     aligned_memory,
-    allocate,
-    argmax,
     can_quantize,
     checksum,
-    cos_sin,
     deserialize,
-    draw,
-    embedding,
-    experts,
-    gated_linear,
-    graph_capture,
+    fill_pending,
     isa,
     kernel_context,
-    linear,
-    log_probabilities,
     prefault,
-    rms_norm,
-    rotate_and_store,
-    route,
-    sampling_specs,
-    top_tokens,
-    uniform,
 )
 
 __all__ = [
@@ -51,12 +48,17 @@ __all__ = [
     "embedding",
     "empty_cache",
     "experts",
+    "fill_pending",
     "gated_linear",
     "graph_capture",
+    "is_asynchronous",
     "isa",
     "kernel_context",
     "linear",
     "log_probabilities",
+    "new_download",
+    "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

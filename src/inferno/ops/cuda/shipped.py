@@ -5,12 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from inferno.ops.cuda import paged_attention
+from inferno.ops.cuda import (
+    elementwise,
+    logits_processing,
+    mixture,
+    norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
+    rotation,
+    routing,
+    sampling,
+)
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import Variant
 
 # Every module of this folder that has kernels; each has a function variants(chip).
-KERNEL_MODULES: tuple[ModuleType, ...] = (paged_attention,)
+KERNEL_MODULES: tuple[ModuleType, ...] = (
+    elementwise,
+    logits_processing,
+    mixture,
+    norms,
+    packed_embedding,
+    paged_attention,
+    products,
+    random_numbers,
+    rotation,
+    routing,
+    sampling,
+)
 
 
 def shipped_variants(chip: Chip) -> Iterator[Variant]:

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from inferno.ops.cuda.chips import Chip
+
+# The types of activations that kernels take, and Triton's words for them.
+TYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Variant:
     uses_tensor_cores   whether it multiplies matrices; tile_rows: the rows of its tile then.
     is_bound_by_memory  whether it must load 128 bits at a time.
     is_in_check     whether the ordinary check compiles it: one configuration of a kernel.
+    has_fused_multiply_add  whether a product and a sum may be rounded once; where bits are to be
+                    those of a formula, they may not.
     """
 
     name: str
@@ -49,3 +56,4 @@ class Variant:
     tile_rows: int = 0
     is_bound_by_memory: bool = False
     is_in_check: bool = False
+    has_fused_multiply_add: bool = True

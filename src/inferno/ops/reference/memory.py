@@ -12,6 +12,7 @@ from inferno.ops.captured_graph import KernelContext
 from inferno.ops.packed import PackedExperts, PackedWeight, RowRanges, StoredRows, is_plain
 from inferno.ops.reference.paged_attention import describe
 from inferno.ops.reference.stored import UnpackedWeight
+from inferno.ops.transfers import Download, HostDownload, HostUpload, Upload
 from inferno.quantization import RowRange, WeightFormat
 
 
@@ -72,3 +73,15 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
 
 def graph_capture(context: KernelContext) -> None:
     return None
+
+
+def is_asynchronous() -> bool:
+    return False
+
+
+def new_upload(num_values: int) -> Upload:
+    return HostUpload(torch.zeros(num_values, dtype=torch.int64))
+
+
+def new_download(num_values: int) -> Download:
+    return HostDownload()

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from inferno.ops.drawing import Purpose
 
-_NUM_ROUNDS = 10
-_MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], dtype=np.uint64)
-_INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)  # golden ratio, sqrt(3) - 1
+NUM_ROUNDS = 10
+MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], dtype=np.uint64)
+INCREMENTS = np.array([0x9E3779B9, 0xBB67AE85], dtype=np.uint64)  # golden ratio, sqrt(3) - 1
 _WORD = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 
@@ -42,8 +42,8 @@ def uniform(
 def philox4x32(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Encrypt counters [..., 4] under keys [..., 2]; words are below 2**32, held in uint64."""
     even, odd = counter[..., 0::2], counter[..., 1::2]
-    for _ in range(_NUM_ROUNDS):
-        product = (even * _MULTIPLIERS)[..., ::-1]
+    for _ in range(NUM_ROUNDS):
+        product = (even * MULTIPLIERS)[..., ::-1]
         even, odd = (product >> _WORD) ^ odd ^ key, product & _MASK
-        key = (key + _INCREMENTS) & _MASK
+        key = (key + INCREMENTS) & _MASK
     return np.stack((even, odd), axis=-1).reshape(counter.shape)

@@ -14,26 +14,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.reference import philox
 
 _BLOCK = 256  # tokens per block
 _NUM_CANDIDATES = 256  # tried before the whole vocabulary is sorted
 _CPU_CHUNK = 2**18  # logits weighed at a time: what a core's cache holds
 _GPU_CHUNK = 2**26
-# Constants of `exponential`, which float32 rounds.
-_LEAST_EXPONENT = -87.33654  # below, e^x is denormal
-_LOG2_E = 1.442695041
-_LN2_HIGH, _LN2_LOW = 0.693359375, 2.12194440e-4
-_POLYNOMIAL = (
+# Constants of `exponential`, which float32 rounds; kernels elsewhere take the same.
+LEAST_EXPONENT = -87.33654  # below, e^x is denormal
+LOG2_E = 1.442695041
+LN2_HIGH, LN2_LOW = 0.693359375, 2.12194440e-4
+POLYNOMIAL = (
     *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
     *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
 )
+SMALLEST = torch.finfo(torch.float32).tiny
+LARGEST = torch.finfo(torch.float32).max
 _WORD_BITS = 32  # of a mask of tokens
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
+
+
+def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+    # The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
+    num_tokens = torch.tensor([len(each.token_ids) for each in penalties])
+    factors_R3 = torch.tensor(
+        [(max(each.repetition, SMALLEST), each.frequency, each.presence) for each in penalties]
+    )
+    device = logits_RV.device
+    row_N = torch.tensor(rows).repeat_interleave(num_tokens).to(device)
+    id_N = _concatenate([each.token_ids for each in penalties]).to(device)
+    count_N = _concatenate([each.in_output for each in penalties]).to(device)
+    factors_N3 = factors_R3.repeat_interleave(num_tokens, dim=0).to(device)
+    repetition_N, frequency_N, presence_N = factors_N3.unbind(1)
+    logit_N = logits_RV[row_N, id_N]
+    logit_N = torch.where(logit_N > 0, logit_N / repetition_N, logit_N * repetition_N)
+    logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
+    # A tiny repetition penalty may overflow, and infinity is no logit.
+    logits_RV[row_N, id_N] = logit_N.clamp_(max=LARGEST)
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -100,6 +122,11 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
         _, ids_TV = _rank(logits_RV[is_tied_R], logits_RV.shape[1])
         top_RC[is_tied_R] = ids_TV[:, :num_tokens]
     return top_RC
+
+
+def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
+    found_T = drawn_R[(-1 - token_ids_T).clamp(min=0)]
+    token_ids_T.copy_(torch.where(token_ids_T < 0, found_T, token_ids_T))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +238,12 @@ def exponential(x: Tensor, out: Tensor | None = None) -> Tensor:
     draw the same ones (native/simd/exp.h). x = n ln 2 + r, by two constants whose sum is ln 2, of
     which n times the first is exact; e^r is Cephes' polynomial; 2^n is made of its exponent's bits.
     """
-    x = x.clamp(min=_LEAST_EXPONENT)
-    n = (x * _LOG2_E).round_()
-    r = x.sub_(n * _LN2_HIGH).add_(n * _LN2_LOW)
+    x = x.clamp(min=LEAST_EXPONENT)
+    n = (x * LOG2_E).round_()
+    r = x.sub_(n * LN2_HIGH).add_(n * LN2_LOW)
     power = n.int().add_(127).bitwise_left_shift_(23).view(torch.float32)
-    p = torch.full_like(r, _POLYNOMIAL[0])
-    for coefficient in _POLYNOMIAL[1:]:
+    p = torch.full_like(r, POLYNOMIAL[0])
+    for coefficient in POLYNOMIAL[1:]:
         p.mul_(r).add_(coefficient)
     p.mul_(r * r).add_(r.add_(1.0))
     return torch.mul(p, power, out=out)
@@ -392,6 +419,10 @@ def _ordinal(values: Tensor) -> Tensor:
     """Return int64 numbers in the order of float32 values: their bits, reversed below 0."""
     bits = (values + 0.0).view(torch.int32)  # adding zero makes -0.0 equal to 0.0
     return (bits ^ ((bits >> 31) & _MASK31)).long()
+
+
+def _concatenate(parts: Sequence[Sequence[int]]) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.asarray(part, np.int64) for part in parts]))
 
 
 def _sort(keys_RC: Tensor) -> Tensor:

@@ -162,8 +162,9 @@ class PrometheusExposition(Collector):
             sum_value=stats.step_seconds,
         )
         yield _gauge("batch_size", "Sequences in the last step.", value=stats.batch_size)
-        preempted = "Sequences that lost their place for a while."
-        yield _counter("preemptions", preempted, value=stats.preemptions)
+        preempted = "Sequences that lost their place for a while, by how they came back."
+        kinds = {"recompute": stats.preemptions - stats.swaps, "swap": stats.swaps}
+        yield _counter("preemptions", preempted, "kind", kinds)
         proposed = "Tokens proposed by speculative decoding, by who proposed them."
         yield _counter("proposed_tokens", proposed, "proposer", stats.proposed_tokens)
         accepted = "Proposed tokens that were what the model drew."
@@ -178,6 +179,8 @@ class PrometheusExposition(Collector):
             "cached": stats.blocks_cached,
         }
         yield _gauge("kv_blocks", "Blocks of the KV cache, by state.", "state", blocks)
+        swapped = "Blocks of preempted sequences in host memory."
+        yield _gauge("swapped_kv_blocks", swapped, value=stats.blocks_swapped)
         use = "Bytes on the engine's device, by use."
         yield _gauge("device_memory_bytes", use, "use", stats.device_bytes)
         rss = {"engine": stats.rss_bytes, "server": rss_bytes() or 0}

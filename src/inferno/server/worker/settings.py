@@ -60,8 +60,9 @@ def worker_settings(server: ServerSettings, options: WorkerOptions) -> WorkerSet
             "http://this.machine:8000",
             param="uri",
         )
-    device = DeviceKind(options.device)
-    index = options.cuda_device or options.metal_device or 0
+    kind, _, number = options.device.partition(":")
+    device = DeviceKind(kind)
+    index = options.cuda_device or int(number or 0)
     return WorkerSettings(
         worker_id=options.worker_id,
         device=device,

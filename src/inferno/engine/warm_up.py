@@ -1,0 +1,115 @@
+"""Steps that are run before any request comes, so that kernels are compiled and graphs captured.
+
+They are requests like others, which nobody waits for: one long prompt, then steps of ever more
+sequences, drawn and greedy.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from inferno.engine.engine import Engine
+from inferno.errors import EngineError
+from inferno.ops.dispatch import telling_of_kernels
+from inferno.options import EngineOptions
+from inferno.plan.choices import SMALL_STEP
+from inferno.requests import FinishReason, Request, SamplingParams
+
+_SALT = "warm-up"  # whose blocks no request finds
+_GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
+# A draw that needs ranks as well as masses, so that all of its kernels are there.
+_DRAWN = SamplingParams(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, max_tokens=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpStep:
+    """A step of so many sequences, each with so many tokens to compute."""
+
+    num_seqs: int
+    num_tokens: int
+    params: SamplingParams
+
+
+def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
+    """Return the steps after which an engine has met all of the usual sizes."""
+    if max_model_len < 2:  # nothing can be computed after a prompt
+        return []
+    longest = min(options.max_num_batched_tokens, max_model_len - 1)
+    sizes = [
+        *_powers_of_two(min(SMALL_STEP, options.max_num_seqs)),
+        *({options.max_num_seqs} if options.max_num_seqs > SMALL_STEP else ()),
+    ]
+    return [
+        WarmUpStep(1, longest, _GREEDY),
+        *(WarmUpStep(size, 1, params) for size in sizes for params in (_GREEDY, _DRAWN)),
+    ]
+
+
+def fullest_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
+    """Return the steps that take the most memory of all: a long prompt, and all rows drawn."""
+    first = warm_up_steps(options, max_model_len)[:1]
+    return [*first, WarmUpStep(options.max_num_seqs, 1, _DRAWN)] if first else []
+
+
+@contextmanager
+def telling_of_first_kernels(device: str, tell: Callable[[str, int], None]) -> Iterator[None]:
+    """Have `tell` called with each kernel that is made ready on a device, and their count."""
+    names: list[str] = []
+
+    def note(name: str) -> None:
+        names.append(name)
+        tell(name, len(names))
+
+    with telling_of_kernels(device.partition(":")[0], note):
+        yield
+
+
+def num_blocks_of(steps: Sequence[WarmUpStep], block_size: int, num_groups: int) -> int:
+    """Return how many blocks of the cache the steps need, one after the other."""
+    # A sequence's new token may begin a block, and nobody gets in who would fill the last one.
+    needed = (one.num_seqs * (one.num_tokens // block_size + 2) for one in steps)
+    return num_groups * max(needed, default=1)
+
+
+def warm_up(
+    engine: Engine, steps: Sequence[WarmUpStep], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Run these steps; `progress(done, total)` counts them. No other request may be under way.
+
+    Raises EngineError where one fails.
+    """
+    for number, step in enumerate(steps):
+        if progress is not None:
+            progress(number, len(steps))
+        _run(engine, step)
+    if progress is not None:
+        progress(len(steps), len(steps))
+
+
+def _run(engine: Engine, step: WarmUpStep) -> None:
+    for number in range(step.num_seqs):
+        token_ids = tuple((number + place) % engine.vocab_size for place in range(step.num_tokens))
+        engine.add_request(
+            Request(
+                request_id=f"warm-up-{secrets.token_hex(8)}",
+                prompt_token_ids=token_ids,
+                params=step.params,
+                cache_salt=_SALT,
+                reads_prefix_cache=False,
+            )
+        )
+    while engine.has_work:
+        for event in engine.step():
+            if event.finish_reason is FinishReason.ERROR:
+                raise EngineError(event.error or "a step of the engine failed")
+
+
+def _powers_of_two(most: int) -> Iterator[int]:
+    size = 1
+    while size < most:
+        yield size
+        size *= 2
+    yield most

@@ -1,0 +1,64 @@
+"""A forward pass as a CUDA graph: captured once, then launched as a whole.
+
+All graphs of an engine draw their memory from one pool, for they run one after the other: what one
+computes lasts until the next is replayed. They read and write the addresses that were there at the
+capture, so inputs must lie in the same places (see PinnedUpload).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inferno.ops.captured_graph import KernelContext, NotCapturable
+
+
+class CudaGraph:
+    """A captured pass, and where its result lies after each replay."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, result: Tensor) -> None:
+        self._graph = graph
+        self._result = result
+
+    def replay(self) -> Tensor:
+        self._graph.replay()
+        return self._result
+
+
+class CudaCapture:
+    """Captures passes that share a pool of memory."""
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        # Results of a shape lie in one place: kept for each graph, they would add up.
+        self._results: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
+
+    def capture(self, function: Callable[[], Tensor]) -> tuple[CudaGraph, Tensor]:
+        """Run a function once to compile its kernels, then capture it; it may be run twice."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            first = function()
+        torch.cuda.current_stream().wait_stream(stream)
+        key = first.shape, first.dtype
+        result = self._results.setdefault(key, torch.empty_like(first))
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                result.copy_(function())
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as problem:
+            if "captur" not in str(problem):  # the driver's words for a call that may not be there
+                raise
+            raise NotCapturable(f"the forward pass waits for the device: {problem}") from problem
+        self._pool = graph.pool()
+        captured = CudaGraph(graph, result)
+        return captured, captured.replay()
+
+
+def graph_capture(context: KernelContext) -> CudaCapture:
+    return CudaCapture()

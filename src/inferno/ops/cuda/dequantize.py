@@ -1,0 +1,137 @@
+"""The values of packed weights, for kernels: a word of codes becomes floats, one slot at a time.
+
+`packed_weights` says where the bits are. A whole number becomes a float without the conversion
+unit, which takes a quarter of a multiplier's rate: its bits are put in the mantissa of a float of
+which the lowest such bit counts one, and that float is subtracted. An element of MXFP4 has the bits
+of a float but for the exponent's upper six: it is a very small float, which a power of two scales.
+All of this is exact.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS
+from inferno.quantization import WeightFormat
+
+CHUNK = tl.constexpr(CHUNK_WORDS)
+# A sign, two bits of the exponent and one of the mantissa of a float32; and its two runs of them.
+_E2M1 = tl.constexpr(-(1 << 31) | 0b111 << 22)
+_SIGN = tl.constexpr(-(1 << 31))
+_LOWER_BITS = tl.constexpr(0b11 << 22)
+_UPPER_BIT = tl.constexpr(1 << 24)
+_TWO_126 = tl.constexpr(2.0**126)
+# The same in both halves of a word, for two bfloat16 at once.
+_TWO_E2M1 = tl.constexpr(-(1 << 31) | 0b111 << 22 | 1 << 15 | 0b111 << 6)
+_TWO_SIGNS = tl.constexpr(-(1 << 31) | 1 << 15)
+_TWO_LOWER_BITS = tl.constexpr(0b11 << 22 | 0b11 << 6)
+_TWO_UPPER_BITS = tl.constexpr(1 << 24 | 1 << 8)
+# Of a bfloat16's eight bits the lowest counts one from 128 on.
+_TWO_CODES = tl.constexpr(0b1111 << 16 | 0b1111)
+_TWO_EXPONENTS = tl.constexpr(127 + 7 << 23 | 127 + 7 << 7)
+_INT4_ZERO = tl.constexpr(128.0 + 8.0)
+
+
+def num_slots(format: WeightFormat) -> int:
+    """Return how many codes a word holds."""
+    return len(SLOTS[format])
+
+
+def format_constants(format: WeightFormat) -> dict[str, object]:
+    """Return the constants by which kernels know a format."""
+    assert format.scale is not None, "floats have no codes"
+    groups = 4 // int(format.scale.num_bytes)
+    return {"FORMAT": format.name, "SLOTS": num_slots(format), "GROUPS_PER_WORD": groups}
+
+
+@triton.jit
+def elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
+    """Return the unscaled elements, float32, in one slot of each word of codes (int32).
+
+    FORMAT  the name of a weight format: int8, int4 or mxfp4.
+    """
+    if FORMAT == "int8":
+        found = _whole_numbers(words, 8 * SLOT, 8)
+    elif FORMAT == "int4":
+        found = _whole_numbers(words, 4 * SLOT, 4)
+    else:
+        tl.static_assert(FORMAT == "mxfp4")
+        found = _e2m1(words, SLOT)
+    return found
+
+
+@triton.jit
+def _whole_numbers(words, FIRST: tl.constexpr, BITS: tl.constexpr):
+    """Return the numbers around zero whose codes begin at bit FIRST."""
+    # A mantissa has 23 bits. The codes that lie too high are shifted, all by the same.
+    shift: tl.constexpr = 0 if FIRST + BITS <= 23 else 24 - BITS
+    place: tl.constexpr = FIRST - shift
+    mask: tl.constexpr = ((1 << BITS) - 1) << place
+    one: tl.constexpr = 2.0 ** (23 - place)
+    exponent: tl.constexpr = (127 + 23 - place) << 23
+    raw = (words >> shift) & mask
+    return (raw | exponent).to(tl.float32, bitcast=True) - (one + (1 << (BITS - 1)))
+
+
+@triton.jit
+def _e2m1(words, SLOT: tl.constexpr):
+    """Return the elements of MXFP4 in a slot."""
+    if SLOT < 3:
+        bits = (words << (3 * SLOT)) & _E2M1
+    elif SLOT < 6:
+        bits = (words << (7 + 3 * SLOT)) & _E2M1
+    else:
+        upper = words << (16 * (SLOT - 6))
+        bits = ((upper >> 4) & _LOWER_BITS) | ((upper >> 5) & _UPPER_BIT) | ((upper << 1) & _SIGN)
+    return bits.to(tl.float32, bitcast=True) * _TWO_126
+
+
+@triton.jit
+def scale(words, GROUP: tl.constexpr, FORMAT: tl.constexpr):
+    """Return the scales, float32, of a group of a chunk, from the word of scales that holds it.
+
+    GROUP   which of the chunk's: slots 2 GROUP and 2 GROUP + 1 have it.
+    """
+    if FORMAT == "mxfp4":
+        byte = (words >> (8 * GROUP)) & 255
+        # The least is below the normal floats, the largest stands for NaN.
+        bits = tl.where(byte == 255, 0x7FC00000, tl.maximum(byte << 23, 1 << 22))
+    elif GROUP % 2 == 0:
+        bits = words << 16
+    else:
+        bits = words & -65536
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
+    """Return the same elements as bfloat16: at half the cost, where two codes fit into a word.
+
+    Two slots' codes are 16 bits apart, so both become bfloat16 at once. Neighbouring words' halves
+    are then put together as the tensor cores take them, and scaled two at a time.
+    """
+    if FORMAT == "int8":
+        found = elements(words, SLOT, FORMAT).to(tl.bfloat16)
+    elif FORMAT == "int4":
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) - _INT4_ZERO
+    else:
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_126
+    return found
+
+
+@triton.jit
+def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
+    """Return bits of a bfloat16, int16: int4's elements plus _INT4_ZERO, MXFP4's over 2^126."""
+    if FORMAT == "int4":
+        pair = (words >> (4 * (SLOT % 4))) & _TWO_CODES | _TWO_EXPONENTS
+        half = pair >> 16 if SLOT >= 4 else pair
+    else:
+        tl.static_assert(FORMAT == "mxfp4")
+        if SLOT < 6:
+            pair = (words << (3 * (SLOT % 3))) & _TWO_E2M1
+        else:
+            lower = ((words >> 4) & _TWO_LOWER_BITS) | ((words >> 5) & _TWO_UPPER_BITS)
+            pair = lower | ((words << 1) & _TWO_SIGNS)
+        half = pair >> 16 if SLOT < 3 or SLOT == 6 else pair
+    return half.to(tl.int16)

@@ -1,0 +1,76 @@
+"""Numbers on their way to a GPU and back: page-locked memory, copies in the stream's order, events.
+
+The driver copies between a device and pageable memory only when it has staged it itself, for which
+it makes the caller wait. Page-locked memory is copied by the device while the caller goes on.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class PinnedUpload:
+    """Two buffers of the host that take turns, and one of the device.
+
+    A buffer is written again when the copy before the last one has ended. With one step in flight
+    it has, for a result of that step was waited for; so nobody waits here as a rule.
+    """
+
+    def __init__(self, num_values: int) -> None:
+        self.device_N = torch.zeros(num_values, dtype=torch.int64)  # on the device in force
+        self._buffers = [_pinned(num_values) for _ in range(2)]
+        self._copied = [torch.cuda.Event() for _ in self._buffers]
+        self._turn = 0
+
+    def begin(self) -> Tensor:
+        self._turn = 1 - self._turn
+        self._copied[self._turn].synchronize()  # no event, no wait
+        return self._buffers[self._turn]
+
+    def send(self, num_values: int) -> None:
+        source_N = self._buffers[self._turn][:num_values]
+        self.device_N[:num_values].copy_(source_N, non_blocking=True)
+        self._copied[self._turn].record()
+
+
+class PinnedDownload:
+    """Two buffers of the host that take turns: one is read while the other is written."""
+
+    def __init__(self, num_values: int) -> None:
+        self._buffers = [_pinned(num_values) for _ in range(2)]
+        self._arrived = [torch.cuda.Event() for _ in self._buffers]
+        self._turn = 0
+
+    def fetch(self, values_N: Tensor) -> _Fetched:
+        self._turn = 1 - self._turn
+        target_N = self._buffers[self._turn][: len(values_N)]
+        target_N.copy_(values_N, non_blocking=True)
+        self._arrived[self._turn].record()
+        return _Fetched(target_N, self._arrived[self._turn])
+
+
+class _Fetched:
+    def __init__(self, values_N: Tensor, arrived: torch.cuda.Event) -> None:
+        self._values_N = values_N
+        self._arrived = arrived
+
+    def wait(self) -> Tensor:
+        self._arrived.synchronize()
+        return self._values_N
+
+
+def is_asynchronous() -> bool:
+    return True
+
+
+def new_upload(num_values: int) -> PinnedUpload:
+    return PinnedUpload(num_values)
+
+
+def new_download(num_values: int) -> PinnedDownload:
+    return PinnedDownload(num_values)
+
+
+def _pinned(num_values: int) -> Tensor:
+    return torch.zeros(num_values, dtype=torch.int64, device="cpu", pin_memory=True)

@@ -1,0 +1,117 @@
+"""Steps before any request: all usual sizes are run once, and leave nothing behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from inferno.demo import MODEL_FOLDERS
+from inferno.engine.build import build_engine
+from inferno.engine.engine import Engine
+from inferno.engine.warm_up import (
+    fullest_steps,
+    num_blocks_of,
+    telling_of_first_kernels,
+    warm_up,
+    warm_up_steps,
+)
+from inferno.errors import EngineError
+from inferno.options import EngineOptions
+from tests.engine.local import executor_of
+
+
+def options(**given: Any) -> EngineOptions:
+    asked: dict[str, Any] = {"threads": 1, "num_blocks": 64, "max_model_len": 128, **given}
+    return EngineOptions(model=MODEL_FOLDERS["demo"], **asked)
+
+
+def sizes_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of each step that the engine launches from now on."""
+    found: list[int] = []
+    executor = executor_of(engine)
+    launch = executor.launch
+
+    def note(plan: Any) -> Any:
+        found.append(sum(chunk.num_tokens for chunk in plan.chunks))
+        return launch(plan)
+
+    monkeypatch.setattr(executor, "launch", note)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"max_num_seqs": 1}, [1]),
+        ({"max_num_seqs": 6}, [1, 2, 4, 6]),
+        ({"max_num_seqs": 8}, [1, 2, 4, 8]),
+        ({"max_num_seqs": 100}, [1, 2, 4, 8, 16, 32, 64, 100]),
+    ],
+)
+def test_sizes_reach_from_one_sequence_to_all(given: dict[str, Any], sizes: list[int]) -> None:
+    prompt, *steps = warm_up_steps(options(**given, max_num_batched_tokens=32), 128)
+    assert (prompt.num_seqs, prompt.num_tokens) == (1, 32)
+    assert [step.num_seqs for step in steps] == [size for size in sizes for _ in range(2)]
+    assert {step.params.temperature for step in steps} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("max_model_len", [1, 2, 3])
+def test_a_tiny_context_is_no_obstacle(max_model_len: int) -> None:
+    asked = options(max_model_len=max_model_len, max_num_seqs=2)
+    engine = build_engine(asked)
+    warm_up(engine, warm_up_steps(asked, engine.max_model_len))
+    assert engine.occupancy.blocks_used == 0
+    assert num_blocks_of(fullest_steps(asked, max_model_len), 16, 1) >= 1
+
+
+def test_every_size_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = options(max_num_seqs=6, max_num_batched_tokens=32)
+    engine = build_engine(asked)
+    found = sizes_run(engine, monkeypatch)
+    told: list[tuple[int, int]] = []
+    warm_up(engine, warm_up_steps(asked, 128), lambda done, total: told.append((done, total)))
+    assert found == [32, 1, 1, 2, 2, 4, 4, 6, 6]
+    assert told == [(done, 9) for done in range(10)]
+    assert not engine.has_work
+    assert engine.occupancy.blocks_used == 0
+
+
+def test_the_fullest_steps_have_as_many_blocks_as_they_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = options(max_num_seqs=6, max_num_batched_tokens=40)
+    steps = fullest_steps(asked, 128)
+    engine = build_engine(options(max_num_seqs=6, num_blocks=num_blocks_of(steps, 16, 1)))
+    found = sizes_run(engine, monkeypatch)
+    warm_up(engine, steps)
+    assert found == [40, 6]
+    assert engine.occupancy.num_preemptions == 0
+
+
+def test_a_step_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = options(max_num_seqs=2)
+    engine = build_engine(asked)
+
+    def fail(_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(executor_of(engine), "launch", fail)
+    with pytest.raises(EngineError, match="memory ran out"):
+        warm_up(engine, warm_up_steps(asked, 128))
+
+
+def test_kernels_are_told_before_they_are_ready() -> None:
+    knobs = pytest.importorskip("triton.knobs")
+    jit = pytest.importorskip("triton.runtime.jit")
+    told: list[tuple[str, int]] = []
+    before = knobs.runtime.jit_cache_hook
+    with telling_of_first_kernels("cuda:1", lambda *each: told.append(each)):
+        for name in ("one_kernel", "another_kernel"):
+            facts = jit.JitFunctionInfo("module", name, None)
+            assert not knobs.runtime.jit_cache_hook(key="", fn=facts, already_compiled=False)
+    assert told == [("one_kernel", 1), ("another_kernel", 2)]
+    assert knobs.runtime.jit_cache_hook is before
+    with telling_of_first_kernels("cpu", lambda *each: told.append(each)):
+        assert knobs.runtime.jit_cache_hook is before

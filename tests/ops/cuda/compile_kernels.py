@@ -1,0 +1,276 @@
+"""Compile kernels for chips that aren't here, and say what is wrong with the machine code.
+
+    python -m tests.ops.cuda.compile_kernels [--chips 80 90] [--checked] [--processes 2] [--json]
+
+Triton compiles them as for a launch; what came out is told by its PTX and by `cuobjdump`, which
+Triton brings. This runs in a process of its own, for tests have kernels interpreted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from inferno.ops.cuda.chips import CHIPS, Chip
+from inferno.ops.cuda.shipped import shipped_variants
+from inferno.ops.cuda.variants import Variant
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / "build" / "triton-cache"
+
+# What tensor cores are called in PTX, by generation.
+TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
+
+# Bytes of stack that a kernel may have, by the beginnings of variants' names, and why.
+ALLOWED_STACK: dict[str, tuple[int, str]] = {
+    "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),
+}
+# Variants that may load less than half of their bytes 128 bits at a time, and why.
+ALLOWED_NARROW: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A variant's machine code, or the error that came instead.
+
+    registers, stack_bytes, local_bytes   of a thread.
+    shared_bytes      of a block of threads.
+    tensor_cores      those of TENSOR_CORES that occur.
+    wide_share        of the bytes that its text loads, those that come at least 128 bits at a time.
+    problems          what should not be so.
+    """
+
+    name: str
+    kernel: str
+    capability: int
+    error: str = ""
+    registers: int = 0
+    stack_bytes: int = 0
+    local_bytes: int = 0
+    shared_bytes: int = 0
+    tensor_cores: tuple[str, ...] = ()
+    wide_share: float = 0.0
+    seconds: float = 0.0
+    problems: tuple[str, ...] = ()
+
+
+def compile_variant(variant: Variant) -> Compiled:
+    """Compile one, and look at it."""
+    begin = time.perf_counter()
+    names = (variant.name, variant.kernel.__name__, variant.chip.capability)
+    try:
+        binary = _compile(variant)
+    except Exception as problem:
+        # Whatever Triton raises is the result here.
+        error = f"{type(problem).__name__}: {' '.join(_first_cause(problem).split())}"[-500:]
+        seconds = time.perf_counter() - begin
+        return Compiled(*names, error=error, seconds=seconds, problems=(error,))
+    usage = _resources(binary.asm["cubin"])
+    ptx: str = binary.asm["ptx"]
+    compiled = Compiled(
+        *names,
+        registers=usage["REG"],
+        stack_bytes=usage["STACK"],
+        local_bytes=usage["LOCAL"],
+        shared_bytes=binary.metadata.shared,
+        tensor_cores=tuple(name for name in TENSOR_CORES if name in ptx),
+        wide_share=wide_share(ptx),
+        seconds=time.perf_counter() - begin,
+    )
+    return Compiled(**asdict(compiled) | {"problems": tuple(problems_of(variant, compiled))})
+
+
+def _first_cause(problem: BaseException) -> str:
+    """Return the message of the innermost exception: those around it tell where it was called."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    return str(problem)
+
+
+def _compile(variant: Variant) -> Any:
+    """Compile as a launch of such arguments would."""
+    arguments: list[str] = variant.kernel.arg_names
+    given = {*variant.signature, *variant.constants}
+    assert given == set(arguments), f"arguments, {sorted(given ^ set(arguments))} only on one side"
+    types = {name: variant.signature.get(name, "constexpr").split(":")[0] for name in arguments}
+    aligned = [i for i, name in enumerate(arguments) if _is_aligned(variant, name)]
+    source = ASTSource(
+        fn=variant.kernel,
+        signature=types,
+        constexprs=dict(variant.constants),
+        attrs={(i,): [["tt.divisibility", 16]] for i in aligned},
+    )
+    options = {
+        "num_warps": variant.num_warps,
+        "num_stages": variant.num_stages,
+        "enable_fp_fusion": variant.has_fused_multiply_add,
+    }
+    target = GPUTarget("cuda", variant.chip.capability, 32)
+    return triton.compile(source, target=target, options=options)
+
+
+def _is_aligned(variant: Variant, argument: str) -> bool:
+    return variant.signature.get(argument, "").endswith(":16")
+
+
+def _resources(cubin: bytes) -> dict[str, int]:
+    """Return what `cuobjdump -res-usage` says; kept, for asking takes longer than all else."""
+    folder = Path(os.environ["TRITON_CACHE_DIR"]) / "resources"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"{hashlib.sha256(cubin).hexdigest()}.json"
+    if kept.exists():
+        found: dict[str, int] = json.loads(kept.read_text())
+        return found
+    code = kept.with_suffix(f".{os.getpid()}.cubin")
+    code.write_bytes(cubin)
+    program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    command = [str(program), "-res-usage", str(code)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code.unlink()
+    found = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", said)}
+    part = kept.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(found))
+    part.replace(kept)  # another process may read it at this moment
+    return found
+
+
+_LOAD = re.compile(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[a-z](\d+)\b")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[^;]*?, (0x[0-9a-f]+|\d+)")
+
+
+def wide_share(ptx: str) -> float:
+    """Return which part of the bytes that PTX loads comes 128 bits at a time or more; 1 for none.
+
+    Each load counts once, however often a loop runs it. What tensor descriptors load is wide.
+    """
+    sizes = [int(count or 1) * int(bits) // 8 for count, bits in _LOAD.findall(ptx)]
+    sizes += [int(size, 0) for size in _COPY.findall(ptx)]
+    sizes += [128] * ptx.count("cp.async.bulk.tensor")
+    return sum(size for size in sizes if size >= 16) / sum(sizes) if sizes else 1.0
+
+
+def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
+    """Yield what is wrong with a variant's machine code, in words."""
+    limit, _ = _allowed(ALLOWED_STACK, variant.name, (0, ""))
+    taken = max(compiled.stack_bytes, compiled.local_bytes)
+    if taken > limit:
+        yield f"{taken} bytes of stack, where {limit} are allowed: registers were spilled"
+    most = variant.chip.shared_bytes
+    if compiled.shared_bytes > most:
+        yield f"{compiled.shared_bytes} bytes of shared memory, where a block has {most}"
+    wanted = [expected_tensor_cores(variant)] if variant.uses_tensor_cores else []
+    if list(compiled.tensor_cores) != wanted:
+        yield f"tensor cores: {list(compiled.tensor_cores)}, where {wanted} should be"
+    is_narrow = compiled.wide_share < 0.5 and not _allowed(ALLOWED_NARROW, variant.name, "")
+    if variant.is_bound_by_memory and is_narrow:
+        yield f"{compiled.wide_share:.0%} of its bytes are loaded 128 bits at a time"
+
+
+def _allowed(table: Mapping[str, T], name: str, default: T) -> T:
+    return next((value for start, value in table.items() if name.startswith(start)), default)
+
+
+def expected_tensor_cores(variant: Variant) -> str:
+    """Return the newest of TENSOR_CORES that its chip has and its tile is tall enough for."""
+    if variant.tile_rows < 64 or not variant.chip.has_warpgroups:
+        return "mma.sync"
+    return "wgmma.mma_async" if variant.chip.capability < 100 else "tcgen05.mma"
+
+
+def compile_in_processes(arguments: Sequence[str], num_processes: int = 1) -> Iterator[Compiled]:
+    """Compile in processes of their own, and yield what they find; arguments as this module's."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR", str(CACHE))}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-m", "tests.ops.cuda.compile_kernels", *arguments, "--json"]
+    workers = [
+        subprocess.Popen(
+            [*command, "--share", f"{i}/{num_processes}"],
+            env=environment,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(num_processes)
+    ]
+    for worker in workers:
+        assert worker.stdout is not None
+        yield from map(_read, worker.stdout)
+        # 1 tells of problems; what else there may be has been printed.
+        assert worker.wait() in (0, 1), f"a compiler ended with {worker.returncode}"
+
+
+def _read(line: str) -> Compiled:
+    fields = json.loads(line)
+    for name in ("tensor_cores", "problems"):
+        fields[name] = tuple(fields[name])
+    return Compiled(**fields)
+
+
+def _wanted(arguments: argparse.Namespace) -> list[Variant]:
+    module = importlib.import_module(arguments.module) if arguments.module else None
+    listed = shipped_variants if module is None else module.variants
+    chips: list[Chip] = [chip for chip in CHIPS if chip.capability in arguments.chips]
+    variants = [variant for chip in chips for variant in listed(chip)]
+    wanted = [v for v in variants if v.is_in_check or not arguments.checked]
+    wanted = [v for v in wanted if re.search(arguments.only, v.name)]
+    index, count = map(int, arguments.share.split("/"))
+    return wanted[index::count]
+
+
+def main() -> int:
+    """Compile what is asked for; return 1 where anything is wrong, 0 otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    known = [chip.capability for chip in CHIPS]
+    parser.add_argument("--chips", type=int, nargs="+", choices=known, default=known)
+    parser.add_argument("--checked", action="store_true", help="what `make check` compiles")
+    parser.add_argument("--only", default="", help="a pattern that names match")
+    parser.add_argument("--module", help="of kernels, in place of those that ship")
+    parser.add_argument("--share", default="0/1", help="I/N: every N-th, from the I-th on")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each")
+    parser.add_argument("--processes", type=int, default=0, help="in which it is done")
+    arguments = parser.parse_args()
+    os.environ.setdefault("TRITON_CACHE_DIR", str(CACHE))
+    if arguments.processes:
+        found = compile_in_processes(_without(sys.argv[1:], "--processes"), arguments.processes)
+    else:
+        found = map(compile_variant, _wanted(arguments))
+    num_compiled = num_wrong = 0
+    for compiled in found:
+        num_compiled += 1
+        num_wrong += bool(compiled.problems)
+        if arguments.json:
+            print(json.dumps(asdict(compiled)), flush=True)
+            continue
+        for problem in compiled.problems:
+            print(f"SM{compiled.capability} {compiled.name}: {problem}", flush=True)
+    if not arguments.json:
+        print(f"Triton {triton.__version__}: {num_compiled} compiled, {num_wrong} with problems")
+    return int(num_wrong > 0)
+
+
+def _without(arguments: list[str], option: str) -> list[str]:
+    at = arguments.index(option)
+    return arguments[:at] + arguments[at + 2 :]
+
+
+if __name__ == "__main__":
+    # Triton reads it when kernels are defined, which is above.
+    assert "TRITON_INTERPRET" not in os.environ, "unset TRITON_INTERPRET to compile kernels"
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""The machine code of kernels, compiled without a GPU for chips that aren't here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
+from inferno.ops.cuda.shipped import KERNEL_MODULES, shipped_variants
+from tests.ops.cuda.compile_kernels import Compiled, compile_in_processes, wide_share
+
+pytestmark = pytest.mark.gpu
+
+
+# One with the tensor cores of Ampere and one with Hopper's; `make gpu-static` takes all.
+@pytest.mark.parametrize("capability", [80, 90])
+def test_kernels_compile_as_they_should(capability: int) -> None:
+    compiled = list(compile_in_processes(["--checked", "--chips", str(capability)]))
+    assert compiled
+    wrong = [f"{one.name}: {problem}" for one in compiled for problem in one.problems]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.fixture(scope="module")
+def faulty() -> dict[tuple[int, str], Compiled]:
+    arguments = ["--module", "tests.ops.cuda.faulty_kernels", "--chips", "80", "90", "100"]
+    return {(one.capability, one.name): one for one in compile_in_processes(arguments)}
+
+
+def test_every_fault_is_found_on_every_chip(faulty: dict[tuple[int, str], Compiled]) -> None:
+    expected = {
+        "good": "",
+        "good product": "",
+        "narrow loads": "of its bytes are loaded 128 bits at a time",
+        "spilled": "registers were spilled",
+        "shared": "bytes of shared memory",
+        "no tensor cores": "tensor cores: []",
+        "tensor cores": "where [] should be",
+        "wrong": "16",
+        "missing argument": "stride",
+    }
+    for (capability, name), one in faulty.items():
+        if name == "few rows":
+            continue
+        problems = "; ".join(one.problems)
+        assert expected[name] in problems, f"{capability} {name}: {problems}"
+        assert bool(one.problems) is (expected[name] != ""), f"{capability} {name}: {problems}"
+    assert {name for _, name in faulty} == {*expected, "few rows"}
+
+
+def test_tall_tiles_are_told_from_flat_ones(faulty: dict[tuple[int, str], Compiled]) -> None:
+    names = {80: "mma.sync", 90: "wgmma.mma_async", 100: "tcgen05.mma"}
+    for capability, name in names.items():
+        assert faulty[capability, "good product"].tensor_cores == (name,)
+    assert not faulty[80, "few rows"].problems
+    assert "mma.sync" in faulty[90, "few rows"].problems[0]
+
+
+def test_the_share_of_wide_loads() -> None:
+    assert wide_share("") == 1
+    assert wide_share("ld.param.b64 %rd1, [p];") == 1
+    assert wide_share("@%p1 ld.global.v4.b32 { %r1, %r2, %r3, %r4 }, [ %rd1 + 0 ];") == 1
+    assert wide_share("ld.global.v2.b64 {%a, %b}, [%c]; ld.global.b32 %r, [%c];") == 0.8
+    assert wide_share("ld.global.L1::evict_last.v4.b32 {%a}, [%c]; ld.global.b128 %r, [%c];") == 1
+    assert wide_share("ld.global.nc.b16 %r, [%c];") == 0
+    copies = "cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;"
+    assert wide_share(copies) == 1
+    assert wide_share(copies + "cp.async.ca.shared.global [ %r1 ], [ %rd1 ], 0x4, %r2;") == 0.8
+    assert wide_share("cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd1];") == 1
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_every_kernel_is_listed(chip: Chip) -> None:
+    counts = Counter(variant.name for variant in shipped_variants(chip))
+    assert [name for name, count in counts.items() if count > 1] == []
+    assert all(variant.chip is chip for variant in shipped_variants(chip))
+
+
+@pytest.mark.parametrize("module", KERNEL_MODULES, ids=lambda module: module.__name__)
+def test_every_launched_kernel_has_variants_and_one_in_the_check(module: object) -> None:
+    """A kernel is a function that is launched: one whose name ends so."""
+    kernels = {name for name in vars(module) if name.endswith("_kernel")}
+    variants = list(module.variants(INTERPRETED))  # type: ignore[attr-defined]
+    assert kernels <= {variant.kernel.__name__ for variant in variants}
+    assert kernels <= {variant.kernel.__name__ for variant in variants if variant.is_in_check}

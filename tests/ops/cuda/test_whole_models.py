@@ -1,0 +1,124 @@
+"""Whole models through CUDA's backend: logits beside `transformers`, and the same bits in a batch.
+
+On the CPU the kernels are interpreted, so the models are tiny; heads have a size that kernels take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inferno import ops
+from inferno.engine.build import build_engine
+from inferno.engine.engine import Engine
+from inferno.ops import reference
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+from tests.mxfp4 import save_tiny_mxfp4
+from tests.tiny import expected_logits, save_tiny
+
+pytestmark = pytest.mark.gpu
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 96,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+MODELS: dict[str, Callable[[Path], Any]] = {
+    "llama": lambda folder: save_tiny(folder, "llama", **SIZES),
+    "qwen3": lambda folder: save_tiny(folder, "qwen3", **SIZES),
+    "qwen3_moe": lambda folder: save_tiny(
+        folder,
+        "qwen3_moe",
+        **SIZES,
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=64,
+        norm_topk_prob=True,
+    ),
+    "gpt_oss": lambda folder: save_tiny_mxfp4(
+        folder, sliding_window=5, head_dim=64, num_hidden_layers=2
+    ),
+}
+TEXT = [5, 17, 80, 3, 44, 44, 9, 61]
+
+
+# What needs a GPU's own memory and streams.
+OF_THE_DEVICE = ("is_asynchronous", "new_upload", "new_download", "graph_capture")
+
+
+class Interpreted:
+    """CUDA's backend on the CPU: its kernels, with memory that is not a GPU's."""
+
+    __name__ = "interpreted"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reference if name in OF_THE_DEVICE else ops.BACKENDS["cuda"], name)
+
+
+@pytest.fixture(params=MODELS)
+def saved(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Any]:
+    """A model's folder and the model of `transformers`; engines of this test use the backend."""
+    monkeypatch.setitem(ops.BACKENDS, "cpu", Interpreted())
+    return tmp_path, MODELS[request.param](tmp_path)
+
+
+def build(folder: Path, device: torch.device) -> Engine:
+    options = EngineOptions(
+        model=folder,
+        device=str(device),
+        dtype="float16",
+        num_blocks=32,
+        block_size=16,
+        max_num_seqs=8,
+        speculative="off",
+    )
+    return build_engine(options)
+
+
+def test_logits_are_those_of_transformers(saved: tuple[Path, Any], device: torch.device) -> None:
+    folder, model = saved
+    engine = build(folder, device)
+    logits_TV = engine.logits(TEXT)
+    engine.close()
+    expected_TV = expected_logits(model, TEXT)
+    error = (logits_TV - expected_TV).abs().max() / expected_TV.abs().max()
+    assert error < 1e-2, error
+
+
+def test_tokens_are_the_same_alone_and_together(
+    saved: tuple[Path, Any], device: torch.device
+) -> None:
+    folder, _ = saved
+    prompts = [TEXT[:4], TEXT[2:8], TEXT[5:6]]
+    engine = build(folder, device)
+    alone = [generate(engine, [prompt])[0] for prompt in prompts]
+    together = generate(engine, prompts)
+    engine.close()
+    assert together == alone
+
+
+def generate(engine: Engine, prompts: list[list[int]]) -> list[list[tuple[int, float]]]:
+    """Each prompt's drawn tokens with their log-probabilities."""
+    told: dict[str, list[tuple[int, float]]] = {}
+    for number, prompt in enumerate(prompts):
+        params = SamplingParams(
+            temperature=0.8, seed=prompt[0], max_tokens=2, logprobs=0, ignore_eos=True
+        )
+        request = Request(request_id=str(number), prompt_token_ids=tuple(prompt), params=params)
+        told[request.request_id] = []
+        engine.add_request(request)
+    while engine.has_work:
+        for event in engine.step():
+            assert event.error is None, event.error
+            told[event.request_id] += [(each.token_id, each.logprob) for each in event.logprobs]
+    return list(told.values())
