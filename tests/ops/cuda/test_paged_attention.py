@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -43,8 +44,8 @@ class Requests:
         self.shape, self.device = shape, device
         random = torch.Generator().manual_seed(0)
         counts = [-(-n // shape.block_size) for n in lens]
-        blocks = (torch.randperm(sum(counts), generator=random) + 1).split(counts)
-        self.tables = [each.tolist() for each in blocks]
+        blocks = torch.split(torch.randperm(sum(counts), generator=random) + 1, counts)
+        self.tables: list[list[int]] = [each.tolist() for each in blocks]
         heads = (shape.num_kv_heads, shape.head_size)
         with device:
             self.kv = cuda.empty_cache((1 + sum(counts), shape.block_size, *heads), shape.cached)
@@ -108,7 +109,7 @@ class Requests:
     def _table(self, request: int, chunk: range) -> list[int]:
         """A request's blocks; 0, which holds NaN, where the window has left them."""
         window = self.shape.window or chunk.stop
-        first_block = max(0, chunk.start - window + 1) // self.shape.block_size
+        first_block: int = max(0, chunk.start - window + 1) // self.shape.block_size
         return [0] * first_block + self.tables[request][first_block:]
 
     def queries_of(self, chunks: Sequence[range | None]) -> Tensor:
@@ -123,7 +124,7 @@ class Requests:
             scale=self.scale,
             sinks_H=sinks_H,
         )
-        return list(out_THD.split([len(chunk) for chunk in chunks if chunk is not None]))
+        return list(torch.split(out_THD, [len(chunk) for chunk in chunks if chunk is not None]))
 
     def expected(self, request: int, chunk: range, sinks_H: Tensor | None = None) -> Tensor:
         """The definition, in float64."""
@@ -161,22 +162,25 @@ def assert_right(
         )
 
 
-HALF = {"dtype": torch.float16, "cached": torch.float16}
+def half(**others: Any) -> Shape:
+    return Shape(dtype=torch.float16, cached=torch.float16, **others)
+
+
 SHAPES = {
     "float32": Shape(),
-    "float16": Shape(**HALF, head_size=64),
+    "float16": half(head_size=64),
     "one head": Shape(num_heads=1, num_kv_heads=1),
-    "three heads share": Shape(**HALF, num_heads=3, num_kv_heads=1, head_size=32),
-    "18 heads share": Shape(**HALF, num_heads=18, num_kv_heads=1),
-    "heads of 80": Shape(**HALF, head_size=80),
+    "three heads share": half(num_heads=3, num_kv_heads=1, head_size=32),
+    "18 heads share": half(num_heads=18, num_kv_heads=1),
+    "heads of 80": half(head_size=80),
     "heads of 96": Shape(head_size=96, num_kv_heads=4),
-    "heads of 128": Shape(**HALF, head_size=128, num_kv_heads=1),
-    "heads of 256": Shape(**HALF, head_size=256, num_kv_heads=1),
+    "heads of 128": half(head_size=128, num_kv_heads=1),
+    "heads of 256": half(head_size=256, num_kv_heads=1),
     "blocks of 8": Shape(block_size=8),
-    "blocks of 64": Shape(**HALF, block_size=64),
+    "blocks of 64": half(block_size=64),
     "narrow window": Shape(window=1),
     "window": Shape(window=40, block_size=8),
-    "window in float16": Shape(**HALF, head_size=64, window=61),
+    "window in float16": half(head_size=64, window=61),
     "int8": Shape(dtype=torch.float16, cached=torch.int8, head_size=64),
     "int8 for float32": Shape(cached=torch.int8),
     "float8": Shape(dtype=torch.float16, cached=torch.float8_e4m3fn),
@@ -224,7 +228,7 @@ def test_a_sink_takes_probability(name: str, dtype: torch.dtype, device: torch.d
 
 @pytest.mark.parametrize("window", [None, 8400])
 def test_long_contexts_are_merged_from_splits(window: int | None, device: torch.device) -> None:
-    requests = Requests(Shape(**HALF, num_heads=1, num_kv_heads=1, window=window), [9500], device)
+    requests = Requests(half(num_heads=1, num_kv_heads=1, window=window), [9500], device)
     chunk = range(9498, 9500)
     sinks_H = torch.tensor([2.0], device=device)
     assert_right(requests, [chunk], requests.attend([chunk], sinks_H), sinks_H)
@@ -363,10 +367,10 @@ def _walks(
     whole = {key: tuple(block for block in table if block) for key, table in tables.items()}
     original = attention_kernels.attend_to_tile
 
-    def number(x: object) -> int:
-        return int(getattr(x, "handle", x).data.item() if hasattr(x, "handle") else x)  # type: ignore[call-overload]
+    def number(x: Any) -> int:
+        return int(x.handle.data.item() if hasattr(x, "handle") else x)
 
-    def record(*args: object) -> object:
+    def record(*args: Any) -> Any:
         key_start, first_position, first_key, end_key = (number(args[i]) for i in (4, 6, 8, 9))
         table, head = number(args[14]), number(args[15])
         walk = walks.setdefault(whole[table], [])

@@ -25,6 +25,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from inferno.ops.reference import flash
+
 # Requests that are looked at together when a program searches for its own.
 SEARCHED = tl.constexpr(128)
 # Splits begin at multiples of so many positions, however many requests there are: short ones first,
@@ -37,7 +39,7 @@ LONG_SPLIT = tl.constexpr(1024)
 MERGED = tl.constexpr(16)
 # Stands for minus infinity: the difference of two of them is a number.
 LOWEST = tl.constexpr(-3.0e38)
-LOG2_E = tl.constexpr(1.4426950408889634)
+LOG2_E = tl.constexpr(flash.LOG2_E)
 # Numbers of which no kernel is compiled for 1, or for multiples of 16: they change from step to
 # step, or from model to model.
 _MODEL = ["group_size", "num_kv_heads", "block_shift", "window", "few_rows", "num_sinks"]

@@ -14,7 +14,6 @@ way; none was measured on a GPU. What the kernels don't take (`_takes`) is the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -38,6 +37,7 @@ from inferno.ops.cuda.attention_kernels import (
 from inferno.ops.cuda.cache import QUANTIZED
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.variants import Variant, Work
+from inferno.ops.reference.flash import LOG2_E
 
 HEAD_SIZES = (16, 32, 64, 80, 96, 128, 256)
 _HALVES = (torch.bfloat16, torch.float16)
@@ -60,7 +60,6 @@ _TYPES = {
     torch.float8_e4m3fn: "fp8e4nv",
 }
 _MOST_WORKSPACE = 1 << 28  # bytes of partial results, unless one key/value head alone has more
-_LOG2_E = math.log2(math.e)
 _COMBINING_WARPS = 4
 
 
@@ -148,8 +147,9 @@ def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
 
 def num_splits(num_positions: int) -> int:
     """Return into how many splits so many positions fall; the kernels' `split_of`."""
-    short = min(num_positions, SHORT_SPLIT.value * NUM_SHORT.value)
-    return -(-short // SHORT_SPLIT.value) + -(-(num_positions - short) // LONG_SPLIT.value)
+    short: int = min(num_positions, SHORT_SPLIT.value * NUM_SHORT.value)
+    splits: int = -(-short // SHORT_SPLIT.value) + -(-(num_positions - short) // LONG_SPLIT.value)
+    return splits
 
 
 def attention(
@@ -236,7 +236,7 @@ class _Call:
         self.tables_RB = tables.block_tables_RB
         self.window = tables.window or _NO_WINDOW
         self.chip = chip_of(q_THD.device)
-        self.scale_log2 = scale * _LOG2_E
+        self.scale_log2 = scale * LOG2_E
         # The kernels want some address in any case.
         self.sinks, self.num_sinks = (q_THD, 0) if sinks_H is None else (sinks_H, len(sinks_H))
 
@@ -325,8 +325,8 @@ class _Call:
         """Return the most splits that a request may have, by the width of the tables alone."""
         by_tables = num_splits(self.tables_RB.shape[1] * self.block_size)
         # What the tokens of one request see, and a split that it begins in, and one it ends in.
-        seen = self.window + self.few_rows
-        return min(by_tables, seen // SHORT_SPLIT.value + 2)
+        by_window: int = (self.window + self.few_rows) // SHORT_SPLIT.value + 2
+        return min(by_tables, by_window)
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
