@@ -1,7 +1,7 @@
 """Steps that are run before any request comes, so that kernels are compiled and graphs captured.
 
-They are requests like others, which nobody waits for: prompts, the longest first, then steps of ever
-more sequences, drawn and greedy.
+They are requests like others, which nobody waits for: prompts, the longest first, then steps of
+ever more sequences, drawn and greedy.
 """
 
 from __future__ import annotations
