@@ -242,6 +242,7 @@ SHORT_FILES = {
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
+    "ops/cuda/streams.py": "what waits for a GPU, and what doesn't",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
     "ops/cuda/variants.py": "every module of kernels lists its own in these words",
     "ops/observing.py": "the public way to watch ops",

@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 
 from inferno import ops
 from inferno.cli.app import app
+from inferno.quantization import INT8
 
-CAN_PACK = ops.can_quantize(torch.device("cpu"))
+CAN_PACK = ops.has_kernels(torch.device("cpu"), INT8)
 needs_kernels = pytest.mark.skipif(not CAN_PACK, reason="no compiled kernels here")
 
 
@@ -53,7 +54,7 @@ def test_packed_weights_and_keys_take_less(folder: Path) -> None:
 def test_without_kernels_it_is_refused_in_one_line(
     folder: Path, option: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ops, "can_quantize", lambda device: False)
+    monkeypatch.setattr(ops, "has_kernels", lambda device, format: False)
     result = generate(folder, option, "int8")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {said}")

@@ -15,6 +15,7 @@ from inferno.plan.devices import Gpu, gpu_plans, parse_gpus
 from inferno.plan.memory import Plan
 from inferno.plan.report import cures, memory_table
 from inferno.plan.shape import read_shape
+from inferno.quantization import INT8
 
 GIB = 2**30
 H100, A10 = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
@@ -99,7 +100,7 @@ def test_what_would_fit_a_gpu_runs_there() -> None:
 
 
 def test_a_plan_and_a_gpus_kernels_agree_on_what_runs() -> None:
-    assert ops.can_quantize(torch.device("cuda")) == CUDA_QUANTIZES
+    assert ops.has_kernels(torch.device("cuda"), INT8) == CUDA_QUANTIZES
 
 
 def test_what_a_gpu_cannot_compute_has_no_plan_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.options import EngineOptions
 from inferno.plan import memory
+from inferno.plan.choices import choose_num_host_blocks
 from inferno.plan.memory import make_plan
+from inferno.plan.report import memory_table
 from inferno.plan.shape import read_shape
+from inferno.quantization import INT8
 from inferno.weights import staging
 from tests.gguf.convert import write_gguf
 from tests.tiny import save_tiny
@@ -32,12 +36,44 @@ def test_a_plan_is_what_an_engine_allocates(quantize: str) -> None:
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_swap_space_is_counted_beside_the_cache(is_bound: bool) -> None:
+    bound = {"memory": "3GiB"} if is_bound else {}
+    model = MODEL_FOLDERS["demo"]
+    plain = EngineOptions(model=model, block_size=64, **bound)  # type: ignore[arg-type]
+    swapping = replace(plain, preemption="swap", swap_space=2.0)
+    without, beside = (make_plan(read_shape(model), each, 2**33) for each in (plain, swapping))
+    assert not without.swap_bytes
+    assert 0 <= 2**31 - beside.swap_bytes < beside.cache.block_bytes
+    assert beside.total_bytes - beside.cache_bytes >= without.total_bytes - without.cache_bytes + (
+        beside.swap_bytes
+    )
+    lines = list(memory_table(beside))
+    assert any(line.startswith("swap space") and "2." in line for line in lines)
+    assert not any(line.startswith("swap space") for line in memory_table(without))
+    too_much = replace(swapping, swap_space=9.0)
+    assert not make_plan(read_shape(model), too_much, 2**33).fits
+
+
+def test_host_blocks_are_bounded_however_much_space_there_is() -> None:
+    def count(preemption: str, space: float, size: int, **others: Any) -> int:
+        return choose_num_host_blocks(preemption, space, size, **{"is_cuda": True, **others})
+
+    assert count("auto", 1.0, 2**20) == count("swap", 1.0, 2**20) == 1024
+    assert count("recompute", 1.0, 2**20) == 0
+    assert count("auto", 1.0, 2**20, is_cuda=False) == 0
+    assert count("swap", 1.0, 2**20, is_cuda=False) == 1024
+    assert count("auto", 4.0, 2**20, free_bytes=2**30) == 512
+    assert count("swap", 65_536, 16) == 2**18
+    assert count("swap", 0.5, 2**30) == 0
+
+
 def test_a_plan_that_leaves_no_block_does_not_fit() -> None:
     options = EngineOptions(model=MODEL_FOLDERS["demo"])
     assert not make_plan(read_shape(options.model), options, 1000).fits
 
 
-@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
 def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 16}
     model = save_tiny(tmp_path / "hf", "qwen3", **sizes)

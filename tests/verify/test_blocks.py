@@ -11,6 +11,7 @@ import torch
 from inferno import ops
 from inferno.engine.execution import loading
 from inferno.ops import RowRanges
+from inferno.quantization import INT8
 from tests.gguf.convert import write_gguf
 from tests.models.test_against_transformers import GPT_OSS
 from tests.mxfp4 import SIZES
@@ -19,7 +20,7 @@ from tests.verify.faults_quantized import coarse_inputs
 from tests.verify.tiny_models import verified
 
 pytestmark = pytest.mark.skipif(
-    not ops.can_quantize(torch.device("cpu")), reason="no compiled kernels run here"
+    not ops.has_kernels(torch.device("cpu"), INT8), reason="no compiled kernels run here"
 )
 MIXED = {
     "attn_q": "Q4_K",

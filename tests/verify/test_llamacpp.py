@@ -16,6 +16,7 @@ from inferno import ops
 from inferno.errors import InvalidRequest, ModelError
 from inferno.extras import install_command
 from inferno.model_files import model_files
+from inferno.quantization import INT8
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.oracles import choose, llamacpp
 from inferno.verify.oracles.llamacpp import LlamaCppOracle, open_llama_cpp, rounding_of
@@ -35,7 +36,7 @@ has_llama_cpp = pytest.mark.skipif(
     importlib.util.find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed"
 )
 has_kernels = pytest.mark.skipif(
-    not ops.can_quantize(torch.device("cpu")), reason="no compiled kernels run here"
+    not ops.has_kernels(torch.device("cpu"), INT8), reason="no compiled kernels run here"
 )
 VOCAB = 330  # room for all bytes, which llama.cpp's tokenizer falls back on
 

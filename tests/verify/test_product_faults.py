@@ -16,6 +16,7 @@ from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
 from inferno.engine.execution.loading import load_model
 from inferno.options import EngineOptions
+from inferno.quantization import INT8
 from inferno.verify.case import choose_prompt, open_case
 from inferno.verify.checks.products import product_measures
 from inferno.verify.options import VerifyOptions
@@ -31,7 +32,7 @@ from tests.verify.tiny_models import GPT_OSS, verified
 native = pytest.importorskip("inferno._native")
 
 pytestmark = pytest.mark.skipif(
-    not ops.can_quantize(torch.device("cpu")), reason="no compiled kernels run here"
+    not ops.has_kernels(torch.device("cpu"), INT8), reason="no compiled kernels run here"
 )
 
 LLAMA, MXFP4, MIXTRAL = "llama, tied, biases", "gpt_oss, mxfp4", "mixtral"

@@ -13,6 +13,7 @@ from torch.nn.modules import module as torch_modules
 from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.options import EngineOptions
+from inferno.quantization import INT8
 from inferno.verify.runs.recorder import ROOT, Call, recording
 from tests.verify.tiny_models import save_model
 
@@ -103,7 +104,7 @@ def test_arguments_are_kept_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_a_backend_has_besides_ops_is_left_as_it_is() -> None:
     with recording(Notes()):
-        assert ops.can_quantize(torch.device("mps")) is False
+        assert ops.has_kernels(torch.device("mps"), INT8) is False
 
 
 def test_modules_of_no_model_are_not_told() -> None:

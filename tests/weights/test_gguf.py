@@ -22,6 +22,7 @@ from inferno.ops import RowRanges
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
 from inferno.plan.shape import read_shape
+from inferno.quantization import INT8
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
@@ -114,7 +115,7 @@ MIXED = {
 }
 
 
-@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("name", MIXED)
 def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_blocks_stay_what_they_are(name: str, kind: str, tmp_path: Path) -> None
     assert (found - expected).norm() <= 0.03 * expected.norm()  # inputs are rounded to 8 bits
 
 
-@pytest.mark.skipif(not ops.can_quantize(torch.device("cpu")), reason="no kernels here")
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
 def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,7 @@ from inferno.errors import ConfigError, WeightsMismatch
 from inferno.ops import matrices
 from inferno.ops.cpu.panels import PanelExperts
 from inferno.options import EngineOptions
-from inferno.quantization import MXFP4
+from inferno.quantization import INT8, MXFP4
 from tests.engine.local import executor_of
 from tests.gguf.convert import gguf_tensors, gpt_oss_blocks, write_gguf
 from tests.models.test_against_transformers import GPT_OSS, TOLERANCE
@@ -29,7 +29,7 @@ from tests.tiny import expected_logits, save_tiny
 from tests.weights.test_gguf import IDS, logits, rewrite
 
 needs_kernels = pytest.mark.skipif(
-    not ops.can_quantize(torch.device("cpu")), reason="no kernels here"
+    not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here"
 )
 # The limit of the activation is in no GGUF file; with weights this large it clamps.
 CONFIG = {**GPT_OSS, "swiglu_limit": 7.0}

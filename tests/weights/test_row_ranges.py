@@ -19,7 +19,7 @@ from inferno.models import common
 from inferno.ops import PackedWeight, RowRanges
 from inferno.ops.packed import pack_mxfp4
 from inferno.options import EngineOptions
-from inferno.quantization import INT4, MXFP4
+from inferno.quantization import INT4, INT8, MXFP4
 from inferno.requests import Request, SamplingParams
 from inferno.weights import packed_cache
 from inferno.weights.pieces import FusedSpec, Piece, side_by_side
@@ -27,7 +27,9 @@ from tests.engine.local import executor_of
 from tests.tiny import save_tiny, save_tokenizer
 
 CPU = torch.device("cpu")
-needs_kernels = pytest.mark.skipif(not ops.can_quantize(CPU), reason="no compiled kernels run here")
+needs_kernels = pytest.mark.skipif(
+    not ops.has_kernels(CPU, INT8), reason="no compiled kernels run here"
+)
 # Queries and keys end amid what is packed at once.
 SIZES: dict[str, Any] = {"hidden_size": 64, "head_dim": 12, "num_hidden_layers": 2}
 Q_ROWS, KV_ROWS = 4 * 12, 2 * 12

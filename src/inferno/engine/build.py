@@ -227,7 +227,9 @@ def read_hf_config(path: Path) -> dict[str, Any]:
 def _compute_dtype(
     options: EngineOptions, hf_config: dict[str, Any], device: torch.device
 ) -> torch.dtype:
-    return choose_dtype(asked_dtype(options.dtype, options.quantize), hf_config, device)
+    is_cpu = device.type == "cpu"
+    asked = asked_dtype(options.dtype, options.quantize, is_cpu=is_cpu)
+    return choose_dtype(asked, hf_config, device)
 
 
 def _grammars(path: Path, vocab_size: int, max_length: int) -> ConstraintCompiler:

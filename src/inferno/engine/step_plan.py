@@ -7,7 +7,6 @@ alone: known_sequences.py keeps what they said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from inferno.engine.scheduling.step_cost import StepWork
@@ -111,8 +110,7 @@ class StepPlan(NamedTuple):
     copies: BlockCopies = BlockCopies()
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """The result of one chunk.
 
     token_ids       new tokens: at least one if the chunk wanted any, none otherwise. All but the

@@ -21,7 +21,7 @@ from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
 from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -38,6 +38,7 @@ from inferno.ops.tokens import (
     draw,
     fill_pending,
     log_probabilities,
+    penalize,
     sampling_specs,
     top_tokens,
     uniform,
@@ -65,6 +66,7 @@ __all__ = [
     "Observer",
     "PackedExperts",
     "PackedWeight",
+    "Penalties",
     "PlainSwiGLU",
     "Purpose",
     "RowRanges",
@@ -79,7 +81,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -92,6 +93,7 @@ __all__ = [
     "float_format",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
@@ -102,6 +104,7 @@ __all__ = [
     "new_upload",
     "observing",
     "pack",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",
@@ -128,7 +131,7 @@ def allocate(
 def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
     """Return a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
 
-    Floats stay as they are where kernels want them so. See `can_quantize` for int8 and int4.
+    Floats stay as they are where kernels want them so. `has_kernels` says what else may be.
     """
     ranges = (RowRange(values.shape[-2], format),)
     packed = allocate(values.shape, values.dtype, values.device, ranges)
@@ -197,9 +200,13 @@ def new_download(num_values: int, device: torch.device) -> Download:
         return BACKENDS[device.type].new_download(num_values)
 
 
-def can_quantize(device: torch.device) -> bool:
-    """Say whether the device has kernels for int8 and int4."""
-    return BACKENDS[device.type].can_quantize()
+def has_kernels(device: torch.device, format: WeightFormat) -> bool:
+    """Say whether the device's kernels compute with weights in a format; if int8, with keys too.
+
+    Floats are quantized for such kernels alone. What comes packed otherwise is unpacked anew for
+    every product, or becomes floats when it is loaded.
+    """
+    return BACKENDS[device.type].has_kernels(format)
 
 
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
@@ -220,7 +227,7 @@ def empty_cache(
 ) -> LayerKV:
     """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
 
-    int8 needs kernels (`can_quantize`).
+    int8 needs kernels (`has_kernels`).
     """
     with device:
         return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)

@@ -15,10 +15,10 @@ from torch import Tensor
 from inferno.config.mixture import Activation
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
 from inferno.ops.transfers import Download, Upload
-from inferno.quantization import RowRange
+from inferno.quantization import RowRange, WeightFormat
 
 
 class ForwardOps(Protocol):
@@ -96,6 +96,10 @@ class ForwardOps(Protocol):
 class TokenOps(Protocol):
     """The ops that make tokens of logits."""
 
+    def penalize(
+        self, logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]
+    ) -> None: ...
+
     def argmax(
         self, logits_RV: Tensor, *, allowed_RW: Tensor | None = None
     ) -> tuple[Tensor, Tensor]: ...
@@ -158,7 +162,7 @@ class Memory(Protocol):
 
     def new_download(self, num_values: int) -> Download: ...
 
-    def can_quantize(self) -> bool: ...
+    def has_kernels(self, format: WeightFormat) -> bool: ...
 
     def isa(self, dtype: torch.dtype | None = None) -> str: ...
 

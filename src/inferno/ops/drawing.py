@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,22 @@ class SamplingSpec(NamedTuple):
     top_k: int
     top_p: float
     min_p: float
+
+
+class Penalties(NamedTuple):
+    """The penalties of a row, and the tokens of its sequence that get them.
+
+    repetition  divides positive logits and multiplies others; as float32's smallest normal number
+                where it is below that. Frequency is taken away for each time that the output has
+                the token, presence if it has it at all.
+    token_ids   distinct tokens of prompt and output; in_output: how often the output has each.
+    """
+
+    repetition: float
+    frequency: float
+    presence: float
+    token_ids: Sequence[int]
+    in_output: Sequence[int]
 
 
 class SamplingSpecs(Protocol):

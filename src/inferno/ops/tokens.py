@@ -15,7 +15,15 @@ import torch
 from torch import Tensor
 
 from inferno.ops.dispatch import BACKENDS, backend_of
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
+
+
+def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+    """Penalise in place, in some rows, each there once, the tokens that have occurred.
+
+    No logit becomes larger than float32's largest number.
+    """
+    backend_of(logits_RV).penalize(logits_RV, rows, penalties)
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:

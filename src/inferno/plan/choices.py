@@ -12,8 +12,8 @@ from inferno.errors import ConfigError, NotEnoughMemory
 from inferno.options import DTYPES, EngineOptions
 
 MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
-# Whether CUDA's kernels compute with quantized weights and keys; ops.can_quantize says the same.
-CUDA_QUANTIZES = False
+# Whether CUDA's kernels compute with quantized weights and keys; ops.has_kernels says the same.
+CUDA_QUANTIZES = True
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
 SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 _GIB = 2**30
@@ -48,10 +48,10 @@ def runs_on_gpu(options: EngineOptions) -> bool:
     return CUDA_QUANTIZES or (options.quantize == "none" and options.kv_dtype != "int8")
 
 
-def asked_dtype(dtype: str, quantize: str) -> str:
+def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:
     """Return the dtype that the two options ask for together, or `auto`."""
-    # Activations are quantized anew for every product, so they had better be exact before.
-    return "float32" if quantize != "none" and dtype == "auto" else dtype
+    # The CPU quantizes activations anew for every product, so they had better be exact before.
+    return "float32" if is_cpu and quantize != "none" and dtype == "auto" else dtype
 
 
 def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16: bool) -> str:

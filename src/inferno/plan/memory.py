@@ -21,7 +21,6 @@ from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
 from inferno.plan.cache import CacheShape
 from inferno.plan.choices import (
-    CUDA_QUANTIZES,
     MEMORY_SHARE,
     SMALL_STEP,
     asked_dtype,
@@ -214,11 +213,10 @@ def make_plan(
     room = available if limit is None else max(0, limit - others)
     if room is not None and available is not None:
         room = min(room, available)
-    has_kernels = is_cpu or CUDA_QUANTIZES
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=has_kernels)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
     num_host_blocks = 0  # of a GPU's plan, for they aren't in its memory
     if is_cpu:
@@ -274,7 +272,7 @@ def _formats(
     """Return what is computed with, what keys and values are kept in, and what packs weights."""
     bfloat16 = has_bfloat16() or not is_cpu
     dtype = choose_dtype(
-        asked_dtype(options.dtype, options.quantize),
+        asked_dtype(options.dtype, options.quantize, is_cpu=is_cpu),
         shape.config,
         is_cpu=is_cpu,
         has_bfloat16=bfloat16,
@@ -296,7 +294,7 @@ def _draft_plan(
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu or CUDA_QUANTIZES)
+    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
     least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
     return DraftPlan(
         dtype=dtype,

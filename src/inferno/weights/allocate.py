@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from inferno import ops
 from inferno.errors import NotEnoughMemory
 from inferno.ops import PackedExperts, PackedWeight
-from inferno.quantization import FLOAT32, RowRange, WeightFormat, keep
+from inferno.quantization import BLOCK_FORMATS, FLOAT32, RowRange, WeightFormat, keep
 from inferno.weights.memory import available_bytes
 from inferno.weights.pieces import FusedSpec, find_pieces
 
@@ -20,8 +20,10 @@ FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
 
 
 def keeps_blocks(device: torch.device, dtype: torch.dtype, quantize: str | None) -> bool:
-    """Return whether GGUF's blocks stay packed: kernels for int8 and int4 read them too."""
-    return quantize is None and dtype != torch.float16 and ops.can_quantize(device)
+    """Return whether GGUF's blocks stay packed: kernels must read all of its formats."""
+    if quantize is not None or dtype == torch.float16:
+        return False
+    return all(ops.has_kernels(device, format) for format in BLOCK_FORMATS.values())
 
 
 def check_fits(needed: float, device: torch.device, dtype: torch.dtype) -> None:

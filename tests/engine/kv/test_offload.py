@@ -81,6 +81,19 @@ def test_a_block_is_copied_when_it_is_evicted() -> None:
     assert [block for _, block in copies.back] == tables.groups[0]
 
 
+def test_a_block_that_is_computed_and_evicted_again_is_copied_once() -> None:
+    blocks = BlockManager(4, BLOCK)
+    offload = Offload(blocks, 10)
+    token_ids = list(range(9))
+    preempt(blocks, offload, computed(blocks, token_ids), 9)
+    num_copied = 0
+    for number in range(3):
+        blocks.release(computed(blocks, list(range(20, 36)), f"other {number}"))
+        blocks.release(computed(blocks, token_ids))
+        num_copied += len(offload.copies().out)
+    assert num_copied == 3
+
+
 def test_sequences_that_share_a_block_have_one_copy_of_it() -> None:
     blocks = BlockManager(5, BLOCK)
     offload = Offload(blocks, 10)

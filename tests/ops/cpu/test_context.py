@@ -10,12 +10,12 @@ import torch
 
 from inferno import ops
 from inferno.ops.cpu.panels import PanelWeight
-from inferno.quantization import FLOAT32
+from inferno.quantization import FLOAT32, INT8
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.skipif(not ops.can_quantize(CPU), reason="no compiled kernels run here")
+@pytest.mark.skipif(not ops.has_kernels(CPU, INT8), reason="no compiled kernels run here")
 def test_a_context_that_was_never_left_outlives_its_engine() -> None:
     problems: list[BaseException] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -17,10 +18,10 @@ from inferno.config.mixture import Activation, ClampedSwiGLU, MixtureConfig, Pla
 from inferno.layers.moe import MixtureOfExperts
 from inferno.ops import StoredRows, cuda, matrices, reference
 from inferno.ops.cuda import mixture, routing
-from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
+from inferno.ops.cuda.chips import CHIPS, Chip
 from inferno.ops.cuda.dequantize import bfloat16_bits
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, CodedWeight, allocate
-from inferno.quantization import FORMATS, INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import INT4, INT8, MXFP4, RowRange, WeightFormat
 from tests.mxfp4 import random_bytes
 
 pytestmark = pytest.mark.gpu
@@ -111,11 +112,11 @@ def test_nobody_is_routed_where_there_are_no_tokens(device: torch.device) -> Non
 # Which rows an expert has
 
 
-@pytest.mark.parametrize("num_tokens", [70, 900])
+@pytest.mark.parametrize("num_tokens", [40, 300])
 def test_choices_are_sorted_by_expert_and_stay_in_order(
     num_tokens: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "_SORT_BLOCK", 256)
+    monkeypatch.setattr(routing, "_SORT_BLOCK", 128)
     seed = torch.Generator().manual_seed(0)
     experts = (torch.randint(4, (num_tokens, 2), generator=seed) * 2 + 1).to(device)
     order = routing.order_of(experts, 9, 16)
@@ -129,13 +130,13 @@ def test_choices_are_sorted_by_expert_and_stay_in_order(
 
 @triton.jit
 def _write_rows_kernel(
-    experts,
-    order,
-    bounds,
-    seen,
-    found,
-    num_choices,
-    num_experts,
+    experts: Any,
+    order: Any,
+    bounds: Any,
+    seen: Any,
+    found: Any,
+    num_choices: Any,
+    num_experts: Any,
     IS_SORTED: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -150,7 +151,7 @@ def _write_rows_kernel(
 
 
 @pytest.mark.parametrize("rows", [16, 64])
-@pytest.mark.parametrize(("num_tokens", "num_chosen"), [(1, 4), (21, 3), (60, 3)])
+@pytest.mark.parametrize(("num_tokens", "num_chosen"), [(1, 4), (21, 3), (40, 3)])
 @pytest.mark.parametrize("num_used", [1, 3, 9])
 def test_every_choice_has_one_place_in_some_tile(
     num_tokens: int, num_chosen: int, num_used: int, rows: int, device: torch.device
@@ -290,7 +291,7 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
     ("activation", "has_bias"), [(PlainSwiGLU(), False), (ClampedSwiGLU(limit=1.5), True)]
 )
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("num_tokens", "num_chosen"), [(1, 4), (6, 2), (30, 3)])
+@pytest.mark.parametrize(("num_tokens", "num_chosen"), [(1, 4), (6, 2), (22, 3)])
 def test_each_token_gets_the_weighted_sum_of_its_experts(
     num_tokens: int,
     num_chosen: int,
@@ -306,9 +307,12 @@ def test_each_token_gets_the_weighted_sum_of_its_experts(
     assert_close(found, expected_mixture(*tokens, given, activation))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("format", [MXFP4, INT8, INT4], ids=str)
-@pytest.mark.parametrize(("num_tokens", "size", "inner"), [(1, 320, 32), (24, 64, 32)])
+@pytest.mark.parametrize(
+    ("format", "dtype"),
+    [(MXFP4, torch.float32), *product((MXFP4, INT8, INT4), DTYPES[1:])],
+    ids=str,
+)
+@pytest.mark.parametrize(("num_tokens", "size", "inner"), [(1, 320, 32), (22, 64, 32)])
 def test_packed_experts_are_unpacked_on_the_way(
     format: WeightFormat,
     dtype: torch.dtype,
@@ -328,16 +332,14 @@ def test_tiles_of_many_rows_compute_the_same(
     rows: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtype = torch.float16
-    given, tokens = make_weights(device, dtype), make_tokens(45, 2, device, dtype)
+    given, tokens = make_weights(device, dtype), make_tokens(33, 2, device, dtype)
     usual = given.apply(*tokens, PlainSwiGLU())
-    chosen: list[int] = []
-    monkeypatch.setattr(mixture, "_choose_rows", lambda *_: chosen.append(rows) or rows)
+    monkeypatch.setattr(mixture, "_choose_rows", lambda *_: rows)
     found = given.apply(*tokens, PlainSwiGLU())
-    assert chosen == [rows]
     assert_close(found, usual.double())
 
 
-@pytest.mark.parametrize("num_tokens", [40, 130])
+@pytest.mark.parametrize("num_tokens", [20, 66])
 def test_all_tokens_may_choose_one_expert(num_tokens: int, device: torch.device) -> None:
     dtype = torch.float32
     given, (x, _, weights) = (
@@ -366,14 +368,14 @@ def test_the_result_is_written_where_asked(device: torch.device) -> None:
 
 def test_what_kernels_do_not_take_goes_to_the_reference(device: torch.device) -> None:
     shapes = (NUM_EXPERTS, 64, 64), (NUM_EXPERTS, 64, 32)
-    stored = [
-        StoredRows(MXFP4, tuple(random_bytes(*part, seed=1, low=121, high=125) for part in parts))
+    gate_up, down = (
+        StoredRows(
+            MXFP4,
+            tuple(random_bytes(*part, seed=1, low=121, high=125).to(device) for part in parts),
+        )
         for parts in map(MXFP4.stored_shapes, shapes)
-    ]
-    stored = [
-        StoredRows(one.format, tuple(part.to(device) for part in one.parts)) for one in stored
-    ]
-    given = Weights(*stored, None, None)
+    )
+    given = Weights(gate_up, down, None, None)
     tokens = make_tokens(2, 2, device, torch.float32, size=64)
     found = given.apply(*tokens, PlainSwiGLU())
     assert_close(found, expected_mixture(*tokens, given, PlainSwiGLU()))
@@ -390,8 +392,7 @@ def poison(weight: Tensor | CodedExperts | StoredRows, expert: int) -> None:
         weight.scales[expert] = -1  # all bits set: NaN in E8M0
 
 
-@pytest.mark.parametrize("num_tokens", [2, 40])
-@pytest.mark.parametrize("format", [None, MXFP4], ids=str)
+@pytest.mark.parametrize(("format", "num_tokens"), [(None, 2), (None, 33), (MXFP4, 2)], ids=str)
 def test_an_expert_that_nobody_chose_is_not_read(
     format: WeightFormat | None, num_tokens: int, device: torch.device
 ) -> None:
@@ -411,7 +412,7 @@ def test_an_expert_that_nobody_chose_is_not_read(
 
 
 @pytest.mark.parametrize("activation", [PlainSwiGLU(), ClampedSwiGLU()])
-@pytest.mark.parametrize("num_tokens", [9, 40])
+@pytest.mark.parametrize("num_tokens", [9, 22])
 def test_a_token_that_is_no_number_harms_no_other(
     num_tokens: int, activation: Activation, device: torch.device
 ) -> None:
@@ -429,7 +430,7 @@ def test_a_token_that_is_no_number_harms_no_other(
 # In which order things are added up
 
 
-@pytest.mark.parametrize("num_others", [0, 30])
+@pytest.mark.parametrize("num_others", [0, 20])
 def test_outputs_are_summed_by_rank_whoever_shares_the_batch(
     num_others: int, device: torch.device
 ) -> None:
@@ -460,8 +461,8 @@ def test_inputs_are_added_in_one_order_whatever_the_batch(
         mixture._choose(chip, dtype, format, mixture._choose_rows(chip, dtype, num_choices, 32))
         for num_choices in (1, 4, 64, 65, 512, 513, 4000, 100_000)
     }
-    if dtype is not torch.float32 and chip.shared_bytes > 160 << 10:
-        assert len(tiles) == 3, "few, some and many rows"
+    if dtype is not torch.float32:
+        assert len(tiles) >= 2, "there is a choice"
     if format:
         assert len({tile.inputs for tile in tiles}) == 1
     # From 64 outputs on all tiles are computed by the same instructions, with fewer by others.
@@ -469,7 +470,7 @@ def test_inputs_are_added_in_one_order_whatever_the_batch(
 
 
 @triton.jit
-def _write_bits_kernel(words, out, FORMAT: tl.constexpr, SLOT: tl.constexpr) -> None:
+def _write_bits_kernel(words: Any, out: Any, FORMAT: tl.constexpr, SLOT: tl.constexpr) -> None:
     i = tl.arange(0, 16)
     tl.store(out + i, bfloat16_bits(tl.load(words + i), SLOT, FORMAT))
 
@@ -530,12 +531,3 @@ def test_a_layer_runs_on_them_and_can_be_observed(
     assert torch.equal(seen["experts"]["experts_TA"], seen["route"]["result"][0])
     arguments = {key: value for key, value in seen["experts"].items() if key != "result"}
     torch.testing.assert_close(found, reference.experts(**arguments), atol=1e-4, rtol=1e-4)
-
-
-def test_programs_have_a_part_of_a_multiprocessor() -> None:
-    """Decoding gpt-oss-20b, one token, gives every multiprocessor two programs, all at once."""
-    tile = mixture._choose(INTERPRETED, torch.bfloat16, MXFP4.name, 16)
-    for num_outputs in (2 * 2880, 2880):
-        num_programs = 4 * -(-num_outputs // tile.outputs)
-        assert num_programs >= INTERPRETED.num_multiprocessors
-    assert FORMATS[MXFP4.name] is MXFP4

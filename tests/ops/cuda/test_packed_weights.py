@@ -18,7 +18,9 @@ from inferno.quantization import BFLOAT16, FLOAT16, INT4, INT8, MXFP4, RowRange,
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")
-needs_kernels = pytest.mark.skipif(not ops.can_quantize(CPU), reason="no compiled kernels run here")
+needs_kernels = pytest.mark.skipif(
+    not ops.has_kernels(CPU, INT8), reason="no compiled kernels run here"
+)
 
 
 def empty(format: WeightFormat, shape: tuple[int, ...], device: torch.device) -> CodedWeight:

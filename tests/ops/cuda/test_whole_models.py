@@ -15,6 +15,7 @@ import torch
 from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.ops import reference
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 from tests.mxfp4 import save_tiny_mxfp4
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.gpu
 SIZES: dict[str, Any] = {
     "hidden_size": 128,
     "intermediate_size": 96,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 64,
@@ -42,9 +43,24 @@ MODELS: dict[str, Callable[[Path], Any]] = {
         moe_intermediate_size=64,
         norm_topk_prob=True,
     ),
-    "gpt_oss": lambda folder: save_tiny_mxfp4(folder, sliding_window=5, head_dim=64),
+    "gpt_oss": lambda folder: save_tiny_mxfp4(
+        folder, sliding_window=5, head_dim=64, num_hidden_layers=2
+    ),
 }
-TEXT = [5, 17, 80, 3, 44, 44, 9, 61, 2, 30, 71]
+TEXT = [5, 17, 80, 3, 44, 44, 9, 61]
+
+
+# What needs a GPU's own memory and streams.
+OF_THE_DEVICE = ("is_asynchronous", "new_upload", "new_download", "graph_capture")
+
+
+class Interpreted:
+    """CUDA's backend on the CPU: its kernels, with memory that is not a GPU's."""
+
+    __name__ = "interpreted"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reference if name in OF_THE_DEVICE else ops.BACKENDS["cuda"], name)
 
 
 @pytest.fixture(params=MODELS)
@@ -52,7 +68,7 @@ def saved(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, Any]:
     """A model's folder and the model of `transformers`; engines of this test use the backend."""
-    monkeypatch.setitem(ops.BACKENDS, "cpu", ops.BACKENDS["cuda"])
+    monkeypatch.setitem(ops.BACKENDS, "cpu", Interpreted())
     return tmp_path, MODELS[request.param](tmp_path)
 
 
@@ -60,7 +76,7 @@ def build(folder: Path, device: torch.device) -> Engine:
     options = EngineOptions(
         model=folder,
         device=str(device),
-        dtype="float32",
+        dtype="float16",
         num_blocks=32,
         block_size=16,
         max_num_seqs=8,
@@ -76,14 +92,14 @@ def test_logits_are_those_of_transformers(saved: tuple[Path, Any], device: torch
     engine.close()
     expected_TV = expected_logits(model, TEXT)
     error = (logits_TV - expected_TV).abs().max() / expected_TV.abs().max()
-    assert error < 1e-4, error
+    assert error < 1e-2, error
 
 
 def test_tokens_are_the_same_alone_and_together(
     saved: tuple[Path, Any], device: torch.device
 ) -> None:
     folder, _ = saved
-    prompts = [TEXT[:4], TEXT[2:9], TEXT[5:6]]
+    prompts = [TEXT[:4], TEXT[2:8], TEXT[5:6]]
     engine = build(folder, device)
     alone = [generate(engine, [prompt])[0] for prompt in prompts]
     together = generate(engine, prompts)
@@ -96,7 +112,7 @@ def generate(engine: Engine, prompts: list[list[int]]) -> list[list[tuple[int, f
     told: dict[str, list[tuple[int, float]]] = {}
     for number, prompt in enumerate(prompts):
         params = SamplingParams(
-            temperature=0.8, seed=prompt[0], max_tokens=4, logprobs=0, ignore_eos=True
+            temperature=0.8, seed=prompt[0], max_tokens=2, logprobs=0, ignore_eos=True
         )
         request = Request(request_id=str(number), prompt_token_ids=tuple(prompt), params=params)
         told[request.request_id] = []

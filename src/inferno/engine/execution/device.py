@@ -13,6 +13,7 @@ from inferno.errors import DeviceUnavailable, InvalidRequest
 from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
 from inferno.plan import choices
+from inferno.quantization import INT8
 
 _DTYPES = {
     "float32": torch.float32,
@@ -44,7 +45,7 @@ def choose_kv_dtype(
         is_quantized=options.quantize != "none",
         has_bfloat16=device.type == "cuda" or has_bfloat16(),
     )
-    if name == "int8" and not (ops.can_quantize(device) and options.attention == "auto"):
+    if name == "int8" and not (ops.has_kernels(device, INT8) and options.attention == "auto"):
         raise InvalidRequest(
             "kv_dtype=int8 needs inferno's compiled kernels, which do not run here or are left out "
             f"by --attention {options.attention}; use --kv-dtype bfloat16, or see `inferno doctor`",

@@ -16,7 +16,7 @@ from inferno.errors import InvalidRequest
 from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
 from inferno.options import EngineOptions
-from inferno.quantization import KEPT_BLOCKS, WeightFormat, kept_blocks
+from inferno.quantization import FORMATS, KEPT_BLOCKS, WeightFormat, kept_blocks
 from inferno.weights.allocate import keeps_blocks, kept_format, num_bytes, weight_bytes
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
@@ -73,8 +73,9 @@ def _read(
     with open_checkpoint(options.model) as checkpoint:
         layout.take_in_blocks(checkpoint)
         _tell_what_changes(checkpoint, layout)
-        # Only what takes long is kept: floats, and rows that come packed, merely change places.
-        is_kept = layout.is_quantized and config.mixture is None
+        # Only what takes long is kept: floats, and rows that come packed, merely change places. The
+        # files hold weights as the CPU's kernels read them.
+        is_kept = layout.is_quantized and config.mixture is None and layout.device.type == "cpu"
         cache = PackedCache.of(checkpoint, model, **layout.choices) if is_kept else None
         if cache is not None and cache.load(model, progress):
             return
@@ -165,13 +166,13 @@ class _Layout:
 def _quantization(options: EngineOptions, device: torch.device) -> str | None:
     if options.quantize == "none":
         return None
-    if not ops.can_quantize(device):
+    if not ops.has_kernels(device, FORMATS[options.quantize]):
         raise InvalidRequest(
             f"quantize={options.quantize} needs inferno's compiled kernels, which do not run on "
             f"{device} here; leave it out, or see `inferno doctor`",
             param="quantize",
         )
-    if options.dtype == "float16":
+    if options.dtype == "float16" and device.type == "cpu":
         raise InvalidRequest(
             f"quantize={options.quantize} goes with dtype float32 or bfloat16, not float16; leave "
             "--dtype out",

@@ -92,6 +92,11 @@ class BlockManager:
         self.pool.reset()
 
     @property
+    def has_windows(self) -> bool:
+        """Return whether some layers leave tokens behind."""
+        return bool(self._windowed)
+
+    @property
     def longest_window(self) -> int | None:
         """The farthest that any layer sees; None where one sees everything."""
         windows = [window for window in self._windows if window is not None]

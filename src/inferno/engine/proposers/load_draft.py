@@ -88,7 +88,9 @@ def load_draft(
     """
     options, config = draft.options, draft.config
     with _named(options.model):
-        dtype = choose_dtype(asked_dtype(options.dtype, options.quantize), draft.hf_config, device)
+        is_cpu = device.type == "cpu"
+        asked = asked_dtype(options.dtype, options.quantize, is_cpu=is_cpu)
+        dtype = choose_dtype(asked, draft.hf_config, device)
         with kernels:
             model = load_model(options, draft.hf_config, config, device, dtype, progress)
         return_free_memory()

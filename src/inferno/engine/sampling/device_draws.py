@@ -22,8 +22,6 @@ from inferno.engine.sampling.sampler import Sampler, non_finite
 from inferno.ops import Fetched, Purpose
 from inferno.requests import SamplingParams
 
-_HOST = torch.device("cpu")
-
 
 class DrawnSequence(Protocol):
     """The part of a sequence's record that decides how its tokens are drawn."""
@@ -91,7 +89,7 @@ class DeviceDraws:
         if self._sampler.specs_of(rows.params) is None:
             return None
         uniform_R = ops.uniform(
-            rows.seeds, rows.sequence_indices, rows.positions, Purpose.SAMPLE, _HOST
+            rows.seeds, rows.sequence_indices, rows.positions, Purpose.SAMPLE, torch.device("cpu")
         )
         numbers: npt.NDArray[np.float64] = uniform_R.numpy()
         return numbers

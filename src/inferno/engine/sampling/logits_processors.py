@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from inferno import ops
 from inferno.engine.sampling.bad_words import BadWords
 from inferno.engine.step_plan import SequenceId
+from inferno.ops import Penalties
 from inferno.requests import SamplingParams
 
-_SMALLEST = torch.finfo(torch.float32).tiny
-_LARGEST = torch.finfo(torch.float32).max
 _BANNED = float("-inf")
 
 _Asked = tuple[SamplingParams, frozenset[int], tuple[tuple[int, ...], ...]]
@@ -104,8 +104,16 @@ class LogitsProcessors:
         """Penalise in place the tokens that have occurred, in rows that ask for it."""
         rows = {i: row for i, row in rows.items() if has_penalty(row.params)}
         if rows:
-            counts = [self._count(row) for row in rows.values()]
-            penalize(logits_RV, list(rows), [row.params for row in rows.values()], counts)
+            ops.penalize(logits_RV, list(rows), [self._penalties(row) for row in rows.values()])
+
+    def _penalties(self, row: LogitsRow) -> Penalties:
+        params = row.params
+        return Penalties(
+            params.repetition_penalty,
+            params.frequency_penalty,
+            params.presence_penalty,
+            *self._count(row),
+        )
 
     def _count(self, row: LogitsRow) -> Counts:
         """Count the tokens that a sequence has got since the last time, so each is read once."""
@@ -159,36 +167,6 @@ def ban_completed_words(
     places_N = _places(banned, logits_RV.shape[1])
     if places_N is not None:
         logits_RV.view(-1).index_fill_(0, places_N, _BANNED)
-
-
-def penalize(
-    logits_RV: Tensor,
-    rows: Sequence[int],
-    params: Sequence[SamplingParams],
-    counts: Sequence[Counts],
-) -> None:
-    """Penalise the tokens that have occurred in the sequences of `rows`, all rows at once.
-
-    The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
-    """
-    num_tokens = torch.tensor([len(each.token_ids) for each in counts])
-    penalties = torch.tensor(
-        [
-            (max(p.repetition_penalty, _SMALLEST), p.frequency_penalty, p.presence_penalty)
-            for p in params
-        ]
-    )
-    device = logits_RV.device
-    row_N = torch.tensor(rows).repeat_interleave(num_tokens).to(device)
-    id_N = _concatenate([each.token_ids for each in counts]).to(device)
-    count_N = _concatenate([each.in_output for each in counts]).to(device)
-    penalties_N3 = penalties.repeat_interleave(num_tokens, dim=0).to(device)
-    repetition_N, frequency_N, presence_N = penalties_N3.unbind(1)
-    logit_N = logits_RV[row_N, id_N]
-    logit_N = torch.where(logit_N > 0, logit_N / repetition_N, logit_N * repetition_N)
-    logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
-    # A tiny repetition penalty may overflow, and infinity is no logit.
-    logits_RV[row_N, id_N] = logit_N.clamp_(max=_LARGEST)
 
 
 # The demands of a request, which stay the same in every step
@@ -344,7 +322,3 @@ class _Occurrences:
                 in_output.append(0)
             in_output[place] += 1
         return Counts(ids, in_output)
-
-
-def _concatenate(parts: Sequence[array[int]]) -> Tensor:
-    return torch.from_numpy(np.concatenate(parts))

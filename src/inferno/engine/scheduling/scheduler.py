@@ -35,6 +35,7 @@ from operator import attrgetter
 from inferno.engine.kv.block_manager import BlockManager, Prefix
 from inferno.engine.kv.offload import Offload
 from inferno.engine.sampling.constraints import ConstraintFactory
+from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.limits import Limits
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
 from inferno.engine.scheduling.shared_prompts import SharedPrompts
@@ -179,33 +180,34 @@ class Scheduler:
         now = self._clock()
         if self._waiting:
             self._admit_waiting(now)
-        lacking = [each for each in self._running if self._lacks_tokens(each)]
-        has_streams = any(each.is_stream for each in self._running)
-        shares = self._shares.share(lacking, now, has_streams=has_streams)
-        new: list[NewSequence] = []
-        chunks: list[ScheduledChunk] = []
-        sequences: list[SequenceState] = []
         work = StepWork(self._blocks.longest_window)
+        most = self._limits.max_num_batched_tokens
+        new: list[NewSequence] = []
+        sequences = steady.streams(self._running, self._epoch, self._blocks, self.speculation, most)
+        if sequences:
+            chunks = steady.schedule(sequences, self._blocks, work, now)
+        else:
+            chunks = self._share_out(now, work, new, sequences)
+        if not chunks:
+            return StepPlan(self._epoch, (), (), (), work)
+        copies = self.offload.copies()
+        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work, copies)
+        self._gone.clear()
+        self._in_flight.append((plan, sequences))
+        return plan
 
-        def compute(sequence: SequenceState, num_tokens: int, proposed: tuple[int, ...]) -> None:
-            if sequence.known_epoch != self._epoch:
-                new.append(sequence.introduce(self._epoch))
-            if sequence.offloaded is not None:
-                self.offload.take_back(sequence.offloaded)
-                sequence.offloaded = None
-            work.add(sequence.num_planned_tokens, num_tokens, proposed=len(proposed))
-            chunk = sequence.schedule(num_tokens, proposed)
-            if chunk.wants_token:
-                sequence.is_stream = True
-            chunks.append(chunk)
-            sequences.append(sequence)
-            sequence.served = now
-
+    def _share_out(
+        self, now: float, work: StepWork, new: list[NewSequence], sequences: list[SequenceState]
+    ) -> list[ScheduledChunk]:
+        """Return the next step's chunks; add up their work, their sequences, and who is new."""
+        running = self._running
+        lacking = [each for each in running if self._lacks_tokens(each)]
+        shares = self._shares.share(lacking, now, has_streams=any(r.is_stream for r in running))
         # Blocks go by rank, so that nobody loses them who has a share already.
         held = [
-            sequence
-            for sequence in [each for each in self._running if each in shares]
-            if sequence.status is Status.RUNNING and self._allocate(sequence, shares[sequence])
+            each
+            for each in [each for each in running if each in shares]
+            if each.status is Status.RUNNING and self._allocate(each, shares[each])
         ]
         if shares and not held:  # they all lack blocks: the first in rank can have them
             first = next(each for each in self._running if self._lacks_tokens(each))
@@ -217,21 +219,23 @@ class Scheduler:
         # Proposers may write to blocks before the plan is followed, and copies come first.
         if held and self.speculation.is_awake() and not self.offload.has_due:
             proposals = self._propose({sequence: shares[sequence] for sequence in held})
+        chunks = []
         for sequence in held:
-            compute(sequence, shares[sequence], proposals.get(sequence, ()))
-        if not chunks:
-            return StepPlan(self._epoch, (), (), (), work)
-        copies = self.offload.copies()
-        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work, copies)
-        self._gone.clear()
-        self._in_flight.append((plan, sequences))
-        return plan
+            if sequence.known_epoch != self._epoch:
+                new.append(sequence.introduce(self._epoch))
+            if sequence.offloaded is not None:
+                self.offload.take_back(sequence.offloaded)
+                sequence.offloaded = None
+            num_tokens, proposed = shares[sequence], proposals.get(sequence, ())
+            work.add(sequence.num_planned_tokens, num_tokens, proposed=len(proposed))
+            chunks.append(sequence.schedule(num_tokens, proposed))
+            sequence.is_stream = sequence.is_stream or chunks[-1].wants_token
+            sequences.append(sequence)
+            sequence.served = now
+        return chunks
 
     def steering(self) -> Steering:
-        """Return the constraints of the rows that the newest plan in flight samples.
-
-        All plans before it must be committed.
-        """
+        """Return the constraints of the newest plan in flight; all others must be committed."""
         plan, sequences = self._in_flight[-1]
         return Steering(sequences, plan.chunks, self._fail_constraint)
 
@@ -242,9 +246,8 @@ class Scheduler:
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
         """Take in what came of the oldest plan in flight: a result per chunk, in order."""
-        for sequence, chunk, result in zip(self._retire(plan), plan.chunks, results, strict=True):
-            if sequence.status is not Status.FINISHED:
-                self._take_in(sequence, chunk, result)
+        parts = zip(self._retire(plan), plan.chunks, results, strict=True)
+        steady.take_in(parts, self._blocks, self.speculation, self._events, self._take_in)
 
     def fail(self, plan: StepPlan, message: str) -> None:
         """End every request of the oldest plan in flight: its step failed, its blocks are void."""
@@ -312,9 +315,7 @@ class Scheduler:
         oldest, sequences = self._in_flight.popleft()
         assert oldest is plan, "plans are retired in the order in which they were made"
         self.offload.settle(plan.copies)
-        for sequence, chunk in zip(sequences, plan.chunks, strict=True):
-            sequence.retire(chunk)
-        return sequences
+        return steady.retire(sequences, plan.chunks)
 
     # Choosing who computes
 
@@ -324,9 +325,8 @@ class Scheduler:
         Who must be introduced anew waits for its token in flight, which no plan can tell, and so
         does everybody where guesses are to follow that token.
         """
-        if sequence.num_pending_tokens and (
-            self.speculation.may_propose(sequence) or sequence.known_epoch != self._epoch
-        ):
+        is_known = sequence.known_epoch == self._epoch
+        if sequence.num_pending_tokens and (self.speculation.may_follow(sequence) or not is_known):
             return False
         if sequence.offloaded is not None and not self.offload.can_take_back(sequence.offloaded):
             return False

@@ -49,6 +49,7 @@ class SequenceState:
     num_pending_tokens  tokens that steps in flight will draw, if none of them is its last.
     has_proposals       a step in flight has proposals, so nobody knows how many tokens come of it.
     num_in_flight       chunks planned and not yet committed.
+    is_simple           nothing but a token and its length can end it.
     num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
     arrived             when, by the scheduler's clock.
     queue_seconds       from its arrival until it got a place.
@@ -81,6 +82,7 @@ class SequenceState:
     arrived: float
     served: float
     constraint: Constraint | None = None
+    is_simple: bool = False
     num_cached_tokens: int | None = None
     queue_seconds: float = 0.0
     lacked_since: float | None = None
@@ -248,14 +250,6 @@ class SequenceState:
             proposed,
         )
 
-    def retire(self, chunk: ScheduledChunk) -> None:
-        """Note that a chunk is in flight no more, whatever came of it."""
-        self.num_in_flight -= 1
-        if chunk.proposed_token_ids:
-            self.has_proposals = False
-        elif chunk.wants_token:
-            self.num_pending_tokens -= 1
-
     def confirm(
         self, chunk: ScheduledChunk, token_ids: Sequence[int]
     ) -> tuple[int, FinishReason | None]:
@@ -297,26 +291,30 @@ def new_sequences(
     eos_token_ids = frozenset[int]() if params.ignore_eos and is_free else request.eos_token_ids
     min_tokens = params.min_tokens if is_free else 0  # else bans alone put an end off
     wants_prompt_logprobs = params.prompt_logprobs is not None
-    return [
-        SequenceState(
-            request=request,
-            sequence_index=index,
-            sequence_id=SequenceId(request.request_id, index),
-            rank=(*order, index),
-            arrived=arrived,
-            served=arrived,
-            min_length=len(request.prompt_token_ids) + min_tokens,
-            max_length=max_length,
-            stop_token_ids=eos_token_ids.union(params.stop_token_ids),
-            tables=blocks.new_tables(root),
-            token_ids=list(request.prompt_token_ids),
-            prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
-            constraint=None
-            if constrain is None
-            else _constraint(constrain, request, index, num_left),
+    sequences = []
+    for index in range(params.n):
+        constraint = None
+        if constrain is not None:
+            constraint = _constraint(constrain, request, index, num_left)
+        sequences.append(
+            SequenceState(
+                request=request,
+                sequence_index=index,
+                sequence_id=SequenceId(request.request_id, index),
+                rank=(*order, index),
+                arrived=arrived,
+                served=arrived,
+                min_length=len(request.prompt_token_ids) + min_tokens,
+                max_length=max_length,
+                stop_token_ids=eos_token_ids.union(params.stop_token_ids),
+                tables=blocks.new_tables(root),
+                token_ids=list(request.prompt_token_ids),
+                prompt_logprobs=[] if index == 0 and wants_prompt_logprobs else None,
+                constraint=constraint,
+                is_simple=constraint is None and params.repetition_detection is None,
+            )
         )
-        for index in range(params.n)
-    ]
+    return sequences
 
 
 def repeats_itself(token_ids: Sequence[int], start: int, detection: RepetitionDetection) -> bool:

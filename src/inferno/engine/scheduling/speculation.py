@@ -177,6 +177,7 @@ class Speculation:
             for each in proposers
         }
         self._of_grammars = Account(0.0)
+        self.has_proposed = False  # since the beginning, at all
         self._num_bound = 0  # sequences that have a constraint
         self._num_asleep = 0  # steps for which no proposer is asked
         self._step_seconds: float | None = None  # of the latest step's streams
@@ -200,6 +201,18 @@ class Speculation:
     def may_propose(self, sequence: SequenceState) -> bool:
         """Return whether proposals may follow a sequence's tokens."""
         return self._is_on and (bool(self._proposers) or sequence.constraint is not None)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Return whether nobody is to be asked in the next step: nobody needs to wait for it."""
+        return not self._is_on or not (
+            self._num_bound or (self._proposers and not self._num_asleep)
+        )
+
+    def may_follow(self, sequence: SequenceState) -> bool:
+        """Return whether proposals of the next step may follow a sequence's token in flight."""
+        has_proposers = bool(self._proposers) and not self._num_asleep
+        return self._is_on and (has_proposers or sequence.constraint is not None)
 
     def add(self, sequence: SequenceState) -> None:
         """Get to know a new sequence; whoever serves it has some credit."""
@@ -269,6 +282,7 @@ class Speculation:
 
     def learn(self, sequence: SequenceState, num_proposed: int, num_stood: int) -> None:
         """Take in how many of a sequence's proposals stood."""
+        self.has_proposed = True
         known = self._known[sequence]
         name = known.in_flight
         proposed, stood = known.counts.get(name, (0, 0))

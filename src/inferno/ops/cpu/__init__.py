@@ -40,7 +40,9 @@ from inferno.ops.cpu.sampling import (
 )
 from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference import fill_pending, is_asynchronous, new_download, new_upload
+from inferno.ops.reference.sampling import penalize
 from inferno.ops.reference.stored import aligned_memory
+from inferno.quantization import WeightFormat
 
 __all__ = [
     "add_rms_norm",
@@ -48,7 +50,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
@@ -60,6 +61,7 @@ __all__ = [
     "fill_pending",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
@@ -67,6 +69,7 @@ __all__ = [
     "log_probabilities",
     "new_download",
     "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",
@@ -82,8 +85,8 @@ _GATED_FROM_ROWS = 16
 _GATED_OUTPUTS = 32  # whose two halves are whole panels
 
 
-def can_quantize() -> bool:
-    return True
+def has_kernels(format: WeightFormat) -> bool:
+    return format.packing is not None
 
 
 def isa(dtype: torch.dtype | None = None) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from inferno.ops.cuda.cache import empty_cache
 from inferno.ops.cuda.captured_graph import graph_capture
+from inferno.ops.cuda.logits_processing import penalize
 from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.packed_embedding import embedding
-from inferno.ops.cuda.packed_weights import allocate
+from inferno.ops.cuda.packed_weights import allocate, has_kernels
 from inferno.ops.cuda.paged_attention import attention, describe_attention
 from inferno.ops.cuda.products import gated_linear, linear
 from inferno.ops.cuda.random_numbers import uniform
@@ -49,6 +50,7 @@ __all__ = [
     "fill_pending",
     "gated_linear",
     "graph_capture",
+    "has_kernels",
     "is_asynchronous",
     "isa",
     "kernel_context",
@@ -56,6 +58,7 @@ __all__ = [
     "log_probabilities",
     "new_download",
     "new_upload",
+    "penalize",
     "prefault",
     "rms_norm",
     "rotate_and_store",

@@ -12,6 +12,11 @@ decode   one program takes at most a tile of rows and the keys of one split (Dao
 Programs find their work among the requests themselves, for a grid in a captured graph may depend on
 shapes alone.
 
+Keys and values are copied to shared memory asynchronously, 16 bytes at a time, by an address per
+position. A TMA descriptor wants positions that lie together, and a block has 16 of them by default.
+Triton's warp specialization leaves such a loop as it is on SM90, and on SM100 its registers spill
+(3.6 and 3.9), so it isn't asked for.
+
 Shape letters as in ops, and: G heads that share a key/value head, M rows of a tile, N keys of one.
 """
 
@@ -79,23 +84,31 @@ def items_of(
     few_rows,
     window,
     BLOCK_M: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
+    KIND: tl.constexpr,
 ):
-    """Return how many tiles, or tiles times splits, each of the next requests has to be computed.
+    """Return how many items each of the next requests has, and its tokens if its rows are few.
 
     A request with `few_rows` at most is computed by splits, any other by tiles: its own number of
     rows decides, never another request.
+
+    KIND  of items: "tiles" of requests of many rows; of those of few rows "splits" of each tile, or
+          "tokens".
     """
     request = first_request + tl.arange(0, SEARCHED)
     query_len, context_len = lens_of(request, request < num_requests, query_starts, context_lens)
     num_rows = query_len * group_size
     num_tiles = (num_rows + BLOCK_M - 1) // BLOCK_M
-    if IS_SPLIT:
+    is_few = num_rows <= few_rows
+    tokens = tl.where(is_few, query_len, 0)
+    if KIND == "tiles":
+        items = tl.where(is_few, 0, num_tiles)
+    elif KIND == "splits":
         first, end = splits_seen(query_len, context_len, window)
-        items = tl.where(num_rows <= few_rows, num_tiles * (end - first), 0)
+        items = tl.where(is_few, num_tiles * (end - first), 0)
     else:
-        items = tl.where(num_rows > few_rows, num_tiles, 0)
-    return items
+        tl.static_assert(KIND == "tokens")
+        items = tokens
+    return items, tokens
 
 
 @triton.jit
@@ -107,13 +120,13 @@ def count_items(
     few_rows,
     window,
     BLOCK_M: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
+    KIND: tl.constexpr,
 ):
     total = 0
     for first in range(0, num_requests, SEARCHED):
-        items = items_of(
+        items, _ = items_of(
             *(first, query_starts, context_lens, num_requests),
-            *(group_size, few_rows, window, BLOCK_M, IS_SPLIT),
+            *(group_size, few_rows, window, BLOCK_M, KIND),
         )
         total += tl.sum(items)
     return total
@@ -129,26 +142,43 @@ def find_item(
     few_rows,
     window,
     BLOCK_M: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
+    KIND: tl.constexpr,
 ):
-    """Return the request that an item belongs to, and its number among those of that request.
+    """Return an item's request, its number among the items of that request, and tokens before it.
 
-    Without such an item, the request is num_requests or more.
+    These are the tokens of earlier requests of few rows. Without such an item, the request is
+    num_requests or more.
     """
     request = 0
     before = 0  # items of the requests before
+    tokens_before = 0
     seen = 0
     for first in range(0, num_requests, SEARCHED):
-        items = items_of(
+        items, tokens = items_of(
             *(first, query_starts, context_lens, num_requests),
-            *(group_size, few_rows, window, BLOCK_M, IS_SPLIT),
+            *(group_size, few_rows, window, BLOCK_M, KIND),
         )
         ends = seen + tl.cumsum(items, 0)
         is_before = ends <= item
         request += tl.sum(is_before.to(tl.int32))
         before = tl.maximum(before, tl.max(tl.where(is_before, ends, 0)))
+        tokens_before += tl.sum(tl.where(is_before, tokens, 0))
         seen += tl.sum(items)
-    return request, item - before
+    return request, item - before, tokens_before
+
+
+@triton.jit
+def computed(x, dtype):
+    """Return what the cache holds as the type that is computed with, without its scale.
+
+    Bytes are float8_e4m3fn for a chip that doesn't know it. Its bits, at their places in float16,
+    count 2^-8 of their value, for the exponent's bias is 7 and not 15.
+    """
+    if x.dtype == tl.uint8:
+        bits = x.to(tl.int16)
+        moved = ((bits & 0x80) << 8) | ((bits & 0x7F) << 7)
+        x = moved.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+    return x.to(dtype)
 
 
 @triton.jit
@@ -197,7 +227,7 @@ def attend_to_tile(
     if HEAD_SIZE != BLOCK_D:
         is_here = is_here & (dim < HEAD_SIZE)[None, :]
     k = tl.load(keys + where, mask=is_here, other=0.0)
-    scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision=PRECISION)
+    scores = tl.dot(q, tl.trans(computed(k, q.dtype)), input_precision=PRECISION)
     if IS_QUANTIZED:
         scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
     # Only tiles at the edge of what is visible are masked: most are not.
@@ -213,11 +243,11 @@ def attend_to_tile(
         value_scale = tl.load(value_scales + slot, mask=is_key, other=0.0)
         if q.dtype == tl.float16:
             # A weight times a small scale would leave float16's range; a value stays in it.
-            v = v.to(tl.float32) * value_scale[:, None]
+            v = computed(v, tl.float32) * value_scale[:, None]
         else:
             weights *= value_scale[None, :]
     sums = sums * shrink[:, None]
-    sums = tl.dot(weights.to(q.dtype), v.to(q.dtype), sums, input_precision=PRECISION)
+    sums = tl.dot(weights.to(q.dtype), computed(v, q.dtype), sums, input_precision=PRECISION)
     return new_best, total, sums
 
 
@@ -266,9 +296,9 @@ def prefill_attention_kernel(
     # The last tiles of a prompt see the most keys: begun first, they don't end last.
     item = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
-    request, tile = find_item(
+    request, tile, _ = find_item(
         *(item, query_starts, context_lens, num_requests),
-        *(group_size, few_rows, window, BLOCK_M, False),
+        *(group_size, few_rows, window, BLOCK_M, "tiles"),
     )
     if request >= num_requests:
         return
@@ -358,14 +388,14 @@ def decode_attention_kernel(
 ):
     num_heads = end_kv_head - first_kv_head
     num_items = num_heads * count_items(
-        *(query_starts, context_lens, num_requests, group_size, few_rows, window, BLOCK_M, True)
+        *(query_starts, context_lens, num_requests, group_size, few_rows, window, BLOCK_M, "splits")
     )
     # Neighbours read the heads of one split side by side, for they lie side by side.
     for item in range(tl.program_id(0), num_items, tl.num_programs(0)):
         kv_head = first_kv_head + item % num_heads
-        request, index = find_item(
+        request, index, tokens_before = find_item(
             *(item // num_heads, query_starts, context_lens, num_requests),
-            *(group_size, few_rows, window, BLOCK_M, True),
+            *(group_size, few_rows, window, BLOCK_M, "splits"),
         )
         query_len, context_len = lens_of(
             request, request < num_requests, query_starts, context_lens
@@ -406,8 +436,10 @@ def decode_attention_kernel(
                 *(kv_head, num_kv_heads, block_shift, window, scale_log2),
                 *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED, PRECISION),
             )
-        place = (token * num_heads * group_size + head - first_kv_head * group_size) * max_splits
-        place += split_index
+        # Tokens of requests with few rows are counted from 0 on, for the others have no splits.
+        few_token = (tokens_before + row // group_size).to(tl.int64)
+        place = few_token * num_heads * group_size + head - first_kv_head * group_size
+        place = place * max_splits + split_index
         tl.store(partial_stats + place * 2, best, mask=is_row)
         tl.store(partial_stats + place * 2 + 1, total, mask=is_row)
         tl.store(partial_sums + place[:, None] * HEAD_SIZE + dim[None, :], sums, mask=is_here)
@@ -444,19 +476,15 @@ def combine_splits_kernel(
     BLOCK_D: tl.constexpr,
 ):
     """Merge the splits of one row in ascending order, MERGED at a time."""
-    token = tl.program_id(0)
-    head = first_head + tl.program_id(1)
-    request = 0
-    for first in range(0, num_requests, SEARCHED):
-        other = first + tl.arange(0, SEARCHED)
-        is_request = other < num_requests
-        end = tl.load(query_starts + other + 1, mask=is_request, other=0)
-        request += tl.sum((is_request & (end <= token)).to(tl.int32))
+    request, index, _ = find_item(
+        *(tl.program_id(0), query_starts, context_lens, num_requests),
+        *(group_size, few_rows, window, 1, "tokens"),
+    )
     if request >= num_requests:
         return
+    token = tl.load(query_starts + request) + index
+    head = first_head + tl.program_id(1)
     query_len, context_len = lens_of(request, request < num_requests, query_starts, context_lens)
-    if query_len * group_size > few_rows:
-        return
     first_split, end_split = splits_seen(query_len, context_len, window)
     num_splits = end_split - first_split
     is_sink = head < num_sinks
@@ -465,11 +493,11 @@ def combine_splits_kernel(
     total = tl.where(is_sink, 1.0, 0.0)
     dim = tl.arange(0, BLOCK_D)
     sums = tl.zeros((BLOCK_D,), tl.float32)
-    row = (token.to(tl.int64) * tl.num_programs(1) + tl.program_id(1)) * max_splits
+    row = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     for first in range(0, num_splits, MERGED):
         split = first + tl.arange(0, MERGED)
         is_split = split < num_splits
-        place = row + split
+        place = row * max_splits + split
         bests = tl.load(partial_stats + place * 2, mask=is_split, other=LOWEST)
         totals = tl.load(partial_stats + place * 2 + 1, mask=is_split, other=0.0)
         parts = tl.load(
@@ -484,7 +512,7 @@ def combine_splits_kernel(
         sums = sums * shrink + tl.sum(weights[:, None] * parts, 0)
         best = new_best
     tl.store(
-        out + token.to(tl.int64) * out_stride_t + head * out_stride_h + dim,
+        out + token * out_stride_t + head * out_stride_h + dim,
         (sums / total).to(out.dtype.element_ty),
         mask=dim < HEAD_SIZE,
     )

@@ -125,7 +125,7 @@ def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
     """Return bits of a bfloat16, int16: int4's elements plus _INT4_ZERO, MXFP4's over 2^126."""
     if FORMAT == "int4":
         pair = (words >> (4 * (SLOT % 4))) & _TWO_CODES | _TWO_EXPONENTS
-        is_upper: tl.constexpr = SLOT >= 4
+        half = pair >> 16 if SLOT >= 4 else pair
     else:
         tl.static_assert(FORMAT == "mxfp4")
         if SLOT < 6:
@@ -133,6 +133,5 @@ def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
         else:
             lower = ((words >> 4) & _TWO_LOWER_BITS) | ((words >> 5) & _TWO_UPPER_BITS)
             pair = lower | ((words << 1) & _TWO_SIGNS)
-        is_upper: tl.constexpr = SLOT < 3 or SLOT == 6
-    half = pair >> 16 if is_upper else pair
+        half = pair >> 16 if SLOT < 3 or SLOT == 6 else pair
     return half.to(tl.int16)

@@ -114,12 +114,15 @@ def _load_scale(fields, peak, row, is_row, num_rows, unit):
     """Return which rows are drawn, and their peaks, inverse temperatures and least weights."""
     top = tl.load(peak + row, is_row, other=_NEVER)
     is_drawn = is_row & (tl.abs(top) < float("inf"))
+    # Both ways are written out, for Triton compiles what follows a return.
     if fields is None:
-        return is_drawn, top, tl.full(top.shape, 1.0, tl.float32), tl.zeros_like(top)
-    is_drawn = is_drawn & (_field(fields, 1, row, is_row, num_rows) >= 0.0)
-    inverse_temperature = _field(fields, 0, row, is_row, num_rows).to(tl.float32)
-    least = _field(fields, 3, row, is_row, num_rows) * unit
-    return is_drawn, top, inverse_temperature, least.to(tl.float32)
+        inverse_temperature = tl.full(top.shape, 1.0, tl.float32)
+        least = tl.zeros(top.shape, tl.float32)
+    else:
+        is_drawn = is_drawn & (_field(fields, 1, row, is_row, num_rows) >= 0.0)
+        inverse_temperature = _field(fields, 0, row, is_row, num_rows).to(tl.float32)
+        least = (_field(fields, 3, row, is_row, num_rows) * unit).to(tl.float32)
+    return is_drawn, top, inverse_temperature, least
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_chunks", "count_shift"])

@@ -74,12 +74,12 @@ def experts(
 
     tile = _choose(chip, x_TE.dtype, gate_up.format, num_rows)
     hidden_PF = x_TE.new_empty(num_choices, num_hidden)
-    is_clamped = isinstance(activation, ClampedSwiGLU)
+    clamped = activation if isinstance(activation, ClampedSwiGLU) else ClampedSwiGLU()
     gate_up_kernel[_grid(order.num_slots, 2 * num_hidden, tile)](
         *(x_TE, x_TE.stride(0), *order.arguments, *gate_up.arguments, gate_up_bias_XF, hidden_PF),
         *(num_choices, num_experts, num_chosen, x_TE.shape[1], num_hidden),
-        *((activation.alpha, activation.limit) if is_clamped else (0.0, 0.0)),
-        IS_CLAMPED=is_clamped,
+        *(clamped.alpha, clamped.limit),
+        IS_CLAMPED=activation is clamped,
         HAS_BIAS=gate_up_bias_XF is not None,
         **order.constants,
         **_constants(tile, gate_up.format, x_TE.shape[1]),
@@ -156,17 +156,18 @@ def _choose(chip: Chip, dtype: torch.dtype, format: str, rows: int) -> _Tile:
     inputs = _CODED_INPUTS.get(format)
     if dtype is torch.float32:  # multiplied without tensor cores
         return _Tile(rows, 32, inputs or 32, num_warps=4, num_stages=2)
-    is_large = chip.shared_bytes > 160 << 10
     if rows == _FEW_ROWS:
         # Bound by memory: 64 outputs make hundreds of programs, of which a multiprocessor has
         # three at a time, each with more than ten kilobytes on their way.
         num_stages = 4 if chip.has_warpgroups else 3
         return _Tile(rows, 64, inputs or 128, num_warps=4, num_stages=num_stages)
-    if format and not is_large:  # each slot's inputs of x have a buffer of their own
+    if not format:
+        return _Tile(rows, 128, 64, num_warps=4 if rows == _SOME_ROWS else 8, num_stages=3)
+    # Of packed weights each slot's inputs of x have buffers of their own. Four warps, or eight
+    # without Hopper's larger steps, could not keep 128 outputs and their scales in registers.
+    if rows == _SOME_ROWS and not chip.has_warpgroups:
         return _Tile(rows, 64, _CODED_INPUTS[format], num_warps=4, num_stages=2)
-    # With four warps, what is unpacked and its scales would not stay in registers.
-    num_warps = 4 if rows == _SOME_ROWS and not format else 8
-    return _Tile(rows, 128, inputs or 64, num_warps, num_stages=2 if format else 3)
+    return _Tile(rows, 128, _CODED_INPUTS[format], num_warps=8, num_stages=2)
 
 
 def _choose_rows(chip: Chip, dtype: torch.dtype, num_choices: int, num_experts: int) -> int:
@@ -542,8 +543,8 @@ def _of_kind(
     of_down = {"hidden": floats, "products": floats, "num_outputs": "i32:16"}
     constants = _constants(tile, format, num_inputs) | {"HAS_BIAS": is_clamped}
     constants |= {"IS_SORTED": is_sorted, "BLOCK": 128 if is_sorted else MOST_UNSORTED}
-    words = (letters, format, f"{rows} rows", "even" if is_even else "odd")
-    words += ("sorted" if is_sorted else "unsorted", "clamped" if is_clamped else "")
+    words = [f"{rows} rows", "even" if is_even else "odd", "sorted" if is_sorted else "unsorted"]
+    words += ["clamped"] if is_clamped else []
     bits = FORMATS[format].bits if format else 8 * dtype.itemsize
     num_bytes = num_inputs * (tile.outputs * bits / 8 + rows * dtype.itemsize)
     for name, kernel, more, special in (
@@ -551,7 +552,7 @@ def _of_kind(
         ("down", down_kernel, of_down, {}),
     ):
         yield Variant(
-            name=" ".join(word for word in (f"experts {name}", *words) if word),
+            name=" ".join((f"experts {name}", letters, format or "floats", *words)),
             kernel=kernel,
             signature=signature | more,
             constants=constants | special,
@@ -563,6 +564,6 @@ def _of_kind(
             tile_rows=tile.outputs,
             # Of packed weights half of all loads are of x, eight bytes each, from the L2 cache.
             is_bound_by_memory=rows == _FEW_ROWS and not format and dtype is not torch.float32,
-            is_in_check=words[1:] == (MXFP4.name, "16 rows", "odd", "unsorted", "clamped")
-            and letters == "bf16",
+            is_in_check=(letters, format) == ("bf16", MXFP4.name)
+            and words == ["16 rows", "odd", "unsorted", "clamped"],
         )

@@ -36,7 +36,7 @@ from inferno.ops.packed import (
     scales_of,
 )
 from inferno.ops.reference.stored import UnpackedWeight
-from inferno.quantization import INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import BFLOAT16, FLOAT16, INT4, INT8, MXFP4, RowRange, WeightFormat
 
 GROUP = 32
 CHUNK_WORDS = 16
@@ -153,6 +153,10 @@ def row_words(format: WeightFormat, num_inputs: int) -> tuple[int, int]:
     num_chunks = -(-num_inputs // chunk_inputs(format))
     scale_bytes = chunk_inputs(format) // GROUP * int(format.scale.num_bytes)
     return num_chunks * CHUNK_WORDS, num_chunks * scale_bytes // _WORD_BYTES
+
+
+def has_kernels(format: WeightFormat) -> bool:
+    return format in SLOTS or format in (FLOAT16, BFLOAT16)
 
 
 def allocate(

@@ -8,7 +8,8 @@ whether the step was captured. They do depend on which of both kernels computed 
 computed in a short chunk may differ in its last bits from the same token in a long one. Within one
 kernel, chunks may be cut anywhere.
 
-What the kernels don't take (`_takes`) is the reference's.
+Tiles were chosen by what the compiler says of registers and shared memory, and by bytes on their
+way; none was measured on a GPU. What the kernels don't take (`_takes`) is the reference's.
 """
 
 from __future__ import annotations
@@ -79,20 +80,24 @@ class Tile:
 
 
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
-    """Choose the tile of long chunks: the largest whose sums and scores stay in registers."""
+    """Choose the tile of long chunks: the largest whose sums and scores stay in registers.
+
+    Of five stages, the block table's take half: keys and values are asked for two tiles ahead. One
+    tile ahead is too late, for it is asked for when the scores before it have been summed up.
+    """
     if dtype is torch.float32:
-        return _float32_tile(cached, head_size)
+        return _float32_tile(cached, head_size, rows=32)
     if chip.has_warpgroups:
         # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
         if head_size > 128:
-            return Tile(128, 32, 8, 3)
+            return Tile(128, 32, 8, 5 if chip.capability < 100 else 3)
         # From SM100 on scores come from a memory of their own, and are copies in registers.
-        return Tile(128, 128 if chip.capability < 100 else 64, 8, 3)
+        return Tile(128, 128 if chip.capability < 100 else 64, 8, 5)
     if head_size > 128:
         is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
         return Tile(64, 16 if is_wide else 32, 8, 3)
-    return Tile(128, 64 if head_size <= 64 else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if cached in QUANTIZED else 5)
 
 
 def decode_tile(
@@ -106,17 +111,18 @@ def decode_tile(
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=16)
     keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
+    is_quantized = cached in QUANTIZED
     if group_size > _GROUP_OF_16:
-        return Tile(32, keys, 8, 5, 1)
-    if dtype is torch.float16 and cached in QUANTIZED:
+        return Tile(32, min(64, keys) if is_quantized else keys, 8, 5, 1)
+    if is_quantized and (dtype is torch.float16 or not chip.has_warpgroups):
         return Tile(16, keys, 8, 5, 1)
     return Tile(16, keys, 4, 5, 2)
 
 
-def _float32_tile(cached: torch.dtype, head_size: int, rows: int = 32) -> Tile:
+def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
     if cached is not torch.float32:
         return Tile(16, 32, 4, 3, 2)
-    return Tile(16, 16, 4, 3, 2) if head_size > 128 else Tile(rows, 32, 4, 3, 2)
+    return Tile(rows, 32, 4, 3, 2) if head_size <= 64 else Tile(16, 16, 4, 3, 2)
 
 
 def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
@@ -126,6 +132,11 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     and 2^-21 of a query or weight; tensor cores make these.
     """
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
+
+
+def _is_in_bytes(chip: Chip, cached: torch.dtype) -> bool:
+    """Return whether kernels take a cache as bytes, for the chip doesn't know its type."""
+    return cached is torch.float8_e4m3fn and not chip.has_fp8
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -235,7 +246,8 @@ class _Call:
         Of a step in fixed places only the shapes are known: it will be replayed for other requests.
         """
         if self.batch.is_fixed:
-            return True, len(self.q_THD) * self.group_size > self.few_rows
+            num_rows = len(self.q_THD) * self.group_size
+            return num_rows > 0, num_rows > self.few_rows
         rows = [query_len * self.group_size for query_len in self.batch.query_lens]
         return any(0 < n <= self.few_rows for n in rows), any(n > self.few_rows for n in rows)
 
@@ -254,7 +266,7 @@ class _Call:
     def decode(self) -> None:
         dtype, cached = self.q_THD.dtype, self.kv.keys_NSKD.dtype
         tile = decode_tile(self.chip, dtype, cached, self.head_size, self.group_size)
-        num_tokens, num_requests = len(self.q_THD), len(self.batch.context_lens_R)
+        num_tokens, num_requests = self._num_few_tokens(), len(self.batch.context_lens_R)
         max_splits = self._max_splits()
         num_programs = self.chip.num_multiprocessors * tile.per_multiprocessor
         num_items = self._num_items(tile.rows, max_splits)
@@ -302,6 +314,13 @@ class _Call:
         most_requests = min(len(self.batch.context_lens_R), num_tokens)
         return max_splits * (num_tokens * self.group_size // rows + most_requests)
 
+    def _num_few_tokens(self) -> int:
+        """Return the number of tokens of requests with few rows; in fixed places, the most."""
+        most = self.few_rows // self.group_size
+        if not self.batch.is_fixed:
+            return sum(n for n in self.batch.query_lens if n <= most)
+        return min(len(self.q_THD), len(self.batch.context_lens_R) * most)
+
     def _max_splits(self) -> int:
         """Return the most splits that a request may have, by the width of the tables alone."""
         by_tables = num_splits(self.tables_RB.shape[1] * self.block_size)
@@ -311,6 +330,8 @@ class _Call:
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
+        if _is_in_bytes(self.chip, keys.dtype):
+            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
         return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
@@ -363,6 +384,7 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
+    stored = "*u8:16" if _is_in_bytes(chip, cached) else _pointer(cached)
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
@@ -373,7 +395,7 @@ def _variant(
     }
     types = {
         **dict.fromkeys(("q", "out", "sinks"), _pointer(dtype)),
-        **dict.fromkeys(("keys", "values"), _pointer(cached)),
+        **dict.fromkeys(("keys", "values"), stored),
         **dict.fromkeys(("key_scales", "value_scales"), scales),
         **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
         **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64:16"),

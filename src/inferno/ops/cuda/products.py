@@ -148,10 +148,13 @@ def _choose_split(
     return _Split(block_outputs, block_rows, fitting[0] if fitting else 2)
 
 
-def _choose_tile(chip: Chip, num_rows: int) -> _Tile:
+def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
     """Choose for so many rows: few of them leave fewer tiles, which had better be small then."""
+    if num_rows <= 32:
+        return _Tile(64, 32, 4, 3)
     if num_rows <= _GATED_ROWS:
-        return _Tile(64, 32 if num_rows <= 32 else _GATED_ROWS, 4, 3)
+        # Without warpgroups a warp keeps its operands in registers too, and four have too few.
+        return _Tile(64, _GATED_ROWS, 8 if is_gated and not chip.has_warpgroups else 4, 3)
     return _Tile(128, 128, 8, 3 if chip.shared_bytes > 100 << 10 else 2)
 
 
@@ -192,7 +195,7 @@ def _launch(
         )
         return
     assert format is not None, "cuBLAS makes plain products of many rows"
-    tile = _choose_tile(chip, num_rows)
+    tile = _choose_tile(chip, num_rows, is_gated=is_gated)
     num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
     in_group = min(num_row_tiles, _ROW_TILES)
     num_output_tiles = triton.cdiv(num_outputs, tile.block_outputs)
@@ -452,7 +455,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
             )
         many_rows = (32, _GATED_ROWS) if is_gated else (32, _GATED_ROWS, 2 * _GATED_ROWS)
         for num_rows in () if format is None else many_rows:
-            tile = _choose_tile(chip, num_rows)
+            tile = _choose_tile(chip, num_rows, is_gated=is_gated)
             yield Variant(
                 name=f"tiled_linear_{name}_{tile.block_rows}",
                 kernel=tiled_linear_kernel,

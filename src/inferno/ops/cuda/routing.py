@@ -1,4 +1,4 @@
-"""Who computes what in a mixture of experts: each token's experts, and each expert's rows.
+"""Routing in a mixture of experts: each token's experts, and each expert's rows.
 
 Choices are sorted by expert on the device, where alone it is known how many an expert has; so the
 grid of what comes next is bounded by shapes. Expert x's tiles begin at slot start_x // rows + x,

@@ -166,7 +166,7 @@ def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> Devic
     fields_4R = np.stack((inverse_R, top_k_R, fields_R4[:, 2], fields_R4[:, 3]))
     has_cut_R = is_drawn_R & ((top_k_R > 0.0) | (fields_R4[:, 2] < 1.0))
     return DeviceSpecs(
-        torch.from_numpy(fields_4R).to(device),
+        torch.from_numpy(fields_4R).to(device, non_blocking=True),
         has_draws=bool(is_drawn_R.any()),
         has_cuts=bool(has_cut_R.any()),
     )
@@ -409,6 +409,7 @@ def _variant(
     constants = {
         arg: value for arg, value in (tile_sizes | absent).items() if arg in kernel.arg_names
     }
+    is_plain = tiles.block == 1024 and bool(mark) and (name == "rank_keys" or not has_specs)
     is_first = mark == ":16" and has_mask and tiles.block == 1024
     num_warps = {"join_peaks": 1, "finish": tiles.num_finish_warps}.get(name, tiles.num_warps)
     return Variant(
@@ -421,6 +422,6 @@ def _variant(
         num_stages=3,
         work=Work(num_bytes=4 * (tiles.tile if name == "finish" else tiles.block)),
         is_bound_by_memory=mark == ":16" and not has_mask and name in ("find_peaks", "weigh"),
-        is_in_check=(is_first and num_rungs == _NUM_RUNGS) or name in ("join_peaks", "rank_keys"),
+        is_in_check=(is_first and num_rungs == _NUM_RUNGS) or name == "join_peaks" or is_plain,
         has_fused_multiply_add=name in ("find_peaks", "join_peaks", "rank_keys"),
     )

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from inferno.ops.cuda import (
     elementwise,
+    logits_processing,
     mixture,
     norms,
     packed_embedding,
@@ -23,6 +24,7 @@ from inferno.ops.cuda.variants import Variant
 # Every module of this folder that has kernels; each has a function variants(chip).
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
+    logits_processing,
     mixture,
     norms,
     packed_embedding,

@@ -23,7 +23,7 @@ class _TorchContext(nullcontext[None]):
         pass
 
 
-def can_quantize() -> bool:
+def has_kernels(format: WeightFormat) -> bool:
     return False
 
 
@@ -59,7 +59,7 @@ def _range(one: RowRange, num_inputs: int, dtype: torch.dtype) -> PackedWeight:
 
 
 def _rows(format: WeightFormat, shape: Sequence[int], dtype: torch.dtype) -> StoredRows:
-    assert format.is_packed_in_files, "can_quantize was not asked"
+    assert format.is_packed_in_files, "has_kernels was not asked"
     return StoredRows.empty(format, shape, dtype)
 
 

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from inferno.ops.drawing import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.reference import philox
 
 _BLOCK = 256  # tokens per block
@@ -32,8 +33,29 @@ POLYNOMIAL = (
     *(1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3),
     *(4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1),
 )
+SMALLEST = torch.finfo(torch.float32).tiny
+LARGEST = torch.finfo(torch.float32).max
 _WORD_BITS = 32  # of a mask of tokens
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
+
+
+def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+    # The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
+    num_tokens = torch.tensor([len(each.token_ids) for each in penalties])
+    factors_R3 = torch.tensor(
+        [(max(each.repetition, SMALLEST), each.frequency, each.presence) for each in penalties]
+    )
+    device = logits_RV.device
+    row_N = torch.tensor(rows).repeat_interleave(num_tokens).to(device)
+    id_N = _concatenate([each.token_ids for each in penalties]).to(device)
+    count_N = _concatenate([each.in_output for each in penalties]).to(device)
+    factors_N3 = factors_R3.repeat_interleave(num_tokens, dim=0).to(device)
+    repetition_N, frequency_N, presence_N = factors_N3.unbind(1)
+    logit_N = logits_RV[row_N, id_N]
+    logit_N = torch.where(logit_N > 0, logit_N / repetition_N, logit_N * repetition_N)
+    logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
+    # A tiny repetition penalty may overflow, and infinity is no logit.
+    logits_RV[row_N, id_N] = logit_N.clamp_(max=LARGEST)
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -397,6 +419,10 @@ def _ordinal(values: Tensor) -> Tensor:
     """Return int64 numbers in the order of float32 values: their bits, reversed below 0."""
     bits = (values + 0.0).view(torch.int32)  # adding zero makes -0.0 equal to 0.0
     return (bits ^ ((bits >> 31) & _MASK31)).long()
+
+
+def _concatenate(parts: Sequence[Sequence[int]]) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.asarray(part, np.int64) for part in parts]))
 
 
 def _sort(keys_RC: Tensor) -> Tensor:
