@@ -49,12 +49,14 @@ def sizes_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ({"max_num_seqs": 1}, [1]),
         ({"max_num_seqs": 6}, [1, 2, 4, 6]),
         ({"max_num_seqs": 8}, [1, 2, 4, 8]),
-        ({"max_num_seqs": 100}, [1, 2, 4, 8, 16, 32, 64, 100]),
+        ({"max_num_seqs": 20}, [1, 2, 4, 8, 12, 16, 20]),
     ],
 )
 def test_sizes_reach_from_one_sequence_to_all(given: dict[str, Any], sizes: list[int]) -> None:
-    prompt, *steps = warm_up_steps(options(**given, max_num_batched_tokens=32), 128)
-    assert (prompt.num_seqs, prompt.num_tokens) == (1, 32)
+    found = warm_up_steps(options(**given, max_num_batched_tokens=36), 128)
+    prompts = [step.num_tokens for step in found if step.num_tokens > 1]
+    steps = found[len(prompts) :]
+    assert prompts == [36, 32, 16, 8, 4]
     assert [step.num_seqs for step in steps] == [size for size in sizes for _ in range(2)]
     assert {step.params.temperature for step in steps} == {0.0, 1.0}
 
@@ -74,8 +76,8 @@ def test_every_size_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sizes_run(engine, monkeypatch)
     told: list[tuple[int, int]] = []
     warm_up(engine, warm_up_steps(asked, 128), lambda done, total: told.append((done, total)))
-    assert found == [32, 1, 1, 2, 2, 4, 4, 6, 6]
-    assert told == [(done, 9) for done in range(10)]
+    assert found == [32, 16, 8, 4, 1, 1, 2, 2, 4, 4, 6, 6]
+    assert told == [(done, 12) for done in range(13)]
     assert not engine.has_work
     assert engine.occupancy.blocks_used == 0
 

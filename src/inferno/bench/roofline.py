@@ -35,7 +35,7 @@ _ROUNDS = 8
 _ROWS, _INPUTS, _OUTPUTS = 512, 2048, 5632
 # On a GPU, which smaller ones don't fill; several, beside which waiting is nothing.
 _SIDE, _IN_A_ROW = 4096, 10
-_HOST = torch.device("cpu")
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def measure_limits(num_threads: int, arithmetic: str, device: torch.device = _HOST) -> Limits:
+def measure_limits(num_threads: int, arithmetic: str, device: torch.device = _CPU) -> Limits:
     """Measure the limits of memory and arithmetic with so many threads, through PyTorch.
 
     Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
@@ -161,7 +161,7 @@ def measure_bandwidth(most_bytes: int = _BUFFER_BYTES, rounds: int = _ROUNDS) ->
     return buffer.nbytes / _seconds(buffer.sum, rounds)
 
 
-def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS, device: torch.device = _HOST) -> float:
+def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS, device: torch.device = _CPU) -> float:
     """Measure the operations a second of one matrix product."""
     if device.type != "cpu":
         return _peak_elsewhere(dtype, rounds, device)

@@ -1,7 +1,7 @@
 """Steps that are run before any request comes, so that kernels are compiled and graphs captured.
 
-They are requests like others, which nobody waits for: one long prompt, then steps of ever more
-sequences, drawn and greedy.
+They are requests like others, which nobody waits for: prompts, the longest first, then steps of
+ever more sequences, drawn and greedy.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from inferno.engine.engine import Engine
+from inferno.engine.execution.static_batcher import PADDED_SIZES
 from inferno.errors import EngineError
 from inferno.ops.dispatch import telling_of_kernels
 from inferno.options import EngineOptions
-from inferno.plan.choices import SMALL_STEP
 from inferno.requests import FinishReason, Request, SamplingParams
 
+_PROMPTS = tuple(2**power for power in range(2, 15))  # kernels choose their tiles by such sizes
 _SALT = "warm-up"  # whose blocks no request finds
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 # A draw that needs ranks as well as masses, so that all of its kernels are there.
@@ -38,12 +39,10 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
     if max_model_len < 2:  # nothing can be computed after a prompt
         return []
     longest = min(options.max_num_batched_tokens, max_model_len - 1)
-    sizes = [
-        *_powers_of_two(min(SMALL_STEP, options.max_num_seqs)),
-        *({options.max_num_seqs} if options.max_num_seqs > SMALL_STEP else ()),
-    ]
+    sizes = sorted({*_up_to(PADDED_SIZES, options.max_num_seqs), options.max_num_seqs})
+    prompts = sorted({*_up_to(_PROMPTS, longest), longest}, reverse=True)
     return [
-        WarmUpStep(1, longest, _GREEDY),
+        *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
         *(WarmUpStep(size, 1, params) for size in sizes for params in (_GREEDY, _DRAWN)),
     ]
 
@@ -107,9 +106,5 @@ def _run(engine: Engine, step: WarmUpStep) -> None:
                 raise EngineError(event.error or "a step of the engine failed")
 
 
-def _powers_of_two(most: int) -> Iterator[int]:
-    size = 1
-    while size < most:
-        yield size
-        size *= 2
-    yield most
+def _up_to(sizes: Sequence[int], most: int) -> Iterator[int]:
+    return (size for size in sizes if size <= most)
