@@ -222,6 +222,17 @@ def test_without_room_on_the_host_tokens_are_computed_again(folder: Path) -> Non
     assert engine.occupancy.num_preemptions > engine.occupancy.num_swaps
 
 
+@pytest.mark.parametrize(("seconds_per_block", "is_worth_it"), [(1e-9, True), (1e3, False)])
+def test_tokens_are_swapped_where_copies_are_measured_to_be_quicker(
+    folder: Path, seconds_per_block: float, is_worth_it: bool
+) -> None:
+    engine = build(folder)
+    engine._scheduler.offload._seconds_per_block = seconds_per_block
+    same(run(engine, 1), plain(folder, 1))
+    assert engine.occupancy.num_preemptions
+    assert bool(engine.occupancy.num_swaps) == is_worth_it
+
+
 def test_nothing_is_swapped_on_a_cpu_unless_it_is_asked_for(folder: Path) -> None:
     engine = build(folder, preemption="auto")
     same(run(engine, 0), plain(folder, 0))
