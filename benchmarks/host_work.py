@@ -88,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     num, steps = arguments.streams, arguments.steps
-    ops.BACKENDS["cpu"] = FreeDevice(ops.BACKENDS["cpu"], num)  # type: ignore[assignment]
+    ops.BACKENDS["cpu"] = FreeDevice(ops.BACKENDS["cpu"], num)
     engine, executor = build(num, arguments.context, steps)
     params: dict[str, Any] = {"temperature": 1.0, "top_p": 0.9} if arguments.sampled else {}
     count = 0

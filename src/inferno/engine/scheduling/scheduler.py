@@ -242,6 +242,8 @@ class Scheduler:
     @property
     def has_masks(self) -> bool:
         """Return whether `steering` has anything to say of the newest plan in flight."""
+        if not self.speculation.has_constraints:
+            return False
         return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:

@@ -203,6 +203,11 @@ class Speculation:
         return self._is_on and (bool(self._proposers) or sequence.constraint is not None)
 
     @property
+    def has_constraints(self) -> bool:
+        """Return whether a constraint says what one of the sequences may say."""
+        return self._num_bound > 0
+
+    @property
     def is_asleep(self) -> bool:
         """Return whether nobody is to be asked in the next step: nobody needs to wait for it."""
         return not self._is_on or not (
