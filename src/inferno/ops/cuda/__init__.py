@@ -23,7 +23,6 @@ from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_
 from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
-    can_quantize,
     checksum,
     deserialize,
     fill_pending,
@@ -38,7 +37,6 @@ __all__ = [
     "allocate",
     "argmax",
     "attention",
-    "can_quantize",
     "checksum",
     "cos_sin",
     "describe_attention",
