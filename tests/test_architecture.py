@@ -244,7 +244,6 @@ SHORT_FILES = {
     "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
     "ops/cuda/streams.py": "what waits for a GPU, and what doesn't",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
-    "ops/cuda/variants.py": "every module of kernels lists its own in these words",
     "ops/observing.py": "the public way to watch ops",
     "ops/reference/memory.py": "what a backend without kernels leaves to PyTorch",
     "ops/reference/philox.py": "a published algorithm, looked for by name",
