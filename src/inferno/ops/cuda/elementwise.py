@@ -19,7 +19,7 @@ from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight
 
 _COLUMNS = 1024
-_NUM_WARPS = 4
+_WARPS = _COLUMNS // (8 * 32)  # eight values a thread
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     embedding_kernel[(len(ids_T) * num_parts,)](
         *(ids_T, weight_VE, out_TE, weight_VE.stride(0), num_rows, num_features, num_parts),
         COLUMNS=_COLUMNS,
-        num_warps=_NUM_WARPS,
+        num_warps=_WARPS,
         num_stages=1,
         enable_fp_fusion=False,
     )
@@ -96,7 +96,7 @@ def silu_mul(gate_up_TF: Tensor) -> Tensor:
     silu_mul_kernel[(num_tokens * num_parts,)](
         *(gate_up_TF, out_TF, gate_up_TF.stride(0), num_features, num_parts),
         COLUMNS=_COLUMNS,
-        num_warps=_NUM_WARPS,
+        num_warps=_WARPS,
         num_stages=1,
         enable_fp_fusion=False,
     )
@@ -129,7 +129,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                     signature=signature,
                     constants={"COLUMNS": _COLUMNS},
                     chip=chip,
-                    num_warps=_NUM_WARPS,
+                    num_warps=_WARPS,
                     num_stages=1,
                     work=Work(num_bytes=num_passes * _COLUMNS * dtype.itemsize),
                     is_bound_by_memory=bool(mark),
