@@ -176,7 +176,9 @@ def _load(
     proposers: list[Proposer] = []
     if options.speculative != "off":
         proposers.append(PredictionProposer())
-    if options.speculative not in ("off", "early"):
+    # A device that computes on its own would wait for each token before the next step begins.
+    is_ngram_wanted = options.speculative == "ngram" or not ops.is_asynchronous(device)
+    if options.speculative not in ("off", "early") and is_ngram_wanted:
         proposers.append(NgramProposer())
     if draft is not None:
         proposers.append(

@@ -50,6 +50,9 @@ CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torc
 DRAFT_FLOOR_TOKENS = 1024
 _DRAFT_SHARE = 0.25
 _BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
+# What the n-gram proposer notes of a token, in tables of pairs and threes. The engine bounds all of
+# it, but only caches of tens of gigabytes hold so many tokens.
+_NOTED_TOKEN_BYTES = 32
 _SLOT_BYTES = 8
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
 
@@ -257,7 +260,7 @@ def make_plan(
         text=text,
         making_text=making_text,
         buffers=_buffers(shape, decodes=bool(unpacked)),
-        workspace=workspace + num_blocks * _BLOCK_BOOK_BYTES,
+        workspace=workspace + num_blocks * _book_bytes(cache),
         room=room,
         is_bound=limit is not None and room == limit - others,
         num_host_blocks=num_host_blocks,
@@ -331,7 +334,7 @@ def _shared_blocks(
     wanted = max(least, math.ceil(num_blocks * per_token))
     if free is None:
         return num_blocks, wanted
-    own_bytes = cache.block_bytes + _BLOCK_BOOK_BYTES
+    own_bytes = cache.block_bytes + _book_bytes(cache)
     draft_bytes = draft.cache.block_bytes + _BLOCK_BOOK_BYTES
     room = int(free * (1.0 if is_bound else MEMORY_SHARE)) - own_bytes  # and a scratch block
     left = room - num_blocks * own_bytes
@@ -372,11 +375,16 @@ def kept_bytes(tensor: Tensor, format: WeightFormat) -> int:
     return math.ceil(math.prod(leading) * -(-width // unit) * unit * format.bits / 8)
 
 
+def _book_bytes(cache: CacheShape) -> int:
+    """Return what is kept of a block beside its keys and values, and noted of its tokens."""
+    return _BLOCK_BOOK_BYTES + cache.block_size * _NOTED_TOKEN_BYTES // len(cache.windows)
+
+
 def _fitting_blocks(
     cache: CacheShape, free: int | None, *, is_bound: bool, most_tokens: int
 ) -> int:
     """Return how many blocks the cache gets; 0 where not even one fits."""
-    per_block = cache.block_bytes + _BLOCK_BOOK_BYTES
+    per_block = cache.block_bytes + _book_bytes(cache)
     if free is not None and free < 4 * per_block:
         return 0
     scratch = per_block  # the one that nobody reads

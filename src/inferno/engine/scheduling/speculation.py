@@ -179,6 +179,7 @@ class Speculation:
         self._of_grammars = Account(0.0)
         self.has_proposed = False  # since the beginning, at all
         self._num_bound = 0  # sequences that have a constraint
+        self._num_served = 0  # sequences for which somebody could propose
         self._num_asleep = 0  # steps for which no proposer is asked
         self._step_seconds: float | None = None  # of the latest step's streams
         self._pass_seconds = 0.0  # of all passes for this step
@@ -211,13 +212,14 @@ class Speculation:
     def is_asleep(self) -> bool:
         """Return whether nobody is to be asked in the next step: nobody needs to wait for it."""
         return not self._is_on or not (
-            self._num_bound or (self._proposers and not self._num_asleep)
+            self._num_bound or (self._num_served and not self._num_asleep)
         )
 
     def may_follow(self, sequence: SequenceState) -> bool:
         """Return whether proposals of the next step may follow a sequence's token in flight."""
-        has_proposers = bool(self._proposers) and not self._num_asleep
-        return self._is_on and (has_proposers or sequence.constraint is not None)
+        known = self._known.get(sequence)
+        is_served = known is not None and bool(known.servants) and not self._num_asleep
+        return self._is_on and (is_served or sequence.constraint is not None)
 
     def add(self, sequence: SequenceState) -> None:
         """Get to know a new sequence; whoever serves it has some credit."""
@@ -226,6 +228,7 @@ class Speculation:
         for name in servants:
             self._accounts[name].add(SEQUENCE_CREDIT / len(self._known))
         self._num_bound += sequence.constraint is not None
+        self._num_served += bool(servants)
         self._num_asleep = 0
 
     def is_awake(self) -> bool:
@@ -233,7 +236,7 @@ class Speculation:
         if self._num_asleep:
             self._num_asleep -= 1
             return bool(self._num_bound) and self._is_on
-        return self._is_on and bool(self._num_bound or self._proposers)
+        return self._is_on and bool(self._num_bound or self._num_served)
 
     def propose(
         self,
@@ -306,15 +309,17 @@ class Speculation:
 
     def forget(self, sequence: SequenceState) -> None:
         """Let go of a sequence that has ended."""
-        if self._known.pop(sequence, None) is not None:
+        known = self._known.pop(sequence, None)
+        if known is not None:
             self._num_bound -= sequence.constraint is not None
+            self._num_served -= bool(known.servants)
         for proposer in self._proposers:
             proposer.forget(sequence)
 
     def clear(self) -> None:
         """Forget all sequences."""
         self._known.clear()
-        self._num_bound = 0
+        self._num_bound = self._num_served = 0
         for proposer in self._proposers:
             proposer.clear()
 
