@@ -51,9 +51,11 @@ def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
 
 def in_a_step(problem: BaseException) -> str:
     """Return, for the requests of a step in which memory ran out, what to do about it."""
+    is_gpu = "CUDA" in str(problem)
+    last = ", --max-num-seqs or --gpu-memory-utilization" if is_gpu else " or --max-num-seqs"
     return (
         f"memory ran out{_detail(problem)}; try again, or start with a lower "
-        "--max-num-batched-tokens, --max-num-seqs or --gpu-memory-utilization"
+        f"--max-num-batched-tokens{last}"
     )
 
 

@@ -59,14 +59,14 @@ def test_memory_that_a_kernel_lacks_fails_the_step_alone(
     refuser: Path, quantize: str, level: str, most: int
 ) -> None:
     errors = errors_of(refuser, str(DEMO), quantize, level, str(most))
-    assert sum("MemoryError" in (error or "") for error in errors) > len(errors) / 2 > 1
+    assert sum("memory ran out" in (error or "") for error in errors) > len(errors) / 2 > 1
 
 
 @pytest.mark.slow
 def test_memory_that_a_mixture_lacks_fails_the_step_alone(refuser: Path, tmp_path: Path) -> None:
     save_tiny_mxfp4(tmp_path)
     errors = errors_of(refuser, str(tmp_path), "none", "best", "40")
-    assert sum("MemoryError" in (error or "") for error in errors) > len(errors) / 2 > 1
+    assert sum("memory ran out" in (error or "") for error in errors) > len(errors) / 2 > 1
 
 
 def test_a_refused_thread_fails_the_step_alone(refuser: Path) -> None:

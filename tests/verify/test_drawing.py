@@ -58,7 +58,7 @@ def without_top_k(patch: Patch) -> None:
 
 
 def without_penalties(patch: Patch) -> None:
-    patch.setattr(logits_processors, "penalize", lambda *_: None)
+    patch.setattr(logits_processors.LogitsProcessors, "penalize", lambda *_: None)
 
 
 def without_biases(patch: Patch) -> None:
