@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _TESTS_SECONDS, _SANITIZER_SECONDS = 150, 60
 _TESTS = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"]
 # A tool of its own that watches each access: few tests, for it is a hundred times slower.
-_WATCHED = ["tests/ops/cuda/test_norms.py", "tests/ops/cuda/test_rotation.py"]
+_WATCHED = ["tests/ops/cuda/test_elementwise.py", "tests/ops/cuda/test_rotation.py"]
 
 
 def check(bench: Bench) -> Iterator[Figure]:
