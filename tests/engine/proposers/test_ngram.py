@@ -21,9 +21,10 @@ def propose(proposer: NgramProposer, text: SequenceState, most: int = 1) -> list
 
 
 def written(proposer: NgramProposer, output: Sequence[int], cache_salt: str = "") -> None:
-    """Let a sequence write an output and end."""
+    """Let a sequence write an output and end, and a step begin."""
     text = sequence([0], output, cache_salt=cache_salt)
     proposer.forget(text)
+    proposer.propose([], [])
 
 
 def test_what_followed_the_last_tokens_before_is_proposed() -> None:
@@ -220,6 +221,19 @@ def test_an_output_that_is_written_again_takes_no_room() -> None:
     for _ in range(20):
         written(proposer, output)
     assert proposer.num_bytes == size
+
+
+def test_what_ends_while_nobody_asks_takes_bounded_memory_and_the_latest_is_found() -> None:
+    generator = random.Random(1)
+    proposer = NgramProposer(most_bytes=400_000)
+    for _ in range(600):
+        output = [generator.randrange(50_000) for _ in range(100)]
+        proposer.forget(sequence([0], output))
+        assert proposer.num_bytes <= 100_000
+    for _ in range(2):  # steps, each of which takes in some
+        proposer.propose([], [])
+        assert proposer.num_bytes <= 100_000
+    assert propose(proposer, sequence([0], output[:3])) == [output[3]]
 
 
 def test_running_sequences_take_bounded_memory_and_give_it_back() -> None:

@@ -16,7 +16,7 @@ short one.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -34,6 +34,9 @@ _LONGEST_MATCH = 16  # longer ones are as good
 _FIRST_CAPACITY = 256  # tokens
 # Tokens of long texts that are indexed in a step, which takes 0.2 ms then.
 _MOST_INDEXED = 4096
+# Tokens of outputs that ended since proposals were last wanted: those before are not found.
+_MOST_UNREAD = 16_384
+_BYTES_PER_TOKEN = 4
 _FEW = 16  # tokens up to which a loop is faster than numpy
 _BETWEEN = -1  # no token's id, between outputs
 _BYTES_OF_SALT = 1024  # besides its texts
@@ -54,8 +57,12 @@ class NgramProposer:
     takes_passes = False
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
-        self._written = _Written(most_bytes // _SHARED_PART)
-        self._most_bytes = most_bytes - most_bytes // _SHARED_PART
+        shared = most_bytes // _SHARED_PART
+        self._most_unread = min(_MOST_UNREAD, shared // (4 * _BYTES_PER_TOKEN))
+        self._unread: deque[tuple[str, array[int]]] = deque()  # with their salts
+        self._num_unread = 0  # tokens
+        self._written = _Written(shared - self._most_unread * _BYTES_PER_TOKEN)
+        self._most_bytes = most_bytes - shared
         self._num_bytes = 0  # of sequences
         self._sequences: dict[SequenceState, _Sequence] = {}
         self._prompts: dict[str, _Prompt] = {}  # by request
@@ -64,7 +71,8 @@ class NgramProposer:
     @property
     def num_bytes(self) -> int:
         """Return the memory that its tables and texts take."""
-        return self._num_bytes + self._written.num_bytes
+        unread = self._num_unread * _BYTES_PER_TOKEN
+        return self._num_bytes + self._written.num_bytes + unread
 
     def serves(self, sequence: SequenceState) -> bool:
         """Return True, for any sequence may repeat what was seen."""
@@ -75,6 +83,7 @@ class NgramProposer:
     ) -> Sequence[Sequence[int]]:
         """Return what followed each sequence's last tokens, or nothing."""
         self._num_to_index = _MOST_INDEXED
+        self._read_outputs()
         return [self._propose(*pair) for pair in zip(sequences, most, strict=True)]
 
     def forget(self, sequence: SequenceState) -> None:
@@ -87,14 +96,26 @@ class NgramProposer:
             if not prompt.num_users:
                 self._num_bytes -= prompt.text.num_bytes
                 del self._prompts[sequence.request.request_id]
-        output = sequence.token_ids[sequence.num_prompt_tokens :]
-        self._written.add(sequence.request.cache_salt, output)
+        # It is indexed when proposals are wanted: those who sleep cost nothing.
+        output = array("i", sequence.token_ids[sequence.num_prompt_tokens :][-self._most_unread :])
+        self._unread.append((sequence.request.cache_salt, output))
+        self._num_unread += len(output)
+        while self._num_unread > self._most_unread:
+            self._num_unread -= len(self._unread.popleft()[1])
 
     def clear(self) -> None:
         """Forget all sequences that run; what was written before stays true."""
         self._sequences.clear()
         self._prompts.clear()
         self._num_bytes = 0
+
+    def _read_outputs(self) -> None:
+        """Have outputs that ended be found, as many as this step has time for."""
+        while self._unread and self._num_to_index > 0:
+            salt, output = self._unread.popleft()
+            self._num_unread -= len(output)
+            self._num_to_index -= len(output)
+            self._written.add(salt, output)
 
     def _propose(self, sequence: SequenceState, most: int) -> Sequence[int]:
         known = self._sequences.get(sequence) or self._begin(sequence)
@@ -321,7 +342,7 @@ class _Written:
     def texts(self, salt: str) -> Sequence[_Text]:
         return self._by_salt.get(salt, ())
 
-    def add(self, salt: str, token_ids: Sequence[int]) -> None:
+    def add(self, salt: str, token_ids: array[int]) -> None:
         """Have an output be found."""
         token_ids = token_ids[-max(0, self._most_tokens - 1) :]
         if len(token_ids) <= 3 or len(token_ids) >= self._most_tokens:
@@ -359,16 +380,16 @@ class _Written:
         return text
 
 
-def _has(text: _Text, token_ids: Sequence[int]) -> bool:
+def _has(text: _Text, token_ids: array[int]) -> bool:
     """Return whether an output is in a text as it is."""
     a, b, c = token_ids[-4:-1]
     place = text.find_three(a, b, c, a * _FIRST + b * _SECOND + c * _THIRD)
     end = place + 1
-    return end >= len(token_ids) and list(text.token_ids[end - len(token_ids) : end]) == token_ids
+    return end >= len(token_ids) and text.token_ids[end - len(token_ids) : end] == token_ids
 
 
 def _bytes_written(capacity: int) -> int:
-    return _bytes_of_tables(capacity, has_pairs=False) + 4 * capacity
+    return _bytes_of_tables(capacity, has_pairs=False) + _BYTES_PER_TOKEN * capacity
 
 
 def _bytes_of_salt(texts: Sequence[_Text]) -> int:

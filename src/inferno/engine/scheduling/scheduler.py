@@ -580,7 +580,7 @@ class Scheduler:
         error: str | None = None,
     ) -> None:
         """Note an event; one with a reason is the sequence's last."""
-        proposals = self.speculation.counts_of(sequence)
+        proposals = self.speculation.told.get(sequence, ())
         self._events.append(sequence.event(token_ids, logprobs, reason, error, proposals))
         if reason is not None:
             self._finish(sequence)

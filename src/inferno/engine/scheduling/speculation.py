@@ -101,7 +101,7 @@ class _Known:
 
     servants        names of those who could propose for it.
     trials, counts  of each proposer: what was learnt, and how many it proposed and how many stood.
-    in_flight       who made its latest proposals; told: the counts as events have them.
+    in_flight       who made its latest proposals.
     worth           what each of these is worth in steps, if it stands.
     """
 
@@ -109,7 +109,6 @@ class _Known:
     trials: dict[str, Trials] = field(default_factory=dict)
     counts: dict[str, tuple[int, int]] = field(default_factory=dict)
     in_flight: str = ""
-    told: tuple[ProposalCounts, ...] = ()
     worth: float = 0.0
 
 
@@ -177,7 +176,7 @@ class Speculation:
             for each in proposers
         }
         self._of_grammars = Account(0.0)
-        self.has_proposed = False  # since the beginning, at all
+        self._told: dict[SequenceState, tuple[ProposalCounts, ...]] = {}  # see `told`
         self._num_bound = 0  # sequences that have a constraint
         self._num_served = 0  # sequences for which somebody could propose
         self._num_asleep = 0  # steps for which no proposer is asked
@@ -290,26 +289,26 @@ class Speculation:
 
     def learn(self, sequence: SequenceState, num_proposed: int, num_stood: int) -> None:
         """Take in how many of a sequence's proposals stood."""
-        self.has_proposed = True
         known = self._known[sequence]
         name = known.in_flight
         proposed, stood = known.counts.get(name, (0, 0))
         known.counts[name] = (proposed + num_proposed, stood + num_stood)
-        known.told = tuple(ProposalCounts(name, *each) for name, each in known.counts.items())
+        self._told[sequence] = tuple(ProposalCounts(n, *each) for n, each in known.counts.items())
         account = self._accounts.get(name, self._of_grammars)
         account.learn(num_proposed, num_stood)
         if name in known.trials:
             account.add(num_stood * known.worth)
             known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
 
-    def counts_of(self, sequence: SequenceState) -> tuple[ProposalCounts, ...]:
-        """Return what became of a sequence's proposals so far, by proposer."""
-        known = self._known.get(sequence)
-        return () if known is None else known.told
+    @property
+    def told(self) -> Mapping[SequenceState, tuple[ProposalCounts, ...]]:
+        """Return what became of proposals so far, by proposer, of each sequence that had any."""
+        return self._told
 
     def forget(self, sequence: SequenceState) -> None:
         """Let go of a sequence that has ended."""
         known = self._known.pop(sequence, None)
+        self._told.pop(sequence, None)
         if known is not None:
             self._num_bound -= sequence.constraint is not None
             self._num_served -= bool(known.servants)
@@ -319,6 +318,7 @@ class Speculation:
     def clear(self) -> None:
         """Forget all sequences."""
         self._known.clear()
+        self._told.clear()
         self._num_bound = self._num_served = 0
         for proposer in self._proposers:
             proposer.clear()

@@ -133,7 +133,7 @@ def take_in(
 
     The others, but for those of sequences that have ended, are taken in `otherwise`, in their turn.
     """
-    counts_of = speculation.counts_of if speculation.has_proposed else None
+    told = speculation.told
     block_size = blocks.block_size
     running, finished = Status.RUNNING, Status.FINISHED
     for sequence, chunk, result in parts:
@@ -159,7 +159,7 @@ def take_in(
         if computed // block_size != tables.num_committed:
             blocks.commit(tables, known, computed)
         request_id, sequence_index = sequence.sequence_id
-        proposals = () if counts_of is None else counts_of(sequence)
+        proposals = told.get(sequence, ()) if told else ()
         events.append(
             TokenEvent(
                 request_id,
