@@ -25,9 +25,10 @@ _MOST_RATE = 0.995  # nothing is certain
 _FIRST_WAIT, _LONGEST_WAIT = 8, 512
 TRIAL_TOKENS, TRIAL_PASSES = 4, 2  # tokens that are there, and those that take passes
 
-# In steps: what proposers may cost before they gain anything, for each step, each new sequence's
-# share of one, and at first; and the bounds of a balance, for nothing counts for ever.
-STEP_CREDIT, SEQUENCE_CREDIT = 0.01, 0.25
+# In steps: what all proposers may cost before they gain anything, for each step and each new
+# sequence's share of one; what each may cost at first; and the bounds of a balance, for nothing
+# counts for ever.
+STEP_CREDIT, SEQUENCE_CREDIT = 0.005, 0.125
 FIRST_CREDIT, FIRST_PASS_CREDIT = 1.0, 4.0
 _MOST_DEBT, _MOST_CREDIT = -5.0, 50.0
 

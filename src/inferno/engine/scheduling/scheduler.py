@@ -200,7 +200,7 @@ class Scheduler:
         self, now: float, work: StepWork, new: list[NewSequence], sequences: list[SequenceState]
     ) -> list[ScheduledChunk]:
         """Return the next step's chunks; add up their work, their sequences, and who is new."""
-        running = self._running
+        began, running = self.speculation.clock(), self._running
         lacking = [each for each in running if self._lacks_tokens(each)]
         shares = self._shares.share(lacking, now, has_streams=any(r.is_stream for r in running))
         # Blocks go by rank, so that nobody loses them who has a share already.
@@ -218,7 +218,7 @@ class Scheduler:
         proposals: Mapping[SequenceState, tuple[int, ...]] = {}
         # Proposers may write to blocks before the plan is followed, and copies come first.
         if held and self.speculation.is_awake() and not self.offload.has_due:
-            proposals = self._propose({sequence: shares[sequence] for sequence in held})
+            proposals = self._propose({sequence: shares[sequence] for sequence in held}, began)
         chunks = []
         for sequence in held:
             if sequence.known_epoch != self._epoch:
@@ -466,11 +466,10 @@ class Scheduler:
             self._blocks.allocate(sequence.tables, num_computed + num_tokens)
         return True
 
-    def _propose(self, shares: Mapping[SequenceState, int]) -> dict[SequenceState, tuple[int, ...]]:
-        """Return proposals for the streams of a step, as far as its room and free blocks go.
-
-        They take nothing that others wait for, and nothing of the prefix cache.
-        """
+    def _propose(
+        self, shares: Mapping[SequenceState, int], began: float
+    ) -> dict[SequenceState, tuple[int, ...]]:
+        """Return proposals for a step's streams, of what room and blocks nobody else wants."""
         num_free = 0 if self._waiting else self.pool.num_available - self.pool.num_idle
 
         def reserve(sequence: SequenceState, num_tokens: int) -> int:
@@ -484,7 +483,7 @@ class Scheduler:
 
         room = self._limits.max_num_batched_tokens - sum(shares.values())
         window = self._blocks.longest_window
-        return self.speculation.propose(shares, self.costs, window, room, reserve)
+        return self.speculation.propose(shares, self.costs, window, room, reserve, began)
 
     def _give_back_spare(self) -> bool:
         """Give back blocks that proposals left behind; return whether there were any."""
@@ -530,19 +529,18 @@ class Scheduler:
         if chunk.wants_prompt_logprobs:
             sequence.add_prompt_logprobs(result.prompt_logprobs)
         assert bool(result.token_ids) == chunk.wants_token, "tokens come where they are wanted"
+        began = self.speculation.clock()
         num_taken, reason = sequence.confirm(chunk, result.token_ids)
         if num_proposed := len(chunk.proposed_token_ids):
             num_stood = min(num_taken, len(result.token_ids) - 1)
-            self.speculation.learn(sequence, num_proposed, num_stood)
+            self.speculation.learn(sequence, num_proposed, num_stood, began)
         if sequence.constraint is not None and result.token_ids:
             try:
                 reason = follow(sequence, result.token_ids[:num_taken], reason)
             except Exception as problem:
                 self._fail_constraint(sequence, problem)
                 return
-        if (
-            sequence.status is Status.RUNNING
-        ):  # else it was preempted meanwhile: its blocks are gone
+        if sequence.status is Status.RUNNING:  # else it was preempted: its blocks are gone
             self._blocks.commit(sequence.tables, sequence.token_ids, sequence.num_computed_tokens)
         if chunk.wants_token:
             if sequence.claimed:

@@ -169,7 +169,7 @@ class Speculation:
         self._proposers = proposers
         self._num_tokens = num_tokens
         self._is_on = is_on
-        self._clock = clock
+        self.clock = clock
         self._known: dict[SequenceState, _Known] = {}
         self._accounts = {
             each.name: Account(FIRST_PASS_CREDIT if each.takes_passes else FIRST_CREDIT)
@@ -225,7 +225,7 @@ class Speculation:
         servants = frozenset(each.name for each in self._proposers if each.serves(sequence))
         self._known[sequence] = _Known(servants)
         for name in servants:
-            self._accounts[name].add(SEQUENCE_CREDIT / len(self._known))
+            self._accounts[name].add(SEQUENCE_CREDIT / len(self._known) / len(servants))
         self._num_bound += sequence.constraint is not None
         self._num_served += bool(servants)
         self._num_asleep = 0
@@ -244,6 +244,7 @@ class Speculation:
         window: int | None,
         num_tokens: int,
         reserve: Reserve,
+        began: float,
     ) -> dict[SequenceState, tuple[int, ...]]:
         """Return proposals for the streams among those that have a share of a step.
 
@@ -251,8 +252,9 @@ class Speculation:
 
         window      see StepWork.
         num_tokens  room that the step has left for all of them together.
+        began       when planning began, in a way that takes longer than where nobody is asked.
         """
-        began, self._pass_seconds = self._clock(), 0.0
+        self._pass_seconds = 0.0
         asked = [] if self._num_asleep else self._to_ask(shares)
         if not asked and not self._num_bound:
             return {}
@@ -282,13 +284,15 @@ class Speculation:
             if taken:
                 proposals[sequence] = taken
                 self._known[sequence].in_flight = name
-        seconds = (self._clock() - began - self._pass_seconds) / max(1, len(asked))
+        seconds = (self.clock() - began - self._pass_seconds) / max(1, len(asked))
         for proposer in asked:
             self._charge(proposer.name, seconds)
         return proposals
 
-    def learn(self, sequence: SequenceState, num_proposed: int, num_stood: int) -> None:
-        """Take in how many of a sequence's proposals stood."""
+    def learn(
+        self, sequence: SequenceState, num_proposed: int, num_stood: int, began: float
+    ) -> None:
+        """Take in how many of a sequence's proposals stood; `began`: to see that took until now."""
         known = self._known[sequence]
         name = known.in_flight
         proposed, stood = known.counts.get(name, (0, 0))
@@ -299,6 +303,7 @@ class Speculation:
         if name in known.trials:
             account.add(num_stood * known.worth)
             known.trials[name].learn(num_proposed, num_stood, len(sequence.token_ids))
+            self._charge(name, self.clock() - began)
 
     @property
     def told(self) -> Mapping[SequenceState, tuple[ProposalCounts, ...]]:
@@ -344,15 +349,16 @@ class Speculation:
         """
         names = frozenset[str]().union(*(self._known[each].servants for each in shares))
         accounts = [self._accounts[name] for name in names]
+        credit = STEP_CREDIT / max(1, len(accounts))
         for account in accounts:
-            account.add(STEP_CREDIT)
+            account.add(credit)
         if self._num_tokens is not None:
             return [each for each in self._proposers if each.name in names]
         if accounts and all(account.balance < 0 for account in accounts):
             least = min(-account.balance for account in accounts)
-            self._num_asleep = min(math.ceil(least / STEP_CREDIT), _LONGEST_SLEEP)
+            self._num_asleep = min(math.ceil(least / credit), _LONGEST_SLEEP)
             for account in accounts:
-                account.add(STEP_CREDIT * self._num_asleep)
+                account.add(credit * self._num_asleep)
             return []
         return [
             each
@@ -414,9 +420,9 @@ class Speculation:
         for proposer in self._proposers:
             if proposer.name in to_ask:
                 asked = to_ask[proposer.name]
-                began = self._clock()
+                began = self.clock()
                 answers = self._ask(proposer, asked, [lengths[each] for each in asked])
-                self._time(proposer.name, answers, self._clock() - began)
+                self._time(proposer.name, answers, self.clock() - began)
                 for sequence, token_ids in answers:
                     yield sequence, proposer.name, token_ids
 
