@@ -11,11 +11,9 @@ import re
 import shlex
 from functools import cache
 
-from demo_reference import command_names, slash_commands
-from typer.core import TyperGroup
-from typer.main import get_command
+from demo_reference import command_line, command_names, slash_commands
+from typer.core import TyperCommand, TyperGroup
 
-from inferno.cli.app import app
 from inferno.server.routes import ROUTES, WORKER_ROUTES
 
 _WHOLE = re.compile(r": (inferno .+)$")
@@ -51,7 +49,7 @@ def _problem(line: str) -> str:
         _, *words = shlex.split(line)
     except ValueError as error:
         return f"{line!r}: {error}"
-    command = get_command(app)
+    command: TyperCommand | TyperGroup = command_line()
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         name, *words = words
         if name not in command.commands:
@@ -70,6 +68,6 @@ def _problem(line: str) -> str:
 @cache
 def _flags() -> frozenset[str]:
     """Every spelling of every option of every command."""
-    commands = [get_command(app), *command_names().values()]
+    commands = [command_line(), *command_names().values()]
     spelled = {opt for each in commands for param in each.params for opt in param.opts}
     return frozenset({*spelled, "--help", "--version"})

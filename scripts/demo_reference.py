@@ -7,6 +7,7 @@ The server's packages must be installed (the extra `serve`), as its table of rou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,11 +42,16 @@ def reference() -> Iterator[Topic]:
     yield from _routes()
 
 
+@cache
+def command_line() -> TyperGroup:
+    """The whole command line; to build it takes a tenth of a second, so it is built once."""
+    return cast(TyperGroup, get_command(app))
+
+
 def command_names() -> dict[str, TyperCommand]:
     """Every command by what is typed after `inferno`, those of groups with the group's name."""
     found: dict[str, TyperCommand] = {}
-    root = cast(TyperGroup, get_command(app))
-    for name, command in root.commands.items():
+    for name, command in command_line().commands.items():
         if isinstance(command, TyperGroup):
             subs = command.commands.items()
             found |= {f"{name} {sub}": cast(TyperCommand, each) for sub, each in subs}

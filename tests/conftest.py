@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import cache
 
+import httpx._transports.default
 import pytest
 import torch
 
@@ -18,6 +20,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # A shell's background jobs ignore it, and tests of Ctrl+C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each client would read the file of certificates again, which takes longer than most requests here.
+httpx._transports.default.create_ssl_context = cache(httpx._transports.default.create_ssl_context)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from tests.client.test_process import OPTIONS
 
 # Each scenario runs in a forked child, which then ends as any program does.
 PROGRAM = '''
-import asyncio, gc, multiprocessing, os, signal, subprocess, sys, threading
+import asyncio, gc, multiprocessing, os, signal, subprocess, sys, threading, time
 from inferno import LLM, AsyncLLM, SamplingParams
 from inferno.errors import EngineDied
 
@@ -94,15 +94,21 @@ def starts_a_loop():
             assert done.text == expected
     asyncio.run(main())
 
-def forked(scenario, expects=0):
+def fork(scenario):
     """Run it in a child, as it would go on after os.fork."""
     pid = os.fork()
     if not pid:
         scenario()
         sys.exit(0)  # the finalizers run, and the interpreter ends
+    return pid
+
+def ends_well(pid, scenario, expects=0):
     signal.alarm(300)  # which ends us, and so the test, if it hangs
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == expects, (scenario, status)
+
+def forked(scenario, expects=0):
+    ends_well(fork(scenario), scenario, expects)
 
 def multiprocessed(scenario):
     child = multiprocessing.get_context("fork").Process(target=scenario)
@@ -111,7 +117,7 @@ def multiprocessed(scenario):
     assert child.exitcode == 0, (scenario, child.exitcode)
 
 def meanwhile(work, scenario, times):
-    """Fork while another thread is at it."""
+    """Fork while another thread is at it, each time at another place of its work."""
     has_begun, is_over = threading.Event(), threading.Event()
     def loop():
         while not is_over.is_set():
@@ -119,11 +125,16 @@ def meanwhile(work, scenario, times):
             work()
     thread = threading.Thread(target=loop)
     thread.start()
-    has_begun.wait()
-    for _ in range(times):
-        forked(scenario)
-    is_over.set()
+    pids = []
+    for number in range(times):
+        has_begun.clear()
+        has_begun.wait()
+        time.sleep(0.002 * number)
+        pids.append(fork(scenario))
+    is_over.set()  # only now, for the children take long to end
     thread.join()
+    for pid in pids:
+        ends_well(pid, scenario)
 
 old = [calls, goes_on, closes, collects, leaves_at_once, asks_others]
 new = [starts_anew, starts_anew_and_forgets, starts_a_loop]

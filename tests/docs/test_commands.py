@@ -54,6 +54,8 @@ def workplace(
     if "--model ./packed-demo" in request.node.name:  # what the command before it wrote
         CliRunner().invoke(app, ["convert", "demo", "--to", "packed-demo", "--type", "q8_0"])
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    # Two of its eight random schedules; tests/fuzz/test_speculation.py compares many more.
+    monkeypatch.setattr("inferno.cli.verify._NUM_SCHEDULES", 2)
 
 
 @pytest.mark.usefixtures("workplace")

@@ -82,15 +82,19 @@ def codes_of(tree: ast.AST) -> Iterator[str]:
                 yield code
 
 
-def trees(folder: str) -> list[ast.Module]:
-    return [ast.parse(path.read_text()) for path in sorted((ROOT / folder).rglob("*.py"))]
-
-
-TREES = trees("src")
-SERVER_TREES = trees("src/inferno/server")
 PUT_TOGETHER = {"slow_head", "slow_body", "context_length_exceeded", "deadline_exceeded"}
-CODES = {code for tree in SERVER_TREES for code in codes_of(tree)} | PUT_TOGETHER
-SOURCE = "\n".join({text for tree in TREES for node in ast.walk(tree) if (text := text_of(node))})
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The programs of the package; parsed when they are asked for, not by who collects tests."""
+    return {path: ast.parse(path.read_text()) for path in sorted((ROOT / "src").rglob("*.py"))}
+
+
+@pytest.fixture(scope="module")
+def server_trees(trees: dict[Path, ast.Module]) -> list[ast.Module]:
+    folder = ROOT / "src" / "inferno" / "server"
+    return [tree for path, tree in trees.items() if path.is_relative_to(folder)]
 
 
 def pattern(message: str) -> re.Pattern[str]:
@@ -103,22 +107,26 @@ def test_every_error_has_a_heading_or_a_word(name: str) -> None:
     assert re.search(rf"^#+ {name}$", PAGES[PAGE], re.M) or f"`{name}` is the root" in PAGES[PAGE]
 
 
-def test_quoted_messages_stand_in_the_source() -> None:
+def test_quoted_messages_stand_in_the_source(trees: dict[Path, ast.Module]) -> None:
+    nodes = (node for tree in trees.values() for node in ast.walk(tree))
+    source = "\n".join({text for node in nodes if (text := text_of(node))})
     invented = [
         message
         for message in MESSAGES
-        if num_letters(message) < 6 or not pattern(message).search(SOURCE)
+        if num_letters(message) < 6 or not pattern(message).search(source)
     ]
     assert not invented, f"no program says these messages of {PAGE}"
 
 
-def test_messages_of_the_source_are_quoted() -> None:
+def test_messages_of_the_source_are_quoted(
+    trees: dict[Path, ast.Module], server_trees: list[ast.Module]
+) -> None:
     quoted = [pattern(message) for message in MESSAGES]
     missing = [
         message
         for message in sorted(
-            {message for tree in TREES for message in messages_of(tree)}
-            | {message for tree in SERVER_TREES for message in refusals_of(tree)}
+            {message for tree in trees.values() for message in messages_of(tree)}
+            | {message for tree in server_trees for message in refusals_of(tree)}
         )
         if num_letters(message) > 6  # less only passes other words on
         and not any(one.search(message) for one in quoted)
@@ -126,9 +134,10 @@ def test_messages_of_the_source_are_quoted() -> None:
     assert not missing, f"{PAGE} has no row for these"
 
 
-def test_every_code_of_the_server_is_there() -> None:
-    assert len(CODES) > 30
-    missing = CODES - set(re.findall(r"`(\w+)`", section(PAGE, "## The server")))
+def test_every_code_of_the_server_is_there(server_trees: list[ast.Module]) -> None:
+    codes = {code for tree in server_trees for code in codes_of(tree)} | PUT_TOGETHER
+    assert len(codes) > 30
+    missing = codes - set(re.findall(r"`(\w+)`", section(PAGE, "## The server")))
     assert not missing, f"{PAGE} has no row for these"
 
 

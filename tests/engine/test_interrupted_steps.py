@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -82,6 +83,12 @@ def requests(name: str) -> list[Request]:
     ]
 
 
+@cache
+def engine_file(path: str) -> str:
+    """The name of a file of the engine; empty for any other. Every line that runs asks for it."""
+    return Path(path).name if Path(path).is_relative_to(FOLDER) else ""
+
+
 class Interruption:
     """Raises at one line of the engine's files, the n-th time that it is reached."""
 
@@ -93,11 +100,11 @@ class Interruption:
         self._line, self._turn, self._kind = line, turn, kind
 
     def enter(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
-        return self.trace if Path(frame.f_code.co_filename).is_relative_to(FOLDER) else None
+        return self.trace if engine_file(frame.f_code.co_filename) else None
 
     def trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
         if event == "line":
-            line = Path(frame.f_code.co_filename).name, frame.f_lineno
+            line = engine_file(frame.f_code.co_filename), frame.f_lineno
             self.seen[line] += 1
             if line == self._line and self.seen[line] == self._turn and not self.was_raised:
                 self.was_raised = True
