@@ -300,8 +300,14 @@ class SchedulerMachine(RuleBasedStateMachine):
     def fail(self, plan: StepPlan) -> None:
         self.spoil(plan.chunks)
         self.device.host.clear()
+        # A sequence that an earlier step ended has nothing to lose, nor have those beside it.
+        going = [
+            chunk
+            for chunk in plan.chunks
+            if (chunk.request_id, chunk.sequence_index) not in self.ledger.endings
+        ]
         self.ledger.note(fail(self.scheduler, plan, "the device failed"))
-        self.ended_early |= {chunk.request_id for chunk in plan.chunks}
+        self.ended_early |= {chunk.request_id for chunk in going}
 
     def spoil(self, chunks: Sequence[ScheduledChunk]) -> None:
         if not self.in_flight:  # else a later step may have written to the same slots
