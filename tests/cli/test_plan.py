@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
 from inferno.cli import plan as command
 from inferno.cli.app import app
+from inferno.errors import InvalidRequest
 from inferno.plan import devices, speed
 from inferno.plan.devices import Gpu
 from inferno.plan.speed import MachineFigures
@@ -169,6 +170,9 @@ def test_each_gpu_has_a_table_of_its_share(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_gpu_that_cannot_run_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise InvalidRequest("planted")
+
     monkeypatch.setattr(command, "find_gpus", lambda: [Gpu("cuda:0", "A GPU", 2**33, 2**33)])
-    monkeypatch.setattr(devices, "runs_on_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "make_plan", refuse)
     assert "it can't run there with these options" in run("demo")[1]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from inferno import ops
 from inferno.ops import KernelContext, NotCapturable
@@ -60,6 +60,7 @@ class Device:
     num_copies: int = 0
     num_captures: int = 0
     num_replays: int = 0
+    _forbidden: list[tuple[Any, str, Any]] = field(default_factory=list)  # while it is watched
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_CPU, name)
@@ -78,16 +79,28 @@ class Device:
     def graph_capture(self, context: KernelContext) -> FakeCapture:
         return FakeCapture(self)
 
+    def penalize(self, *args: Any) -> None:
+        """Penalise as the reference does, which a kernel stands in for on a real device."""
+        with _disable_current_modes(), pytest.MonkeyPatch.context() as patch:
+            for owner, name, function in self._forbidden:
+                patch.setattr(owner, name, function)
+            _CPU.penalize(*args)
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Raise where a read of the device's memory makes the host wait."""
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("item", "tolist", "cpu", "__array__", "__bool__", "__int__", "__float__"):
-                patch.setattr(torch.Tensor, name, _forbidden(f"Tensor.{name}"))
-            for name in ("tensor", "as_tensor", "from_numpy"):
-                patch.setattr(torch, name, _forbidden(f"torch.{name}"))
+            names = ("item", "tolist", "cpu", "__array__", "__bool__", "__int__", "__float__")
+            owners: dict[str, Any] = dict.fromkeys(names, torch.Tensor)
+            owners |= dict.fromkeys(("tensor", "as_tensor", "from_numpy"), torch)
+            self._forbidden = [
+                (owner, name, getattr(owner, name)) for name, owner in owners.items()
+            ]
+            for owner, name, _ in self._forbidden:
+                patch.setattr(owner, name, _forbidden(f"{owner.__name__}.{name}"))
             with _NoWaiting():  # type: ignore[no-untyped-call]
                 yield
+            self._forbidden = []
 
 
 class FakeUpload:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from inferno import LLM
+from inferno import LLM, ops
 from inferno.config.decoder import KVSpec
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
@@ -24,14 +25,17 @@ from inferno.engine.step_plan import BlockCopies, StepPlan
 from inferno.errors import InvalidRequest, NotEnoughMemory
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, SamplingParams, TokenEvent
+from tests.engine.fake_device import Device
 from tests.engine.local import executor_of
 from tests.engine.simulation import always
+from tests.engine.test_fake_device import KINDS, requests_of
 from tests.engine.test_steps_ahead import (
     VOCAB_SIZE,
     KnownAnswers,
     Outcome,
     RandomGuesses,
     Shifting,
+    note,
     run,
     same,
 )
@@ -125,6 +129,45 @@ def test_swapped_sequences_go_on_with_the_same_bits(
     engine._scheduler.speculation = always(proposers[guesses])
     same(run(engine, seed), expected)
     check(engine, came_back=guesses == "none")
+
+
+@pytest.mark.parametrize("kinds", ["plain", "mixed"])
+@pytest.mark.parametrize("seed", range(4))
+def test_sequences_are_swapped_while_a_device_computes_on_its_own(
+    folder: Path, seed: int, kinds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is in flight; requests come and one goes at random, and blocks are few or fewer."""
+    requests = requests_of(KINDS[kinds])(seed)
+    expected: dict[Key, Outcome] = {}
+    engine = build(folder, num_blocks=400, max_num_seqs=20, preemption="recompute")
+    for request in requests:
+        engine.add_request(request)
+    while engine.has_work:
+        note(engine.step(), expected)
+
+    device, generator = Device(), random.Random(seed)
+    monkeypatch.setitem(ops.BACKENDS, "cpu", device)
+    engine = build(
+        folder,
+        depth=1,
+        num_blocks=generator.randint(18, 20),
+        max_num_seqs=generator.randint(2, 4),
+        prefix_cache=generator.random() < 0.5,
+    )
+    found: dict[Key, Outcome] = {}
+    waiting, most_in_flight = list(requests), 0
+    while waiting or engine.has_work:
+        while waiting and generator.random() < 0.4:
+            engine.add_request(waiting.pop(0))
+        if waiting and generator.random() < 0.03:
+            engine.abort(requests[0].request_id)
+        note(engine.step(), found)
+        most_in_flight = max(most_in_flight, len(engine._in_flight))
+    same(found, expected)
+    check(engine)
+    assert most_in_flight == 1
+    assert device.num_replays > 0
+    assert engine._scheduler.pool.num_available == engine._scheduler.pool.num_blocks
 
 
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "int8"])

@@ -3,10 +3,16 @@
     python -m tests.fuzz.device_sampling --seconds 60 --seed 1
 
 On a GPU the kernels run as they are launched, on rows of up to 150,000 tokens. Without one they run
-in Triton's interpreter, with small tiles of many rows and small vocabularies. All that is hostile
-comes: ties, minus infinity, NaN, masks of a single token, temperatures at both ends of float32.
-Likeliest tokens and random numbers are compared as well. What differs is printed, and ends the run
-with status 1.
+in Triton's interpreter, which takes as long for an operation on 4 rows as on 4,000. So all rows of
+a batch are one program's there, vocabularies are small (most have at most 19 tokens, some 97), and
+chunks and tiles are so small that rows lie in many of them all the same: 10 million rows take about
+a quarter of an hour of one core. A third of the batches have neither top-k nor top-p, for which
+kernels are others.
+
+All that is hostile comes: ties, minus infinity, NaN, masks of a single token, temperatures at both
+ends of float32. Likeliest tokens and random numbers are compared as well. What differs is printed,
+and ends the run with status 1. `device_weights.py` beside this goes through all inputs of the
+function that makes weights of logits.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -23,11 +30,14 @@ from torch import Tensor
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined
 
+import triton
+
 from inferno.ops import Purpose, SamplingSpec, cpu
 from inferno.ops.cuda import random_numbers, sampling
 from inferno.ops.cuda.sampling import Tiles
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+_MOST_INTERPRETED = 32768  # rows of one program; Triton's own bound is for compiled ones
 SPREADS = (0.0, 1e-3, 0.3, 1.0, 3.0, 10.0, 300.0, 1e37)
 TEMPERATURES = (1.1754944e-38, 1e-20, 0.01, 0.3, 0.7, 1.0, 1.0, 1.3, 2.0, 20.0, 1e30, 3e38)
 TOP_PS = (1e-300, 1e-9, 0.1, 0.5, 0.8, 0.9, 0.95, 0.999, 1 - 2.0**-53)
@@ -91,12 +101,12 @@ def random_specs(random: Random, num_rows: int, vocab_size: int) -> list[Samplin
     return [SamplingSpec(*fields) for fields in zip(*columns, strict=True)]
 
 
-def random_tiles(random: Random, vocab_size: int) -> Tiles:
+def random_tiles(random: Random, num_rows: int, vocab_size: int) -> Tiles:
     """Choose tiles, in which rows lie in one chunk or many, and are listed or don't fit."""
-    block = 2 ** (3 + int(random.integers(4)))
-    tile = 2 ** (3 + int(random.integers(3)))
+    block = 2 ** (2 + int(random.integers(4)))
+    tile = 2 ** (2 + int(random.integers(3)))
     capacity = (vocab_size, 4, 1 + vocab_size // 3)[int(random.integers(3))]
-    return Tiles(rows=2048, block=block, tile=tile, capacity=capacity, chunks=16)
+    return Tiles(rows=num_rows, block=block, tile=tile, capacity=capacity, chunks=32)
 
 
 def compare(random: Random, num_rows: int, vocab_size: int, tiles: Tiles | None) -> int:
@@ -104,6 +114,8 @@ def compare(random: Random, num_rows: int, vocab_size: int, tiles: Tiles | None)
     logits_RV = random_logits(random, num_rows, vocab_size)
     allowed_RW = random_mask(random, num_rows, vocab_size) if random.are(0.5, 1).item() else None
     specs = random_specs(random, num_rows, vocab_size)
+    if random.are(0.3, 1).item():
+        specs = [spec._replace(top_k=0, top_p=1.0) for spec in specs]
     seeds = (random.integers(2**32, num_rows) * 2**31 + random.integers(2**31, num_rows)).tolist()
     indices, positions = (random.integers(2**20, num_rows).tolist() for _ in range(2))
     asked = (seeds, indices, positions, Purpose.SAMPLE)
@@ -144,12 +156,21 @@ def run(seconds: float, seed: int, most_rows: int) -> tuple[int, int]:
             batch = max(1, min(65536, 2**24 // vocab_size))
             tiles = None
         else:
-            vocab_size = 1 + int(2 ** (6.6 * random.numbers(1).item()))
-            batch = 8192
-            tiles = random_tiles(random, vocab_size)
+            most_bits, batch = (
+                (6.6, 4096) if random.are(0.1, 1).item() else (4.2, _MOST_INTERPRETED)
+            )
+            vocab_size = 1 + int(2 ** (most_bits * random.numbers(1).item()))
+            tiles = random_tiles(random, batch, vocab_size)
         num_different += compare(random, batch, vocab_size, tiles)
         num_rows += batch
     return num_rows, num_different
+
+
+def let_programs_be_large() -> None:
+    """Let Triton's interpreter run programs of as many rows as there are in a batch."""
+    triton._utils.TRITON_MAX_TENSOR_NUMEL = 2**31
+    random_numbers._ROWS = _MOST_INTERPRETED
+    warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of infinities less infinities
 
 
 def main() -> int:
@@ -159,6 +180,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if DEVICE.type == "cpu":
+        let_programs_be_large()
     num_rows, num_different = run(args.seconds, args.seed, args.rows)
     print(f"{num_rows:,} rows on {DEVICE.type}, {num_different:,} differ")
     return 1 if num_different else 0

@@ -10,10 +10,9 @@ import torch
 from inferno import ops
 from inferno.demo import MODEL_FOLDERS
 from inferno.options import EngineOptions
-from inferno.plan.choices import CUDA_QUANTIZES
 from inferno.plan.devices import Gpu, gpu_plans, parse_gpus
 from inferno.plan.memory import Plan
-from inferno.plan.report import cures, memory_table
+from inferno.plan.report import memory_table
 from inferno.plan.shape import read_shape
 from inferno.quantization import INT8
 
@@ -89,24 +88,9 @@ def test_a_gpus_table_names_its_own_memory() -> None:
     assert "free on the GPU" in "\n".join(memory_table(plan_on(gpu(10 * GIB, GIB))))
 
 
-def test_what_would_fit_a_gpu_runs_there() -> None:
-    tight = plan_on(gpu(GIB, GIB), share=0.49, max_num_batched_tokens=4096)
-    assert not tight.fits
-    options = EngineOptions(
-        model=DEMO, device="cuda", gpu_memory_utilization=0.49, max_num_batched_tokens=4096
-    )
-    for cure in cures(read_shape(DEMO), options, tight):
-        assert CUDA_QUANTIZES or not {"--quantize", "int8"} & {*cure.flags.split()}
-
-
-def test_a_plan_and_a_gpus_kernels_agree_on_what_runs() -> None:
-    assert ops.has_kernels(torch.device("cuda"), INT8) == CUDA_QUANTIZES
-
-
-def test_what_a_gpu_cannot_compute_has_no_plan_there() -> None:
-    shape, gpus = read_shape(DEMO), parse_gpus(LINES)
-    plain = [one.plan for one in gpu_plans(shape, EngineOptions(model=DEMO), gpus)]
-    assert all(plan is not None and plan.fits for plan in plain)
-    quantized = EngineOptions(model=DEMO, quantize="int8")
-    found = [one.plan is not None for one in gpu_plans(shape, quantized, gpus)]
-    assert found == [CUDA_QUANTIZES] * 2
+def test_quantized_weights_and_keys_run_on_a_gpu_as_its_plans_say() -> None:
+    assert ops.has_kernels(torch.device("cuda"), INT8)
+    quantized = EngineOptions(model=DEMO, quantize="int8", kv_dtype="int8")
+    found = [one.plan for one in gpu_plans(read_shape(DEMO), quantized, parse_gpus(LINES))]
+    assert len(found) == 2
+    assert all(plan is not None and plan.fits for plan in found)

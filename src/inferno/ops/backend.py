@@ -97,7 +97,11 @@ class TokenOps(Protocol):
     """The ops that make tokens of logits."""
 
     def penalize(
-        self, logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]
+        self,
+        logits_RV: Tensor,
+        rows: Sequence[int],
+        penalties: Sequence[Penalties],
+        drawn_N: Tensor | None = None,
     ) -> None: ...
 
     def argmax(

@@ -31,6 +31,8 @@ class Penalties(NamedTuple):
                 where it is below that. Frequency is taken away for each time that the output has
                 the token, presence if it has it at all.
     token_ids   distinct tokens of prompt and output; in_output: how often the output has each.
+    pending_row the row of the last draw whose token stands in the output as well, if there is one:
+                only the device knows it yet.
     """
 
     repetition: float
@@ -38,6 +40,7 @@ class Penalties(NamedTuple):
     presence: float
     token_ids: Sequence[int]
     in_output: Sequence[int]
+    pending_row: int | None = None
 
 
 class SamplingSpecs(Protocol):

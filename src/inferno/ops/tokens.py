@@ -18,12 +18,19 @@ from inferno.ops.dispatch import BACKENDS, backend_of
 from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 
 
-def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+def penalize(
+    logits_RV: Tensor,
+    rows: Sequence[int],
+    penalties: Sequence[Penalties],
+    drawn_N: Tensor | None = None,
+) -> None:
     """Penalise in place, in some rows, each there once, the tokens that have occurred.
 
     No logit becomes larger than float32's largest number.
+
+    drawn_N     the tokens of the last draw by row, int64, where some penalties have a pending_row.
     """
-    backend_of(logits_RV).penalize(logits_RV, rows, penalties)
+    backend_of(logits_RV).penalize(logits_RV, rows, penalties, drawn_N)
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:

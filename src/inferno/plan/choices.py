@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferno.errors import ConfigError, NotEnoughMemory
-from inferno.options import DTYPES, EngineOptions
+from inferno.options import DTYPES
 
 MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
-# Whether CUDA's kernels compute with quantized weights and keys; ops.has_kernels says the same.
-CUDA_QUANTIZES = True
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
 SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
 _GIB = 2**30
@@ -41,11 +39,6 @@ def choose_dtype(
     if is_cpu and not (declared == "bfloat16" and has_bfloat16):
         return "float32"  # PyTorch emulates 16-bit products here, several times slower
     return declared
-
-
-def runs_on_gpu(options: EngineOptions) -> bool:
-    """Return whether CUDA's kernels compute with what the options ask for."""
-    return CUDA_QUANTIZES or (options.quantize == "none" and options.kv_dtype != "int8")
 
 
 def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:

@@ -12,7 +12,6 @@ from itertools import takewhile
 
 from inferno.errors import InfernoError
 from inferno.options import EngineOptions
-from inferno.plan.choices import runs_on_gpu
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.shape import ModelShape
 
@@ -87,20 +86,18 @@ def gpu_plans(
     share   of each GPU's whole memory that the engine may take; None: the usual one.
     """
     for gpu in gpus:
-        plan = None
-        if runs_on_gpu(options):
-            try:
-                plan = make_plan(
-                    shape,
-                    replace(options, memory=None, device=gpu.device, gpu_memory_utilization=share),
-                    gpu.free,
-                    base=CONTEXT_BYTES,
-                    has_text=False,
-                    gpu_total=gpu.total,
-                    draft=draft,
-                )
-            except InfernoError:
-                plan = None
+        try:
+            plan = make_plan(
+                shape,
+                replace(options, memory=None, device=gpu.device, gpu_memory_utilization=share),
+                gpu.free,
+                base=CONTEXT_BYTES,
+                has_text=False,
+                gpu_total=gpu.total,
+                draft=draft,
+            )
+        except InfernoError:
+            plan = None
         yield GpuPlan(gpu, plan)
 
 

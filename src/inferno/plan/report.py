@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from inferno.errors import InfernoError
 from inferno.machine import readable_size
 from inferno.options import EngineOptions
-from inferno.plan.choices import runs_on_gpu
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.shape import ModelShape
 from inferno.quantization import QUANTIZATIONS
@@ -150,8 +149,6 @@ def _planned(
     shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None
 ) -> Plan | None:
     """Return the plan with other options in the same room; None where they can't be."""
-    if plan.gpu_total is not None and not runs_on_gpu(options):
-        return None
     try:
         return make_plan(
             shape,

@@ -25,7 +25,22 @@ def random_penalties(rng: random.Random, num_tokens: int) -> Penalties:
     )
 
 
-def test_penalties_are_the_references(device: torch.device) -> None:
+def _with_one_more(penalties: Penalties, drawn_N: torch.Tensor | None) -> Penalties:
+    """Say of a row in its list what its pending token would."""
+    if penalties.pending_row is None or drawn_N is None:
+        return penalties
+    token_id = int(drawn_N[penalties.pending_row])
+    ids, in_output = list(penalties.token_ids), list(penalties.in_output)
+    if token_id not in ids:
+        ids.append(token_id)
+        in_output.append(0)
+    in_output[ids.index(token_id)] += 1
+    return penalties._replace(token_ids=ids, in_output=in_output, pending_row=None)
+
+
+@pytest.mark.parametrize("has_drawn", [False, True])
+def test_penalties_are_the_references(device: torch.device, has_drawn: bool) -> None:
+    """Tokens that were drawn last stand in a list, in no list, or are left out."""
     rng = random.Random(1)
     logits_RV = torch.randn(9, WIDTH, generator=torch.Generator().manual_seed(1)) * 10
     logits_RV[0, :100], logits_RV[1, :100], logits_RV[2, ::2] = 3e38, 1e-40, -torch.inf
@@ -35,11 +50,28 @@ def test_penalties_are_the_references(device: torch.device) -> None:
     # More tokens than a program takes, none, one.
     penalties = [random_penalties(rng, count) for count in (600, 513, 512, 300, 1, 0, 40)]
     penalties[0] = penalties[0]._replace(repetition=1e-300)  # which would overflow
+    drawn_N = None
+    if has_drawn:
+        known, new = (
+            [token_id for token_id in range(WIDTH) if (token_id in row.token_ids) is is_known]
+            for row, is_known in ((penalties[0], True), (penalties[3], False))
+        )
+        drawn_N = torch.tensor([known[-1], new[5], 7, 8, 699, penalties[4].token_ids[0]])
+        pending = [0, None, 2, 1, 5, 4, None]
+        penalties = [
+            each._replace(pending_row=row) for each, row in zip(penalties, pending, strict=True)
+        ]
     expected_RV = logits_RV.cpu().clone()
-    reference.penalize(expected_RV, rows, penalties)
+    expected = [_with_one_more(each, drawn_N) for each in penalties]
+    reference.penalize(expected_RV, rows, expected)
+    again_RV = logits_RV.cpu().clone()
+    reference.penalize(again_RV, rows, penalties, drawn_N)
+    assert torch.equal(again_RV.view(torch.int32), expected_RV.view(torch.int32))
     wide_RV = torch.full((9, WIDTH + 5), torch.nan, device=device)
     wide_RV[:, 3:-2] = logits_RV
-    logits_processing.penalize(wide_RV[:, 3:-2], rows, penalties)
+    if drawn_N is not None:
+        drawn_N = drawn_N.to(device)
+    logits_processing.penalize(wide_RV[:, 3:-2], rows, penalties, drawn_N)
     found_RV = wide_RV[:, 3:-2].contiguous().cpu()
     assert torch.equal(found_RV.isnan(), expected_RV.isnan())
     for each_RV in (found_RV, expected_RV):

@@ -18,7 +18,13 @@ from inferno.engine.execution.runner import Runner
 from inferno.engine.execution.static_batcher import DrawInputs, StaticBatcher
 from inferno.engine.kv.kv_cache import HostCache
 from inferno.engine.sampling.constraints import Mask, MaskKey, only_token
-from inferno.engine.sampling.device_draws import DeviceDraws, Drawn, DrawRows, plain_from
+from inferno.engine.sampling.device_draws import (
+    DeviceDraws,
+    Drawn,
+    DrawRows,
+    is_free,
+    num_demanding,
+)
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
@@ -52,7 +58,7 @@ class Ahead(NamedTuple):
 class LocalStep:
     """A step of a LocalExecutor between its forward pass and its results.
 
-    plain       its rows of logits, where the device can draw them all by itself; and inputs of
+    free        its rows of logits, where the device can draw them all by itself; and inputs of
                 that draw.
     drawn       what the device draws of them, on its way.
     processed   the rows of logits that were made for it, for those that are drawn again.
@@ -64,7 +70,7 @@ class LocalStep:
     starts: Sequence[int]
     hidden: _Hidden
     wanted: Sequence[int]
-    plain: DrawRows | None = None
+    free: DrawRows | None = None
     inputs: DrawInputs | None = None
     drawn: Drawn | None = None
     results: Sequence[StepResult] | None = None
@@ -72,12 +78,12 @@ class LocalStep:
 
     @property
     def is_free(self) -> bool:
-        return self.plain is not None
+        return self.free is not None
 
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
         assert self.results is None, "a step is sampled once"
         assert self.drawn is None, "a step is sampled once"
-        if self.plain is None or masks:
+        if self.free is None or masks:
             self.results = self.executor.sample(self, masks)
         else:
             self.drawn = self.executor.draw(self)
@@ -179,57 +185,59 @@ class LocalExecutor:
         last, self._last = self._last, None
         if (
             last is not None
-            and last.plain is not None
+            and last.free is not None
             and not self._captures
             and batcher.continues(chunks, sequences)
         ):
-            starts, wanted, rows = last.starts, last.wanted, _next_rows(last.plain)
+            starts, wanted, rows = last.starts, last.wanted, last.free.next()
             batch = batcher.go_on(chunks, sequences, draws.numbers(rows))
-            plain: DrawRows | None = rows
+            free: DrawRows | None = rows
         else:
             starts = _first_rows(chunks)
             wanted = self._wanted_rows(chunks, starts)
-            plain = self._plain_rows(chunks, sequences)
-            numbers = None if plain is None else draws.numbers(plain)
+            free = self._free_rows(chunks, sequences)
+            numbers = None if free is None else draws.numbers(free)
             batch = batcher.build(chunks, sequences, wanted, numbers)
         states_NE = self._runner.forward(batch)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         hidden = _Hidden(states_NE, places)
-        step = LocalStep(self, chunks, sequences, starts, hidden, wanted, plain)
+        step = LocalStep(self, chunks, sequences, starts, hidden, wanted, free)
         step.inputs = batcher.draw_inputs
         self._last = step
         return step
 
-    def _plain_rows(
+    def _free_rows(
         self, chunks: Sequence[ScheduledChunk], sequences: Sequence[KnownSequence]
     ) -> DrawRows | None:
-        """Return the rows of a step, of which there may be none; None if one isn't plain."""
-        rows = DrawRows([], [], [], [])
+        """Return the rows of a step, of which there may be none; None if one isn't free."""
+        rows, most_demanding = DrawRows([], [], [], [], [], 0), 0
         for chunk, sequence in zip(chunks, sequences, strict=True):
             position = chunk.start + chunk.num_tokens
             if chunk.wants_token:
-                if chunk.proposed_token_ids or position < plain_from(sequence):
+                if chunk.proposed_token_ids or not is_free(sequence):
                     return None
+                most_demanding = max(most_demanding, num_demanding(sequence, position))
+                rows.sequences.append(sequence)
                 rows.params.append(sequence.params)
                 rows.seeds.append(sequence.seed)
                 rows.sequence_indices.append(chunk.sequence_index)
                 rows.positions.append(position)
             if chunk.wants_prompt_logprobs or self._is_captured(chunk):
                 return None
-        return rows
+        return rows._replace(num_demanding=most_demanding)
 
     @torch.inference_mode()
     def draw(self, step: LocalStep) -> Drawn:
         """Begin to choose the tokens of a step, each of which the device can choose by itself."""
-        plain, inputs, ahead = step.plain, step.inputs, self._ahead
-        if plain is None or not plain.positions:
+        free, inputs, ahead = step.free, step.inputs, self._ahead
+        if free is None or not free.positions:
             return Drawn(None, ())
-        num_rows = len(plain.positions)
+        num_rows = len(free.positions)
         assert ahead is not None, "other devices draw nothing by themselves"
         assert inputs is not None, "they are set when a step is launched"
         with self._kernels:
             logits_RV = self._runner.logits_at(step.hidden.states_NE, inputs.rows_N, num_rows)
-            drawn = ahead.draws.draw(logits_RV, plain, inputs.uniform_N)
+            drawn = ahead.draws.draw(logits_RV, free, inputs.uniform_N)
         row = 0
         for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
             if chunk.wants_token:
@@ -383,15 +391,10 @@ class LocalExecutor:
                 kept[chunk.start + i] = logits_V
 
 
-def _next_rows(rows: DrawRows) -> DrawRows:
-    """Return the rows of a step that follows, with each sequence's next token."""
-    return rows._replace(positions=[position + 1 for position in rows.positions])
-
-
 def _results_of(step: LocalStep, drawn: Drawn) -> list[StepResult]:
     """Wait for the tokens of a step and append them to what is known of its sequences."""
-    token_ids, errors = drawn.wait()
-    if len(token_ids) == len(step.chunks) and not errors:
+    token_ids, told = drawn.wait()
+    if len(token_ids) == len(step.chunks) and not told:
         for sequence, token_id in zip(step.sequences, token_ids, strict=True):
             sequence.token_ids.append(token_id)
         return [StepResult((token_id,)) for token_id in token_ids]
@@ -402,8 +405,8 @@ def _results_of(step: LocalStep, drawn: Drawn) -> list[StepResult]:
             continue
         # A sequence without a token ends; the step in flight reads what lies in its place.
         sequence.token_ids.append(token_ids[row])
-        error = errors.get(row)
-        results.append(StepResult((token_ids[row],)) if error is None else StepResult(error=error))
+        more = told.get(row)
+        results.append(StepResult((token_ids[row],)) if more is None else _result((more,), ()))
         row += 1
     return results
 

@@ -41,6 +41,8 @@ class LogitsRow(NamedTuple):
     token_ids       prompt and output so far; of the same sequence they only grow, step by step.
     bad_words_ids   the last token of each is never chosen after the others.
     proposed        guesses that follow token_ids here: the row counts only if all of them stand.
+    pending_row     the row of the last draw whose token follows token_ids, if there is one: only
+                    the device knows it yet.
     """
 
     sequence_id: SequenceId
@@ -52,6 +54,7 @@ class LogitsRow(NamedTuple):
     eos_token_ids: frozenset[int] = frozenset()
     bad_words_ids: tuple[tuple[int, ...], ...] = ()
     proposed: tuple[int, ...] = ()
+    pending_row: int | None = None
 
 
 class LogitsProcessors:
@@ -74,8 +77,12 @@ class LogitsProcessors:
         for sequence_id in sequence_ids:
             self._occurrences.pop(sequence_id, None)
 
-    def process(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+    def process(
+        self, logits_RV: Tensor, rows: Mapping[int, LogitsRow], drawn_N: Tensor | None = None
+    ) -> None:
         """Process float32 logits in place; `rows` says what to do, by row number, ascending.
+
+        drawn_N     the tokens of the last draw by row, where some rows have a pending one.
 
         Token ids that the vocabulary doesn't have are passed over.
         """
@@ -84,7 +91,7 @@ class LogitsProcessors:
             self._edits, self._rows = _Edits(constrained, self._vocab_size), constrained
         self._edits.apply(logits_RV)
         ban_completed_words(logits_RV, constrained, rows)
-        self.penalize(logits_RV, rows)
+        self.penalize(logits_RV, rows, drawn_N)
 
     def _find_constraints(self, rows: Mapping[int, LogitsRow]) -> list[_ConstrainedRow]:
         known, self._constraints = self._constraints, {}
@@ -100,11 +107,14 @@ class LogitsProcessors:
             constrained.append(_ConstrainedRow(i, found[1], is_too_short(row)))
         return constrained
 
-    def penalize(self, logits_RV: Tensor, rows: Mapping[int, LogitsRow]) -> None:
+    def penalize(
+        self, logits_RV: Tensor, rows: Mapping[int, LogitsRow], drawn_N: Tensor | None = None
+    ) -> None:
         """Penalise in place the tokens that have occurred, in rows that ask for it."""
         rows = {i: row for i, row in rows.items() if has_penalty(row.params)}
         if rows:
-            ops.penalize(logits_RV, list(rows), [self._penalties(row) for row in rows.values()])
+            penalties = [self._penalties(row) for row in rows.values()]
+            ops.penalize(logits_RV, list(rows), penalties, drawn_N)
 
     def _penalties(self, row: LogitsRow) -> Penalties:
         params = row.params
@@ -113,6 +123,7 @@ class LogitsProcessors:
             params.frequency_penalty,
             params.presence_penalty,
             *self._count(row),
+            row.pending_row,
         )
 
     def _count(self, row: LogitsRow) -> Counts:
@@ -147,7 +158,7 @@ def has_penalty(params: SamplingParams) -> bool:
 
 def is_too_short(row: LogitsRow) -> bool:
     """Return whether the output has fewer than min_tokens tokens."""
-    length = len(row.token_ids) + len(row.proposed)
+    length = len(row.token_ids) + len(row.proposed) + (row.pending_row is not None)
     return length - row.num_prompt_tokens < row.params.min_tokens
 
 
@@ -161,6 +172,7 @@ def ban_completed_words(
     banned = []
     for i, constraints, _ in constrained:
         if constraints.bad_words is not None:
+            assert rows[i].pending_row is None, "its last token decides what completes a word"
             row, longest = rows[i], constraints.bad_words.longest
             recent = [*row.token_ids[-longest:], *row.proposed] if row.proposed else row.token_ids
             banned += [(i, ids_N) for ids_N in constraints.bad_words.completions(recent)]
@@ -206,19 +218,18 @@ def build_constraints(
     def known(token_ids: Iterable[int]) -> Tensor:
         """Return the ids that the vocabulary has, ascending, each once: [N] int64."""
         ids = sorted({token_id for token_id in token_ids if token_id < vocab_size})
-        return torch.tensor(ids, dtype=torch.int64, device=device)
+        return torch.tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
 
     endings = (*eos_token_ids, *params.stop_token_ids) if params.min_tokens else ()
     words = [word for word in bad_words_ids if len(word) > 1]
-    bias_ids_N = known(params.logit_bias)
-    biases = [params.logit_bias[token_id] for token_id in bias_ids_N.tolist()]
+    biases = [bias for token_id, bias in sorted(params.logit_bias.items()) if token_id < vocab_size]
     most_V = None
     if params.allowed_token_ids is not None:
         most_V = torch.full((vocab_size,), _BANNED, device=device)
-        most_V[known(params.allowed_token_ids)] = float("inf")
+        most_V.index_fill_(0, known(params.allowed_token_ids), float("inf"))
     return LogitConstraints(
-        bias_ids_N=bias_ids_N,
-        bias_N=torch.tensor(biases, dtype=torch.float32, device=device),
+        bias_ids_N=known(params.logit_bias),
+        bias_N=torch.tensor(biases, dtype=torch.float32).to(device, non_blocking=True),
         most_V=most_V,
         banned_ids_N=known(word[0] for word in bad_words_ids if len(word) == 1),
         ending_ids_N=known(endings),
@@ -266,7 +277,7 @@ def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | No
         return None
     starts_N = np.repeat([i * vocab_size for i, _ in lists], sizes)
     ids_N = torch.cat([ids_N for _, ids_N in lists])
-    return ids_N.add_(torch.from_numpy(starts_N).to(ids_N.device))
+    return ids_N.add_(torch.from_numpy(starts_N).to(ids_N.device, non_blocking=True))
 
 
 def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]:

@@ -82,10 +82,13 @@ class Sampler:
             return []
         return self.choose(self.process(logits_RV, rows), masks or {})
 
-    def process(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> ProcessedRows:
+    def process(
+        self, logits_RV: Tensor, rows: Sequence[LogitsRow], drawn_N: Tensor | None = None
+    ) -> ProcessedRows:
         """Process the logits of rows, of which there is at least one, as their requests ask.
 
         logits_RV: [len(rows), vocab_size], the sampler's to overwrite.
+        drawn_N: the tokens of the last draw by row, where some rows have a pending one.
         """
         assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
         logits_RV = raw_logits_RV = logits_RV.to(self._device, torch.float32)
@@ -94,7 +97,7 @@ class Sampler:
         processed = {i: row for i, row in enumerate(rows) if is_processed(row)}
         if processed and any(row.params.logprobs is not None for row in rows):
             raw_logits_RV = logits_RV.clone()
-        self._processors.process(logits_RV, processed)
+        self._processors.process(logits_RV, processed, drawn_N)
         if processed:
             peak_R, token_R = ops.argmax(logits_RV)
         specs = self.specs_of([row.params for row in rows])
@@ -143,7 +146,7 @@ class Sampler:
         token_ids, raw_peaks, peaks = (
             values_R.tolist() for values_R in (token_R, processed.raw_peak_R, peak_R)
         )
-        sampled = {i: _sampled(rows[i], token_ids[i], raw_peaks[i], peaks[i]) for i in masks}
+        sampled = {i: result_of(rows[i], token_ids[i], raw_peaks[i], peaks[i]) for i in masks}
         stuck = [
             i
             for i, mask in masks.items()
@@ -178,6 +181,22 @@ class Sampler:
         return ops.sampling_specs(specs, self._device)
 
 
+def explained_ids(logits_RV: Tensor, token_R1: Tensor, num_top: int) -> Tensor:
+    """Return the tokens whose log-probabilities are told: those of each row, then the likeliest."""
+    if num_top == 0:
+        return token_R1
+    return torch.cat((token_R1, ops.top_tokens(logits_RV, num_top)), dim=1)
+
+
+def explanation(
+    token_ids: Sequence[int], logprobs: Sequence[float], num_top: int | None = None
+) -> TokenLogprobs:
+    """Return what is told of a row, of `explained_ids`; num_top: of the likeliest, None for all."""
+    (token_id, *top_ids), (logprob, *top_logprobs) = token_ids, logprobs
+    top = tuple(zip(top_ids, top_logprobs, strict=True))
+    return TokenLogprobs(token_id, logprob, top if num_top is None else top[:num_top])
+
+
 def token_logprobs(
     logits_RV: Tensor, token_ids: Sequence[int], num_top: int
 ) -> list[TokenLogprobs]:
@@ -186,16 +205,10 @@ def token_logprobs(
     They are those of softmax(logits), before temperature and anything else.
     """
     logits_RV = logits_RV.float()
-    ids_RC = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
-    if num_top > 0:
-        ids_RC = torch.cat((ids_RC, ops.top_tokens(logits_RV, num_top)), dim=1)
+    token_R1 = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
+    ids_RC = explained_ids(logits_RV, token_R1, num_top)
     logprob_RC = ops.log_probabilities(logits_RV, ids_RC)
-    return [
-        TokenLogprobs(token_id, logprob, tuple(zip(top_ids, top_logprobs, strict=True)))
-        for (token_id, *top_ids), (logprob, *top_logprobs) in zip(
-            ids_RC.tolist(), logprob_RC.tolist(), strict=True
-        )
-    ]
+    return list(map(explanation, ids_RC.tolist(), logprob_RC.tolist()))
 
 
 def prompt_logprobs(
@@ -241,7 +254,7 @@ def _uniform(rows: Sequence[LogitsRow], device: torch.device) -> Tensor:
     )
 
 
-def _sampled(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sampled:
+def result_of(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sampled:
     """Return the result of a row; its largest logits are the model's own, and as processed."""
     if not math.isfinite(raw_peak):
         return Sampled(0, None, non_finite(row.position, raw_peak))

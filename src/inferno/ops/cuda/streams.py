@@ -6,6 +6,9 @@ it makes the caller wait. Page-locked memory is copied by the device while the c
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -58,6 +61,15 @@ class _Fetched:
     def wait(self) -> Tensor:
         self._arrived.synchronize()
         return self._values_N
+
+
+def sent(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Begin to copy numbers of the host to new memory of the device; nobody waits."""
+    values_N = torch.from_numpy(values)
+    if device.type == "cuda":
+        # PyTorch keeps such memory for the next time, once the copy has ended.
+        values_N = values_N.pin_memory()
+    return values_N.to(device, non_blocking=True)
 
 
 def is_asynchronous() -> bool:

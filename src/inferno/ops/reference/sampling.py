@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,7 +40,15 @@ _WORD_BITS = 32  # of a mask of tokens
 _MASK31, _MASK32 = 0x7FFFFFFF, 0xFFFFFFFF
 
 
-def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalties]) -> None:
+def penalize(
+    logits_RV: Tensor,
+    rows: Sequence[int],
+    penalties: Sequence[Penalties],
+    drawn_N: Tensor | None = None,
+) -> None:
+    if drawn_N is not None:
+        drawn = drawn_N.cpu().numpy()
+        penalties = [_with_pending(each, drawn) for each in penalties]
     # The N pairs of row and token lie flat; each is there once, so nothing depends on their order.
     num_tokens = torch.tensor([len(each.token_ids) for each in penalties])
     factors_R3 = torch.tensor(
@@ -56,6 +65,18 @@ def penalize(logits_RV: Tensor, rows: Sequence[int], penalties: Sequence[Penalti
     logit_N -= count_N * frequency_N + (count_N > 0) * presence_N
     # A tiny repetition penalty may overflow, and infinity is no logit.
     logits_RV[row_N, id_N] = logit_N.clamp_(max=LARGEST)
+
+
+def _with_pending(penalties: Penalties, drawn: npt.NDArray[np.int64]) -> Penalties:
+    """Return penalties in whose output the token stands that was drawn last."""
+    if penalties.pending_row is None:
+        return penalties
+    token_id = int(drawn[penalties.pending_row])
+    in_output = dict(zip(penalties.token_ids, penalties.in_output, strict=True))
+    in_output[token_id] = in_output.get(token_id, 0) + 1
+    return penalties._replace(
+        token_ids=list(in_output), in_output=list(in_output.values()), pending_row=None
+    )
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
