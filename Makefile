@@ -13,12 +13,13 @@ demo: $(VENV)/.installed
 test: $(VENV)/.dev-installed
 	$(MAKE) check
 
-# The whole check, without the set-up: format, lint, types, tests.
+# The whole check, without the set-up: format, lint, types, tests. Each of the tests' processes goes
+# through files in a row (worksteal), and so loads few models and tokenizers that the other has.
 check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 format: $(VENV)/.dev-installed
 	$(BIN)/ruff format .

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import shlex
 from functools import cache
+from typing import Any
 
 from demo_reference import command_line, command_names, slash_commands
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from inferno.server.routes import ROUTES, WORKER_ROUTES
 
@@ -49,7 +50,7 @@ def _problem(line: str) -> str:
         _, *words = shlex.split(line)
     except ValueError as error:
         return f"{line!r}: {error}"
-    command: TyperCommand | TyperGroup = command_line()
+    command: Any = command_line()
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         name, *words = words
         if name not in command.commands:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import cache
+from typing import Any
 
 import httpx._transports.default
 import pytest
@@ -22,7 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each client would read the file of certificates again, which takes longer than most requests here.
-httpx._transports.default.create_ssl_context = cache(httpx._transports.default.create_ssl_context)
+_transports: Any = httpx._transports.default
+_transports.create_ssl_context = cache(_transports.create_ssl_context)
 
 
 @pytest.fixture(autouse=True)
