@@ -39,6 +39,7 @@ class Peer:
             threads=threads,
             quantize=quantize,
             load_format=load_format,
+            speculative="off",  # the other engines guess no tokens
             block_size=_BLOCK_SIZE,
             num_blocks=_GROUPS * (context // _BLOCK_SIZE + _SPARE_BLOCKS),
         )

@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {**WIDE, "tie_word_embeddings": True}),
     "qwen3": ("qwen3", WIDE),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, **WIDE, "norm_topk_prob": True}),
+    "mixtral": ("mixtral", {**WIDE, "num_local_experts": 3}),
     "gpt_oss": ("gpt_oss", {**GPT_OSS, **WIDE, "swiglu_limit": 7.0}),
 }
 

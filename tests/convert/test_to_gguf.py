@@ -25,7 +25,6 @@ from inferno.errors import (
     InvalidRequest,
     ModelError,
     TokenizerError,
-    UnknownArchitecture,
     WeightsMismatch,
 )
 from inferno.model_files import CONFIG, model_files
@@ -33,6 +32,7 @@ from inferno.options import EngineOptions
 from inferno.text.tokenizer import load_tokenizer
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
+from tests.gguf.convert import write_gguf as write_of_library
 from tests.models.test_against_transformers import GPT_OSS, LLAMA3, QWEN_MOE, YARN
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import edit_config, save_tiny, save_tokenizer
@@ -52,6 +52,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+    "mixtral": ("mixtral", {"num_local_experts": 5}),
     "gpt_oss": ("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}),
 }
 
@@ -110,6 +111,20 @@ def test_values_are_those_that_the_library_makes(
         due = quantize(plain[name].data, kind)
         assert np.array_equal(tensor.data.view(np.uint8), due.view(np.uint8)), name
     assert type_name.upper() in kinds
+
+
+def test_older_names_of_experts_become_newer_ones(tmp_path: Path) -> None:
+    model = save(tmp_path / "hf", "mixtral", **WIDE)
+    source = write_of_library(
+        tmp_path / "old.gguf", model, type_name="Q8_0", are_experts_apart=True
+    )
+    due = write_of_library(tmp_path / "due.gguf", model, type_name="Q8_0")
+    convert(source, tmp_path / "new.gguf", None)
+    found = tensors(tmp_path / "new.gguf")
+    assert found.keys() == tensors(due).keys()
+    for name, tensor in tensors(due).items():
+        assert tensor.tensor_type == found[name].tensor_type, name
+        assert np.array_equal(found[name].data, tensor.data), name
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen3"])
@@ -259,7 +274,11 @@ def test_llama_cpp_gives_the_logits_of_the_folder(name: str, tmp_path: Path) -> 
 
 
 REFUSED: dict[str, tuple[type[ModelError], str, dict[str, Any]]] = {
-    "an architecture": (UnknownArchitecture, "MixtralForCausalLM", {"model_type": "mixtral"}),
+    "windows of a mixture": (
+        ConfigError,
+        "windows",
+        {"model_type": "mixtral", "sliding_window": 9},
+    ),
     "windows": (ConfigError, "windows", {"model_type": "mistral", "sliding_window": 16}),
     "biases": (ConfigError, "attention_bias", {"model_type": "qwen3", "attention_bias": True}),
     "heads of another width": (

@@ -114,17 +114,17 @@ def _of_gguf(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
         reader = gguf.GGUFReader(file)
         if number == 0:
             head_dim = _head_dim(reader.fields)
-            architecture = reader.fields["general.architecture"].contents()
+            kind = _kind(reader.fields)
         for tensor in reader.tensors:
             with np.errstate(all="ignore"):
-                yield from _values(tensor, architecture, head_dim)
+                yield from _values(tensor, kind, head_dim)
 
 
-def _values(tensor: Any, architecture: str, head_dim: int | None) -> Iterator[tuple[str, Any]]:
+def _values(tensor: Any, kind: str, head_dim: int | None) -> Iterator[tuple[str, Any]]:
     shape = tuple(int(size) for size in tensor.shape[::-1])
     values = tensor.data
     if not values.size:
-        yield hf_name(tensor.name, architecture), np.empty(shape, np.float32)
+        yield hf_name(tensor.name, kind), np.empty(shape, np.float32)
         return
     if tensor.tensor_type.name not in ("I8", "I16", "I32", "I64", "F64"):
         try:
@@ -138,11 +138,19 @@ def _values(tensor: Any, architecture: str, head_dim: int | None) -> Iterator[tu
     if head_dim is not None and _QUERY_OR_KEY.fullmatch(name) and values.size:
         pairs = values.reshape(-1, head_dim // 2, 2, *shape[1:])
         values = pairs.swapaxes(1, 2).reshape(shape)
-    known = hf_name(name, architecture)
+    known = hf_name(name, kind)
     if known != name and "{}" in known:
         yield from ((known.replace("{}", str(index)), one) for index, one in enumerate(values))
     else:
         yield known, values
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """Return the architecture, or mixtral for Llama's with experts."""
+    architecture = str(fields["general.architecture"].contents())
+    experts = fields.get("llama.expert_count")
+    has_experts = experts is not None and bool(experts.contents())
+    return "mixtral" if architecture == "llama" and has_experts else architecture
 
 
 def _head_dim(fields: Mapping[str, Any]) -> int | None:

@@ -101,6 +101,9 @@ def _write_all(folder: Path) -> None:
         write_gguf(_file(folder, f"gguf-{kind}-{type_name}"), model, type_name=type_name)
     mixture = save_tiny(folder / "hf", "qwen3_moe", vocab_size=20, norm_topk_prob=True, **_MIXTURE)
     write_gguf(_file(folder, "gguf-qwen3moe"), mixture, type_name="Q5_1")
+    experts: dict[str, Any] = {"num_local_experts": 2, "num_experts_per_tok": 1}
+    mixtral = save_tiny(folder / "hf", "mixtral", vocab_size=20, **_SMALL, **experts)
+    write_gguf(_file(folder, "gguf-mixtral"), mixtral, type_name="Q8_0", are_experts_apart=True)
     _gpt_oss(folder)
     wide = {**_SMALL, "hidden_size": 256}
     model = save_tiny(folder / "hf", "llama", vocab_size=20, rope_parameters=_FACTORS, **wide)

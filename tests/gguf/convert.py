@@ -13,11 +13,13 @@ import torch
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
+_PERMUTED = ("llama", "mixtral")  # whose heads' rows are rotary pairs
 _ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
     "qwen2": gguf.MODEL_ARCH.QWEN2,
     "qwen3": gguf.MODEL_ARCH.QWEN3,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
+    "mixtral": gguf.MODEL_ARCH.LLAMA,
     "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
 }
 
@@ -31,6 +33,7 @@ def write_gguf(
     mxfp4: Mapping[str, np.ndarray[Any, Any]] | None = None,
     vocab: bool = True,
     blocks: Mapping[str, str] | None = None,
+    are_experts_apart: bool = False,
 ) -> Path:
     """Write the file; matrices become `type_name` where their rows are whole blocks.
 
@@ -38,6 +41,7 @@ def write_gguf(
     mxfp4   blocks of tensors by GGUF's whole names.
     blocks  types by parts of GGUF's names: such matrices get random blocks, where their rows are
             whole ones of 256, and the model, which is of transformers, their values.
+    are_experts_apart  each expert's products are tensors of their own, as in older files.
     """
     config = model.config
     arch = _ARCHITECTURES[config.model_type]
@@ -48,6 +52,14 @@ def write_gguf(
     factors = _rope_factors(config)
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", factors)
+
+    def add(name: str, content: np.ndarray[Any, Any], raw_dtype: Any = None) -> None:
+        if are_experts_apart and "_exps." in name:
+            for expert, one in enumerate(content):
+                writer.add_tensor(name.replace("_exps.", f".{expert}."), one, raw_dtype=raw_dtype)
+        else:
+            writer.add_tensor(name, content, raw_dtype=raw_dtype)
+
     for name, hf_name, values in _named(model):
         other = next((one for part, one in (types or {}).items() if part in name), type_name)
         block_type = gguf.GGMLQuantizationType[other]
@@ -55,13 +67,13 @@ def write_gguf(
         is_coded = is_matrix and values.shape[-1] % gguf.GGML_QUANT_SIZES[block_type][0] == 0
         chosen = next((one for part, one in (blocks or {}).items() if part in name), None)
         if mxfp4 and name in mxfp4:
-            writer.add_tensor(name, mxfp4[name], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+            add(name, mxfp4[name], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
         elif chosen and is_matrix and values.shape[-1] % 256 == 0:
-            _add_random(writer, name, chosen, model, hf_name)
+            add(name, *_random(chosen, model, hf_name))
         elif is_coded and block_type.name != "F32" and "ffn_gate_inp" not in name:
-            writer.add_tensor(name, quantize(values, block_type), raw_dtype=block_type)
+            add(name, quantize(values, block_type), raw_dtype=block_type)
         else:
-            writer.add_tensor(name, values)
+            add(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -82,20 +94,30 @@ def _named(model: Any) -> Iterator[tuple[str, str, np.ndarray[Any, Any]]]:
         yield f"{names.get_name(stem)}.{suffix}", hf_name, values
 
 
-def _add_random(
-    writer: gguf.GGUFWriter, name: str, type_name: str, model: Any, hf_name: str
-) -> None:
+def _random(type_name: str, model: Any, hf_name: str) -> tuple[np.ndarray[Any, Any], Any]:
+    """Return random blocks and their type, whose values the model gets."""
     block_type = gguf.GGMLQuantizationType[type_name]
-    parameter = model.get_parameter(hf_name)
-    num_rows, num_values = parameter.shape
-    raw = random_blocks(type_name, num_rows, num_values, seed=len(hf_name))
+    parameter = _parameter(model, hf_name)
+    *leading, num_values = parameter.shape
+    raw = random_blocks(type_name, math.prod(leading), num_values, seed=len(hf_name))
     values = dequantize(raw, block_type)
-    if model.config.model_type == "llama" and (".q_proj." in hf_name or ".k_proj." in hf_name):
+    if model.config.model_type in _PERMUTED and (".q_proj." in hf_name or ".k_proj." in hf_name):
         pairs = values.reshape(-1, _head_dim(model.config) // 2, 2, num_values)
-        values = pairs.swapaxes(1, 2).reshape(values.shape)
+        values = pairs.swapaxes(1, 2)
     with torch.no_grad():
-        parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
-    writer.add_tensor(name, raw, raw_dtype=block_type)
+        parameter.copy_(torch.from_numpy(np.ascontiguousarray(values.reshape(parameter.shape))))
+    return raw.reshape(*leading, -1), block_type
+
+
+def _parameter(model: Any, hf_name: str) -> torch.Tensor:
+    """Return the parameter of a tensor, or the part that it is of what all experts share."""
+    stem, _, product = hf_name.removesuffix(".weight").rpartition(".experts.")
+    if not stem:
+        return torch.as_tensor(model.get_parameter(hf_name))
+    if product == "down_proj":
+        return torch.as_tensor(model.get_parameter(f"{stem}.experts.{product}"))
+    gate, up = model.get_parameter(f"{stem}.experts.gate_up_proj").chunk(2, 1)
+    return torch.as_tensor(gate if product == "gate_proj" else up)
 
 
 def add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
@@ -128,7 +150,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_value_length(head_dim)
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope["rope_theta"])
-    if config.model_type == "llama":
+    if config.model_type in _PERMUTED:
         writer.add_rope_dimension_count(head_dim)
         writer.add_vocab_size(config.vocab_size)
     if rope["rope_type"] in ("linear", "yarn"):
@@ -140,6 +162,9 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if config.model_type == "mixtral":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
     if config.model_type == "gpt_oss":
         writer.add_expert_count(config.num_local_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
@@ -160,7 +185,7 @@ def _tensors(model: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         values = tensor.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if config.model_type == "llama" and (".q_proj." in name or ".k_proj." in name):
+        if config.model_type in _PERMUTED and (".q_proj." in name or ".k_proj." in name):
             # Rotary pairs side by side: row j of the first half, then row j of the second.
             halves = values.reshape(-1, 2, _head_dim(config) // 2, *values.shape[1:])
             values = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(values.shape))
@@ -234,6 +259,9 @@ def random_blocks(
     block_values, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]]
     generator = np.random.default_rng(seed)
     shape = (num_rows, num_values // block_values, block_bytes)
+    if type_name == "F16":
+        halves = generator.normal(0, 0.02, (num_rows, num_values)).astype(np.float16)
+        return halves.view(np.uint8)
     blocks = generator.integers(0, 256, shape, dtype=np.uint8)
     unit, minimum = _UNITS.get(type_name, (0.0, 0.0))
     scales = np.array([unit, minimum], dtype=np.float16).view(np.uint8)

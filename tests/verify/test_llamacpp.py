@@ -223,6 +223,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {"num_attention_heads": 6, "num_key_value_heads": 3}),
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+    "mixtral": ("mixtral", {"num_local_experts": 5}),
     "gpt_oss": ("gpt_oss", {**GPT_OSS, "swiglu_limit": 7.0}),
 }
 CLOSE = 3e-6  # of all logits; a rounding of float32 is 6e-8

@@ -46,6 +46,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 20}),
     "qwen3_moe": ("qwen3_moe", {**QWEN_MOE, "norm_topk_prob": True}),
+    "mixtral": ("mixtral", {"num_local_experts": 5}),
+    "mixtral, tied, one expert a token": (
+        "mixtral",
+        {"tie_word_embeddings": True, "num_experts_per_tok": 1, "head_dim": 20},
+    ),
 }
 
 
@@ -163,9 +168,11 @@ def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
     assert down.num_bytes == 512 * 256 * 34 // 32
 
 
-def test_experts_are_read_one_by_one(tmp_path: Path) -> None:
-    model = save_tiny(tmp_path / "hf", "qwen3_moe", **QWEN_MOE)
-    path = write_gguf(tmp_path / "model.gguf", model)
+@pytest.mark.parametrize("are_experts_apart", [False, True])
+@pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
+def test_experts_are_read_one_by_one(kind: str, are_experts_apart: bool, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", kind, **(QWEN_MOE if kind == "qwen3_moe" else {}))
+    path = write_gguf(tmp_path / "model.gguf", model, are_experts_apart=are_experts_apart)
     with open_checkpoint(path) as found, open_checkpoint(tmp_path / "hf") as due:
         assert found.tensors.keys() == due.tensors.keys()
         for name in due.tensors:
@@ -332,7 +339,9 @@ def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: P
         ("llama.rope.dimension_count", 4, "dimension_count is 4, and heads have a size of 12"),
         ("llama.attention.value_length", 8, "value_length is 8"),
         ("llama.attention.head_count", 0, "head_count must be an integer of at least 1"),
-        ("llama.expert_count", 8, "llama.expert_count"),
+        ("llama.expert_count", 8, "lacks llama.expert_used_count"),
+        ("llama.expert_count", "eight", "llama.expert_count must be a number, not eight"),
+        ("llama.expert_used_count", 2, "llama.expert_used_count is 2, expected 0"),
         ("llama.rope.scaling.type", "longrope", "longrope.*expected none, linear or yarn"),
         ("llama.rope.scaling.yarn_log_multiplier", 2, "yarn_log_multiplier"),
         ("llama.attention.key_length", 3, "heads have a size of 3"),
@@ -348,6 +357,12 @@ def test_metadata_that_changes_the_maths_is_refused(
     with pytest.raises(ConfigError, match=words) as problem:
         build_engine(EngineOptions(model=path, device="cpu"))
     assert str(path) in str(problem.value)
+
+
+def test_no_experts_are_a_number_of_them(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    rewrite(path, {"llama.expert_count": 0, "llama.expert_used_count": 0})
+    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
 
 
 def test_a_list_in_the_place_of_a_number_is_counted(tmp_path: Path) -> None:

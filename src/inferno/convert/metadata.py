@@ -19,7 +19,7 @@ from inferno.config.rope import (
     YarnScaling,
 )
 from inferno.errors import ConfigError
-from inferno.gguf.config import architecture_of, config_of, sizes_of
+from inferno.gguf.config import architecture_of, config_of, kind_for, sizes_of
 from inferno.gguf.header import Value
 from inferno.layers.rope import RotaryEmbedding, frequencies
 
@@ -27,16 +27,17 @@ _BETAS = {"beta_fast": 32.0, "beta_slow": 1.0}  # which need not be said
 _CLOSE = 1e-6  # float32's rounding of a frequency and of what it is divided by
 
 
-def architecture_for(hf_config: Mapping[str, Any]) -> str:
-    """Return GGUF's name of a model's architecture. Raises UnknownArchitecture."""
-    return architecture_of(str(hf_config["architectures"][0]))
+def kind_of_model(hf_config: Mapping[str, Any]) -> str:
+    """Return the kind of file that a model becomes. Raises UnknownArchitecture."""
+    return kind_for(str(hf_config["architectures"][0]))
 
 
 def config_metadata(config: DecoderConfig, hf_config: Mapping[str, Any]) -> dict[str, Value]:
     """Return the keys of an architecture, such as llama.block_count."""
-    name = architecture_for(hf_config)
+    kind = kind_of_model(hf_config)
+    name = architecture_of(kind)
     values = _values(config, hf_config)
-    found: dict[str, Value] = {key: values[theirs] for key, theirs in sizes_of(name).items()}
+    found: dict[str, Value] = {key: values[theirs] for key, theirs in sizes_of(kind).items()}
     found.setdefault("feed_forward_length", config.intermediate_size)
     found |= {
         "vocab_size": config.vocab_size,

@@ -59,7 +59,7 @@ class Source:
 
 def sources(
     checkpoint: Checkpoint,
-    architecture: str,
+    kind: str,
     *,
     num_layers: int,
     num_experts: int,
@@ -72,8 +72,8 @@ def sources(
     is_tied     whether the embedding is the head too, whichever of them the checkpoint has.
     """
     found = []
-    for name in gguf_names(architecture, num_layers):
-        theirs = hf_name(name, architecture)
+    for name in gguf_names(kind, num_layers):
+        theirs = hf_name(name, kind)
         if is_tied and theirs == _HEAD:
             continue
         if is_tied and theirs == _EMBEDDING and theirs not in checkpoint.stored:

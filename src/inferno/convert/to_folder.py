@@ -19,7 +19,7 @@ from typing import Any
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
-from inferno.convert.metadata import architecture_for
+from inferno.convert.metadata import kind_of_model
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
 from inferno.convert.tensors import Source, plain_sources
 from inferno.convert.to_gguf import Progress, checked_model, sizes_by_type, typed
@@ -68,17 +68,17 @@ def write_folder(
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
     config = read_model_config(hf_config)
-    naming = _naming(hf_config)
+    kind = kind_of_model(hf_config)
     with open_checkpoint(model) as checkpoint:
         checked_model(checkpoint, hf_config, config)
         found = plain_sources(checkpoint, _names(checkpoint, config))
-        theirs = _gguf_names(naming, config)
-        tensors = typed(found, [theirs[one.name] for one in found], type_name, config, naming)
+        theirs = _gguf_names(kind, config)
+        tensors = typed(found, [theirs[one.name] for one in found], type_name, config, kind)
         header = _header(found, tensors)
         size = len(header) + sum(tensor.num_bytes for tensor in tensors)
         with _new_folder(target) as folder:
             check_room(folder, size)
-            _write_texts(folder, files, hf_config, is_packed=_is_packed(naming, tensors))
+            _write_texts(folder, files, hf_config, is_packed=_is_packed(kind, tensors))
             with (
                 new_file(folder / SINGLE_FILE, size, replace=False) as file,
                 encoder(threads) as rows,
@@ -103,25 +103,19 @@ def _names(checkpoint: Checkpoint, config: DecoderConfig) -> list[str]:
     ]
 
 
-def _naming(hf_config: Mapping[str, Any]) -> str:
-    """Return the naming of a model's tensors in GGUF; Mixtral has one for folders alone."""
-    is_mixtral = hf_config["architectures"][0] == "MixtralForCausalLM"
-    return "mixtral" if is_mixtral else architecture_for(hf_config)
-
-
-def _gguf_names(naming: str, config: DecoderConfig) -> dict[str, str]:
+def _gguf_names(kind: str, config: DecoderConfig) -> dict[str, str]:
     """Return GGUF's names by ours, which choose the types; an expert's is that of all experts."""
     num_experts = 0 if config.mixture is None else config.mixture.num_experts
     return {
-        hf_name(name, naming).replace("{}", str(expert)): name
-        for name in gguf_names(naming, config.num_layers)
+        hf_name(name, kind).replace("{}", str(expert)): name
+        for name in gguf_names(kind, config.num_layers)
         for expert in range(max(1, num_experts))
     }
 
 
-def _is_packed(naming: str, tensors: Sequence[NewTensor]) -> bool:
+def _is_packed(kind: str, tensors: Sequence[NewTensor]) -> bool:
     """Return whether others can't read the folder: for blocks, or experts that they have as one."""
-    return naming == "gpt-oss" or any(one.type.block_values > 1 for one in tensors)
+    return kind == "gpt-oss" or any(one.type.block_values > 1 for one in tensors)
 
 
 def _header(found: Sequence[Source], tensors: Sequence[NewTensor]) -> bytes:

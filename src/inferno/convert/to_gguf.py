@@ -13,13 +13,13 @@ import torch
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
-from inferno.convert.metadata import architecture_for, check_config, config_metadata, rope_factors
+from inferno.convert.metadata import check_config, config_metadata, kind_of_model, rope_factors
 from inferno.convert.new_file import Written, check_target, new_file
 from inferno.convert.tensors import Source, sources
 from inferno.convert.tokenizer import tokenizer_metadata
 from inferno.convert.types import FILE_TYPES, final_type, number_of, place_of
 from inferno.errors import ConfigError, WeightsMismatch
-from inferno.gguf.config import has_permuted_heads
+from inferno.gguf.config import architecture_of, has_permuted_heads
 from inferno.gguf.file import is_gguf_name, read_gguf
 from inferno.gguf.header import Value
 from inferno.gguf.names import ROPE_FACTORS
@@ -61,11 +61,11 @@ def write_gguf(
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
     config = read_model_config(hf_config)
-    architecture = architecture_for(hf_config)
-    _refuse_unread(config, architecture)
+    kind = kind_of_model(hf_config)
+    _refuse_unread(config, kind)
     with open_checkpoint(model) as checkpoint:
-        found = _sources(checkpoint, hf_config, config, architecture)
-        tensors = typed(found, [one.name for one in found], type_name, config, architecture)
+        found = _sources(checkpoint, hf_config, config, kind)
+        tensors = typed(found, [one.name for one in found], type_name, config, kind)
         sizes = sizes_by_type(tensors)
         metadata = _metadata(files, hf_config, config, name, found)
         metadata |= _file_type(type_name, sizes)
@@ -109,31 +109,31 @@ def sizes_by_type(tensors: Sequence[NewTensor]) -> dict[str, int]:
     return dict(sizes.most_common())
 
 
-def _refuse_unread(config: DecoderConfig, architecture: str) -> None:
+def _refuse_unread(config: DecoderConfig, kind: str) -> None:
     """Refuse what our reader would take, and llama.cpp would not. Raises ConfigError."""
-    if config.qkv_bias and architecture in ("qwen3", "qwen3moe"):
+    if config.qkv_bias and kind in ("qwen3", "qwen3moe"):
         raise ConfigError(
             f"config.json: attention_bias is true, and a GGUF file of the architecture "
-            f"{architecture} has no such biases; use the model as it is"
+            f"{kind} has no such biases; use the model as it is"
         )
     width = config.num_heads * config.head_dim
-    if architecture == "qwen2" and width != config.hidden_size:
+    if kind == "qwen2" and width != config.hidden_size:
         raise ConfigError(
             f"config.json: heads are {width} wide together, and hidden_size is "
-            f"{config.hidden_size}: llama.cpp reads {architecture} with equal ones alone; use the "
+            f"{config.hidden_size}: llama.cpp reads {kind} with equal ones alone; use the "
             "model as it is"
         )
 
 
 def _sources(
-    checkpoint: Checkpoint, hf_config: Mapping[str, Any], config: DecoderConfig, architecture: str
+    checkpoint: Checkpoint, hf_config: Mapping[str, Any], config: DecoderConfig, kind: str
 ) -> list[Source]:
     """Return all tensors to be written; WeightsMismatch where they are not the model's."""
     model = checked_model(checkpoint, hf_config, config)
-    is_permuted = has_permuted_heads({"general.architecture": architecture})
+    is_permuted = has_permuted_heads(kind)
     found = sources(
         checkpoint,
-        architecture,
+        kind,
         num_layers=config.num_layers,
         num_experts=0 if config.mixture is None else config.mixture.num_experts,
         head_rows=config.head_dim if is_permuted else 1,
@@ -143,7 +143,7 @@ def _sources(
     if num_values != due:
         raise WeightsMismatch(
             f"{checkpoint.path}: of the model's {due:,} weights, GGUF files of the architecture "
-            f"{architecture} have names for {num_values:,}; use the model as it is"
+            f"{kind} have names for {num_values:,}; use the model as it is"
         )
     factors = rope_factors(config)
     if factors is not None:
@@ -161,11 +161,9 @@ def typed(
     names: Sequence[str],
     type_name: str | None,
     config: DecoderConfig,
-    naming: str,
+    kind: str,
 ) -> list[NewTensor]:
-    """Return the tensors with their types, by GGUF's names of them.
-
-    naming  of the model's tensors: its architecture's, or that of models like it.
+    """Return the tensors with their types, by the names that files of a kind have for them.
 
     Raises InvalidRequest where one is in other blocks already.
     """
@@ -177,7 +175,7 @@ def typed(
             num_layers=config.num_layers,
             is_tied=config.tie_word_embeddings,
             has_experts=config.mixture is not None,
-            comes_packed=naming == "gpt-oss",
+            comes_packed=kind == "gpt-oss",
         )
         type = final_type(name, source.shape, source.type, file_type, place)
         tensors.append(NewTensor(source.name, type, source.shape))
@@ -207,7 +205,7 @@ def _metadata(
             if key not in _OF_THE_FILE and not key.startswith("split.")
         }
     return {
-        "general.architecture": architecture_for(hf_config),
+        "general.architecture": architecture_of(kind_of_model(hf_config)),
         "general.type": "model",
         "general.name": name,
         "general.size_label": _size_label(sum(_counts(found))),

@@ -32,6 +32,11 @@ _MIXTURE_SIZES = {
     "expert_used_count": "num_experts_per_tok",
     "expert_feed_forward_length": "moe_intermediate_size",
 }
+_MIXTRAL_SIZES = {
+    **_DENSE_SIZES,
+    "expert_count": "num_local_experts",
+    "expert_used_count": "num_experts_per_tok",
+}
 _GPT_OSS_SIZES = {
     **_SIZES,
     "expert_count": "num_local_experts",
@@ -52,9 +57,14 @@ _INERT = {"vocab_size", "rope.scaling.finetuned"}
 class _Family:
     """A GGUF architecture's name in config.json, and its keys.
 
+    Files of Mixtral have Llama's architecture and a number of experts; here they are of a kind of
+    their own.
+
     constants    keys of config.json that the architecture implies.
     yarn         likewise, of rope_scaling; None: models may do without YaRN.
     unused       keys that the architecture doesn't use, though files have them.
+    zeros        keys that count what the architecture doesn't have.
+    written_as   general.architecture, where the kind has another name.
     is_permuted  whether files hold the rows of each query and key head as rotary pairs.
     has_windows  whether some layers see only the last tokens.
     """
@@ -65,12 +75,29 @@ class _Family:
     constants: Mapping[str, Any]
     yarn: Mapping[str, Any] | None = None
     unused: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
+    written_as: str | None = None
     is_permuted: bool = False
     has_windows: bool = False
 
 
 _FAMILIES = {
-    "llama": _Family("LlamaForCausalLM", "llama", _DENSE_SIZES, {}, is_permuted=True),
+    "llama": _Family(
+        "LlamaForCausalLM",
+        "llama",
+        _DENSE_SIZES,
+        {},
+        zeros=("expert_count", "expert_used_count"),
+        is_permuted=True,
+    ),
+    "mixtral": _Family(
+        "MixtralForCausalLM",
+        "mixtral",
+        _MIXTRAL_SIZES,
+        {},
+        written_as="llama",
+        is_permuted=True,
+    ),
     "qwen2": _Family("Qwen2ForCausalLM", "qwen2", _DENSE_SIZES, {"use_sliding_window": False}),
     "qwen3": _Family("Qwen3ForCausalLM", "qwen3", _DENSE_SIZES, {"use_sliding_window": False}),
     "qwen3moe": _Family(
@@ -92,12 +119,15 @@ _FAMILIES = {
     ),
 }
 
-# Architectures of config.json that GGUF files have under another's name.
-_WRITTEN_AS = {"MistralForCausalLM": "llama"}
+# Architectures of config.json that GGUF files have as another's.
+_KIND_OF_OTHERS = {"MistralForCausalLM": "llama"}
 
 
-def architecture(metadata: Mapping[str, Value]) -> str:
-    """Return general.architecture; UnknownArchitecture lists those that are read."""
+def kind_of(metadata: Mapping[str, Value]) -> str:
+    """Return general.architecture, or mixtral for Llama's with experts.
+
+    UnknownArchitecture lists those that are read.
+    """
     kind = metadata.get("general.type", "model")
     if kind != "model":
         raise UnknownArchitecture(
@@ -105,17 +135,18 @@ def architecture(metadata: Mapping[str, Value]) -> str:
             "projector goes with a model, and can't be run by itself"
         )
     name = metadata.get("general.architecture")
-    if not isinstance(name, str) or name not in _FAMILIES:
+    if not isinstance(name, str) or name not in _FAMILIES or _FAMILIES[name].written_as:
+        known = [kind for kind, family in _FAMILIES.items() if family.written_as is None]
         raise UnknownArchitecture(
             f"general.architecture is {quoted(str(name))}, which inferno doesn't read from GGUF. "
-            f"It reads: {', '.join(_FAMILIES)}."
+            f"It reads: {', '.join(known)}."
         )
-    return name
+    return "mixtral" if name == "llama" and metadata.get("llama.expert_count") else name
 
 
-def architecture_of(hf_name: str) -> str:
-    """Return GGUF's name of an architecture of config.json. Raises UnknownArchitecture."""
-    names = {family.hf_name: name for name, family in _FAMILIES.items()} | _WRITTEN_AS
+def kind_for(hf_name: str) -> str:
+    """Return the kind of an architecture of config.json. Raises UnknownArchitecture."""
+    names = {family.hf_name: name for name, family in _FAMILIES.items()} | _KIND_OF_OTHERS
     if hf_name not in names:
         raise UnknownArchitecture(
             f"config.json asks for {quoted(hf_name)}, which inferno doesn't write as GGUF. It "
@@ -124,14 +155,19 @@ def architecture_of(hf_name: str) -> str:
     return names[hf_name]
 
 
-def sizes_of(name: str) -> Mapping[str, str]:
-    """Return the keys of an architecture, after "ARCHITECTURE.", and config.json's for each."""
-    return _FAMILIES[name].sizes
+def architecture_of(kind: str) -> str:
+    """Return general.architecture of files of a kind."""
+    return _FAMILIES[kind].written_as or kind
 
 
-def has_permuted_heads(metadata: Mapping[str, Value]) -> bool:
+def sizes_of(kind: str) -> Mapping[str, str]:
+    """Return the keys of a kind, after "ARCHITECTURE.", and config.json's for each."""
+    return _FAMILIES[kind].sizes
+
+
+def has_permuted_heads(kind: str) -> bool:
     """Return whether the rows of q and k stand in the order of rotary pairs: 0, D/2, 1, D/2 + 1."""
-    return _FAMILIES[architecture(metadata)].is_permuted
+    return _FAMILIES[kind].is_permuted
 
 
 def head_dim(metadata: Mapping[str, Value]) -> int:
@@ -139,7 +175,7 @@ def head_dim(metadata: Mapping[str, Value]) -> int:
 
     Raises ConfigError.
     """
-    keys = _Keys(metadata, architecture(metadata))
+    keys = _Keys(metadata, kind_of(metadata))
     num_heads = keys.count("attention.head_count")
     shared = keys.count("embedding_length") // num_heads
     size = keys.count("attention.key_length", shared)
@@ -170,9 +206,9 @@ def config_of(
     Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown ones may
     change the result.
     """
-    name = architecture(metadata)
-    family = _FAMILIES[name]
-    keys = _Keys(metadata, name)
+    kind = kind_of(metadata)
+    family = _FAMILIES[kind]
+    keys = _Keys(metadata, kind)
     values: dict[str, Any] = {
         "architectures": [family.hf_name],
         "model_type": family.model_type,
@@ -194,6 +230,8 @@ def config_of(
     values["rope_scaling"] = _rope_scaling(keys, values, rope_factors, family.yarn)
     if family.has_windows:
         values["layer_types"] = _layer_types(keys, keys.count("block_count"))
+    for key in family.zeros:
+        keys.must_be(key, 0)
     keys.ignore(*family.unused)
     keys.refuse_unread()
     return values
@@ -219,10 +257,10 @@ def sampling_defaults(metadata: Mapping[str, Value]) -> dict[str, Any]:
 
 
 class _Keys:
-    """The keys of one architecture, which remembers those that were read."""
+    """The keys of a file's architecture, which remembers those that were read."""
 
-    def __init__(self, metadata: Mapping[str, Value], name: str) -> None:
-        self._prefix = f"{name}."
+    def __init__(self, metadata: Mapping[str, Value], kind: str) -> None:
+        self._prefix = f"{architecture_of(kind)}."
         self._values = {
             key.removeprefix(self._prefix): value
             for key, value in metadata.items()

@@ -31,8 +31,8 @@ _OF_EXPERTS: Mapping[str, str] = {
     "ffn_up_exps": "mlp.experts.{}.up_proj",
     "ffn_down_exps": "mlp.experts.{}.down_proj",
 }
-# What some architectures call otherwise in a layer; None: a name that they don't have.
-_OF_ARCHITECTURE: Mapping[str, Mapping[str, str | None]] = {
+# What some kinds of files call otherwise in a layer; None: a name that they don't have.
+_OF_KIND: Mapping[str, Mapping[str, str | None]] = {
     "gpt-oss": {
         "ffn_norm": None,
         "post_attention_norm": "post_attention_layernorm",
@@ -48,30 +48,36 @@ _OF_ARCHITECTURE: Mapping[str, Mapping[str, str | None]] = {
 }
 _WITHOUT_KIND = ("self_attn.sinks",)  # Hugging Face's names that end in neither weight nor bias
 _LAYER_NAME = re.compile(r"blk\.(0|[1-9]\d{0,3})\.([a-z_]+)\.(weight|bias)")
+# Older files of Mixtral hold every expert's products in tensors of their own: blk.1.ffn_up.7.weight
+_ONE_EXPERTS = re.compile(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(0|[1-9]\d{0,3})(\.weight)")
 
 ROPE_FACTORS = "rope_freqs.weight"  # belongs to the config: what rotary frequencies are divided by
 
 
-def hf_name(name: str, architecture: str = "") -> str:
+def hf_name(name: str, kind: str = "") -> str:
     """Return Hugging Face's name; with "{}" for the number of an expert where a tensor has all.
 
-    architecture  general.architecture, some of which have names of their own.
+    kind  of the file (`kind_of`), some of which have names of their own.
 
     A name that is unknown stays as it is, for the loader to list.
     """
     if name in _WHOLE:
         return _WHOLE[name]
+    if one := _ONE_EXPERTS.fullmatch(name):
+        of_all = f"{one[1]}_exps{one[3]}"
+        theirs = hf_name(of_all, kind)
+        return name if theirs == of_all else theirs.replace("{}", one[2])
     match = _LAYER_NAME.fullmatch(name)
     if match is None:
         return name
-    layer, module, kind = match.groups()
-    names = {**_IN_LAYER, **_OF_EXPERTS, **_OF_ARCHITECTURE.get(architecture, {})}
+    layer, module, suffix = match.groups()
+    names = {**_IN_LAYER, **_OF_EXPERTS, **_OF_KIND.get(kind, {})}
     known = names.get(module)
     if known is None:
         return name
     if known in _WITHOUT_KIND:
-        return f"model.layers.{layer}.{known}" if kind == "weight" else name
-    return f"model.layers.{layer}.{known}.{kind}"
+        return f"model.layers.{layer}.{known}" if suffix == "weight" else name
+    return f"model.layers.{layer}.{known}.{suffix}"
 
 
 def is_rotated(name: str) -> bool:
@@ -86,9 +92,9 @@ def is_of_all_experts(name: str) -> bool:
     return match is not None and match[2] in _OF_EXPERTS
 
 
-def gguf_names(architecture: str, num_layers: int) -> Iterator[str]:
-    """Yield the names that tensors of a model may have, in the order in which to write them."""
-    modules = {**_IN_LAYER, **_OF_EXPERTS, **_OF_ARCHITECTURE.get(architecture, {})}
+def gguf_names(kind: str, num_layers: int) -> Iterator[str]:
+    """Yield the names that tensors of a kind may have, in the order in which to write them."""
+    modules = {**_IN_LAYER, **_OF_EXPERTS, **_OF_KIND.get(kind, {})}
     yield "token_embd.weight"
     for layer in range(num_layers):
         for module in modules:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from inferno.errors import CheckpointError
-from inferno.gguf.config import architecture, has_permuted_heads, head_dim
+from inferno.gguf.config import has_permuted_heads, head_dim, kind_of
 from inferno.gguf.file import GgufModel, header_of, no_tensors, read_gguf
 from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
@@ -50,8 +50,8 @@ def open_gguf(path: Path) -> Checkpoint:
 
 def _infos(model: GgufModel) -> Iterator[TensorInfo]:
     """Yield the tensors as a checkpoint of Hugging Face's has them."""
-    kind = architecture(model.metadata)
-    head_rows = head_dim(model.metadata) if has_permuted_heads(model.metadata) else 1
+    kind = kind_of(model.metadata)
+    head_rows = head_dim(model.metadata) if has_permuted_heads(kind) else 1
     num_experts = 0
     for file, tensor in model.tensors.values():
         if tensor.name == ROPE_FACTORS:

@@ -15,6 +15,7 @@ from inferno.ops import reference
 from inferno.ops.cpu.attention import attention, describe_attention, rotate_and_store
 from inferno.ops.cpu.cache import empty_cache, prefault
 from inferno.ops.cpu.captured_graph import graph_capture
+from inferno.ops.cpu.huge_pages import weight_memory as aligned_memory
 from inferno.ops.cpu.mixture import experts, route
 from inferno.ops.cpu.native import (
     COMPUTED,
@@ -41,7 +42,6 @@ from inferno.ops.cpu.sampling import (
 from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference import fill_pending, is_asynchronous, new_download, new_upload
 from inferno.ops.reference.sampling import penalize
-from inferno.ops.reference.stored import aligned_memory
 from inferno.quantization import WeightFormat
 
 __all__ = [

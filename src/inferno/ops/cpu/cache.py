@@ -6,16 +6,14 @@ Shape letters: N blocks of the pool, S slots of a block, K key/value heads, D he
 from __future__ import annotations
 
 import math
-import mmap
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from inferno import _native
 from inferno.ops.batch import LayerKV
+from inferno.ops.cpu.huge_pages import map_memory
 from inferno.ops.cpu.native import TYPES
 
 
@@ -78,17 +76,4 @@ def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     longer than what is written.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
-    return torch.frombuffer(_map(num_bytes), dtype=dtype, count=math.prod(shape)).view(shape)
-
-
-def _map(num_bytes: int) -> mmap.mmap:
-    try:
-        if sys.platform != "linux":
-            return mmap.mmap(-1, num_bytes)
-        # Private: what is shared has huge pages only by another setting of the system.
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError) as problem:
-        raise MemoryError(f"no {num_bytes} bytes for keys and values: {problem}") from None
-    with suppress(OSError):  # a system without them
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
+    return torch.frombuffer(map_memory(num_bytes), dtype=dtype, count=math.prod(shape)).view(shape)

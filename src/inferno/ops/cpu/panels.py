@@ -15,6 +15,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops import reference
+from inferno.ops.cpu.huge_pages import weight_memory
 from inferno.ops.cpu.native import COMPUTED, matrix, rows
 from inferno.ops.packed import (
     FILL_ROWS,
@@ -26,7 +27,6 @@ from inferno.ops.packed import (
     deserialize_by,
     scales_of,
 )
-from inferno.ops.reference.stored import aligned_memory
 from inferno.quantization import FORMATS, RowRange, WeightFormat
 
 PANEL = FILL_ROWS
@@ -128,7 +128,7 @@ class PanelExperts:
 
 def empty_panels(format: WeightFormat, shape: Sequence[int], dtype: torch.dtype) -> PanelWeight:
     """Return a weight whose panels are yet to be filled."""
-    codes, scales = map(aligned_memory, _sizes(format, shape))
+    codes, scales = map(weight_memory, _sizes(format, shape))
     return _view(format, torch.Size(shape), dtype, codes, scales)
 
 
