@@ -57,8 +57,12 @@ _TYPES = {
     torch.float16: "fp16",
     torch.float32: "fp32",
     torch.int8: "i8",
-    torch.float8_e4m3fn: "fp8e4nv",
+    torch.int16: "i16",
+    torch.int32: "i32",
 }
+# Caches with scales, by their names in kernels; and what such codes are loaded as, by their number.
+_FORMATS = {torch.int8: "int8", torch.float8_e4m3fn: "float8_e4m3"}
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 _MOST_WORKSPACE = 1 << 28  # bytes of partial results, unless one key/value head alone has more
 _COMBINING_WARPS = 4
 
@@ -133,9 +137,17 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
 
 
-def _is_in_bytes(chip: Chip, cached: torch.dtype) -> bool:
-    """Return whether kernels take a cache as bytes, for the chip doesn't know its type."""
-    return cached is torch.float8_e4m3fn and not chip.has_fp8
+def _num_parts(cached: torch.dtype, head_size: int) -> int:
+    """Return how many codes kernels load as one word, each of which is of another part of a head.
+
+    The smallest product of tensor cores takes 16 values of a part.
+    """
+    return min(4, triton.next_power_of_2(head_size) // 16) if cached in QUANTIZED else 1
+
+
+def _words(cached: torch.dtype, head_size: int) -> torch.dtype:
+    """Return the type that a cache is seen as."""
+    return _WORDS[_num_parts(cached, head_size)] if cached in QUANTIZED else cached
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -330,8 +342,8 @@ class _Call:
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
-        if _is_in_bytes(self.chip, keys.dtype):
-            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
+        words = _words(keys.dtype, self.head_size)
+        keys, values = keys.view(words), values.view(words)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
         return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
@@ -348,7 +360,8 @@ class _Call:
             "BLOCK_D": triton.next_power_of_2(self.head_size),
             "BLOCK_M": tile.rows,
             "BLOCK_N": tile.keys,
-            "IS_QUANTIZED": self.kv.keys_NSKD.dtype in QUANTIZED,
+            "FORMAT": _FORMATS.get(self.kv.keys_NSKD.dtype, ""),
+            "PARTS": _num_parts(self.kv.keys_NSKD.dtype, self.head_size),
             "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
 
@@ -384,13 +397,14 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
-    stored = "*u8:16" if _is_in_bytes(chip, cached) else _pointer(cached)
+    stored = _pointer(_words(cached, head_size))
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
         "BLOCK_M": tile.rows,
         "BLOCK_N": tile.keys,
-        "IS_QUANTIZED": is_quantized,
+        "FORMAT": _FORMATS.get(cached, ""),
+        "PARTS": _num_parts(cached, head_size),
         "PRECISION": precision(dtype, cached),
     }
     types = {
@@ -419,7 +433,8 @@ def _variant(
             num_bytes=(1 if is_combining else 2) * keys * row_bytes,
             flops=0.0 if is_combining else 4.0 * tile.rows * keys * head_size,
         ),
-        uses_tensor_cores=not is_combining and dtype is not torch.float32,
+        uses_tensor_cores=not is_combining and precision(dtype, cached) != "ieee"
+        or dtype in _HALVES and not is_combining,
         tile_rows=tile.rows,
         is_bound_by_memory=not (is_combining or kernel is prefill_attention_kernel),
         is_in_check=is_in_check,
