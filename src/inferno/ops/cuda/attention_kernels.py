@@ -215,6 +215,18 @@ def no_sums(ROWS: tl.constexpr, DIMS: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
+def load_scales(scales, slot, is_key, COLUMNS: tl.constexpr):
+    """Return the scales of slots, loaded once.
+
+    Of fewer than there are threads the compiler (3.6) would have each thread load all that it
+    multiplies by, which takes its registers. So there are more columns, of which one is loaded.
+    """
+    column = tl.arange(0, COLUMNS)[None, :]
+    loaded = tl.load(scales + slot[:, None] + column, mask=is_key[:, None] & (column == 0), other=0)
+    return tl.sum(loaded, 1)
+
+
+@triton.jit
 def attend_to_tile(
     q,
     best,
@@ -241,6 +253,7 @@ def attend_to_tile(
     BLOCK_N: tl.constexpr,
     FORMAT: tl.constexpr,
     PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Take in the keys from `key_start` on: new maximum, total and sums of the rows of q [M, D].
@@ -269,7 +282,7 @@ def attend_to_tile(
         k_part = tl.trans(cached_elements(k, part, FORMAT, dtype))
         scores = tl.dot(q[part], k_part, scores, input_precision=PRECISION)
     if FORMAT != "":
-        scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
+        scores *= load_scales(key_scales, slot, is_key, COLUMNS)[None, :]
     # Only tiles at the edge of what is visible are masked: most are not.
     if (key_start + BLOCK_N > first_position + 1) | (key_start <= last_position - window):
         distance = position[:, None] - key[None, :]
@@ -282,7 +295,7 @@ def attend_to_tile(
     # A weight times a small scale would leave float16's range; a value stays in it.
     are_values_scaled: tl.constexpr = FORMAT != "" and dtype == tl.float16
     if FORMAT != "":
-        value_scale = tl.load(value_scales + slot, mask=is_key, other=0.0)
+        value_scale = load_scales(value_scales, slot, is_key, COLUMNS)
         if not are_values_scaled:
             weights *= value_scale[None, :]
     weights = weights.to(dtype)
@@ -340,6 +353,7 @@ def prefill_attention_kernel(
     BLOCK_N: tl.constexpr,
     FORMAT: tl.constexpr,
     PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     # The last tiles of a prompt see the most keys: begun first, they don't end last.
@@ -382,7 +396,7 @@ def prefill_attention_kernel(
             *(key_start, position, first_position, last_position, first_key, last_position + 1),
             *(keys, values, key_scales, value_scales, block_table),
             *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-            *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, PRECISION),
+            *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, COLUMNS, PRECISION),
         )
     tl.store(
         out + (token * out_stride_t + head * out_stride_h)[:, None] + dim[None, :],
@@ -434,6 +448,7 @@ def decode_attention_kernel(
     BLOCK_N: tl.constexpr,
     FORMAT: tl.constexpr,
     PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     num_heads = end_kv_head - first_kv_head
@@ -484,7 +499,7 @@ def decode_attention_kernel(
                 *(key_start, position, first_position, last_position, first_key, end_key),
                 *(keys, values, key_scales, value_scales, block_table),
                 *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-                *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, PRECISION),
+                *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, COLUMNS, PRECISION),
             )
         # Tokens of requests with few rows are counted from 0 on, for the others have no splits.
         few_token = (tokens_before + row // group_size).to(tl.int64)

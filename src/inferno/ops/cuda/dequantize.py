@@ -162,10 +162,16 @@ def cached_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr, dtype: tl.c
             bits = (moved & _SIGN) | ((moved & 0x7F000000) >> 4)
             found = bits.to(tl.float32, bitcast=True) * _TWO_120
         else:
-            # Two bytes at once go to the tops of a word's halves.
-            moved = words.to(tl.int32) << (8 if SLOT % 2 == 0 else 0)
             shift: tl.constexpr = 4 if dtype == tl.bfloat16 else 1
-            pair = (moved & _TWO_SIGNS) | ((moved & 0x7F007F00) >> shift)
-            half = (pair >> 16 if SLOT >= 2 else pair).to(tl.int16)
-            found = half.to(dtype, bitcast=True) * (_TWO_120 if dtype == tl.bfloat16 else _TWO_8)
+            found = float8_bits(words, SLOT, shift).to(dtype, bitcast=True)
+            found *= _TWO_120 if dtype == tl.bfloat16 else _TWO_8
     return found
+
+
+@triton.jit
+def float8_bits(words, SLOT: tl.constexpr, SHIFT: tl.constexpr):
+    """Return bits of a float of 16, int16: of one with SHIFT more bits of an exponent than float8."""
+    # Two bytes at once go to the tops of a word's halves.
+    moved = words.to(tl.int32) << (8 if SLOT % 2 == 0 else 0)
+    pair = (moved & _TWO_SIGNS) | ((moved & 0x7F007F00) >> SHIFT)
+    return (pair >> 16 if SLOT >= 2 else pair).to(tl.int16)

@@ -90,36 +90,39 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
     """
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=32)
+    is_quantized = cached in QUANTIZED
     if chip.has_warpgroups:
         # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
+        # A quantized one asks half. Its codes become floats in registers, which have room for less.
         if head_size > 128:
-            return Tile(128, 32, 8, 5 if chip.capability < 100 else 3)
+            stages = 5 if chip.capability < 100 else 3
+            return Tile(64, 32, 8, 5) if is_quantized else Tile(128, 32, 8, stages)
         # From SM100 on scores come from a memory of their own, and are copies in registers.
-        return Tile(128, 128 if chip.capability < 100 else 64, 8, 5)
+        return Tile(128, 128 if chip.capability < 100 and not is_quantized else 64, 8, 5)
     if head_size > 128:
-        is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
-        return Tile(64, 16 if is_wide else 32, 8, 3)
-    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if cached in QUANTIZED else 5)
+        return Tile(64, 16 if is_quantized else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if is_quantized else 5)
 
 
 def decode_tile(
     chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int, group_size: int
 ) -> Tile:
-    """Choose the tile of requests with few rows: keys and values of 32 KiB.
+    """Choose the tile of requests with few rows: keys and values of 32 KiB, quantized of 8.
 
     Five stages, of which the block table's take half, keep two such tiles on their way for each of
-    two programs: 128 KiB of a multiprocessor, where 24 KiB cover an H100's latency of 0.7 us.
+    two or three programs: 128 KiB of a multiprocessor, or 32 and more, where 24 KiB cover an H100's
+    latency of 0.7 us. Larger tiles of a quantized cache would leave the registers.
     """
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=16)
-    keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
-    is_quantized = cached in QUANTIZED
-    if group_size > _GROUP_OF_16:
-        return Tile(32, min(64, keys) if is_quantized else keys, 8, 5, 1)
-    if is_quantized and (dtype is torch.float16 or not chip.has_warpgroups):
-        return Tile(16, keys, 8, 5, 1)
-    return Tile(16, keys, 4, 5, 2)
+    width = triton.next_power_of_2(head_size)
+    rows = 16 if group_size <= _GROUP_OF_16 else 32
+    if cached in QUANTIZED:
+        keys = max(32, min(64, (1 << 12) // width))
+        return Tile(rows, keys, 4, 5, 3 if (rows, width) == (16, 128) else 2)
+    keys = min(128, (1 << 13) // width)
+    return Tile(rows, keys, 4, 5, 2) if rows == 16 else Tile(rows, keys, 8, 5, 1)
 
 
 def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
@@ -143,6 +146,11 @@ def _num_parts(cached: torch.dtype, head_size: int) -> int:
     The smallest product of tensor cores takes 16 values of a part.
     """
     return min(4, triton.next_power_of_2(head_size) // 16) if cached in QUANTIZED else 1
+
+
+def _scale_columns(cached: torch.dtype, tile: Tile) -> int:
+    """Return by how many a tile's keys are multiplied to be as many as threads."""
+    return max(1, 32 * tile.num_warps // tile.keys) if cached in QUANTIZED else 1
 
 
 def _words(cached: torch.dtype, head_size: int) -> torch.dtype:
@@ -362,6 +370,7 @@ class _Call:
             "BLOCK_N": tile.keys,
             "FORMAT": _FORMATS.get(self.kv.keys_NSKD.dtype, ""),
             "PARTS": _num_parts(self.kv.keys_NSKD.dtype, self.head_size),
+            "COLUMNS": _scale_columns(self.kv.keys_NSKD.dtype, tile),
             "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
 
@@ -405,6 +414,7 @@ def _variant(
         "BLOCK_N": tile.keys,
         "FORMAT": _FORMATS.get(cached, ""),
         "PARTS": _num_parts(cached, head_size),
+        "COLUMNS": _scale_columns(cached, tile),
         "PRECISION": precision(dtype, cached),
     }
     types = {
@@ -433,8 +443,7 @@ def _variant(
             num_bytes=(1 if is_combining else 2) * keys * row_bytes,
             flops=0.0 if is_combining else 4.0 * tile.rows * keys * head_size,
         ),
-        uses_tensor_cores=not is_combining and precision(dtype, cached) != "ieee"
-        or dtype in _HALVES and not is_combining,
+        uses_tensor_cores=not is_combining and cached is not torch.float32,
         tile_rows=tile.rows,
         is_bound_by_memory=not (is_combining or kernel is prefill_attention_kernel),
         is_in_check=is_in_check,
