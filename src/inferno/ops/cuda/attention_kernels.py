@@ -263,8 +263,9 @@ def attend_to_tile(
                                     unwritten; its scores are minus infinity.
     best, total, sums               maximum of a row's scores times log2(e), sum of its weights,
                                     weighted sum of values, float32.
-    FORMAT, PARTS                   of the cache; keys and values are words of PARTS codes, and q and
-                                    sums are in as many parts, as `split_dims` makes them.
+    FORMAT, PARTS                   of the cache; keys and values are words of PARTS codes, and q
+                                    and sums are in as many parts, as `split_dims` makes them.
+    COLUMNS                         see `load_scales`.
     """
     key = key_start + tl.arange(0, BLOCK_N)
     is_key = (key >= first_key) & (key < end_key)
@@ -306,9 +307,8 @@ def attend_to_tile(
         else:
             v_part = cached_elements(v, part, FORMAT, dtype)
         shrunk = sums[part] * shrink[:, None]
-        new_sums = new_sums + (
-            tl.dot(weights, v_part.to(dtype), shrunk, input_precision=PRECISION),
-        )
+        part_sums = tl.dot(weights, v_part.to(dtype), shrunk, input_precision=PRECISION)
+        new_sums = new_sums + (part_sums,)  # noqa: RUF005 - Triton has no stars in tuples
     return new_best, total, new_sums
 
 

@@ -170,7 +170,7 @@ def cached_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr, dtype: tl.c
 
 @triton.jit
 def float8_bits(words, SLOT: tl.constexpr, SHIFT: tl.constexpr):
-    """Return bits of a float of 16, int16: of one with SHIFT more bits of an exponent than float8."""
+    """Return bits of a 16-bit float, int16, whose exponent has SHIFT more bits than float8's."""
     # Two bytes at once go to the tops of a word's halves.
     moved = words.to(tl.int32) << (8 if SLOT % 2 == 0 else 0)
     pair = (moved & _TWO_SIGNS) | ((moved & 0x7F007F00) >> SHIFT)

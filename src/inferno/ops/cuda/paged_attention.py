@@ -140,12 +140,15 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
 
 
-def _num_parts(cached: torch.dtype, head_size: int) -> int:
+def _num_parts(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> int:
     """Return how many codes kernels load as one word, each of which is of another part of a head.
 
-    The smallest product of tensor cores takes 16 values of a part.
+    The smallest product of tensor cores takes 16 values of a part. Of float32, which is multiplied
+    three times, so short parts would leave the registers.
     """
-    return min(4, triton.next_power_of_2(head_size) // 16) if cached in QUANTIZED else 1
+    least = 32 if dtype is torch.float32 else 16
+    width = triton.next_power_of_2(head_size)
+    return max(1, min(4, width // least)) if cached in QUANTIZED else 1
 
 
 def _scale_columns(cached: torch.dtype, tile: Tile) -> int:
@@ -153,9 +156,9 @@ def _scale_columns(cached: torch.dtype, tile: Tile) -> int:
     return max(1, 32 * tile.num_warps // tile.keys) if cached in QUANTIZED else 1
 
 
-def _words(cached: torch.dtype, head_size: int) -> torch.dtype:
+def _words(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> torch.dtype:
     """Return the type that a cache is seen as."""
-    return _WORDS[_num_parts(cached, head_size)] if cached in QUANTIZED else cached
+    return _WORDS[_num_parts(dtype, cached, head_size)] if cached in QUANTIZED else cached
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -350,7 +353,7 @@ class _Call:
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
-        words = _words(keys.dtype, self.head_size)
+        words = _words(self.q_THD.dtype, keys.dtype, self.head_size)
         keys, values = keys.view(words), values.view(words)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
@@ -369,7 +372,7 @@ class _Call:
             "BLOCK_M": tile.rows,
             "BLOCK_N": tile.keys,
             "FORMAT": _FORMATS.get(self.kv.keys_NSKD.dtype, ""),
-            "PARTS": _num_parts(self.kv.keys_NSKD.dtype, self.head_size),
+            "PARTS": _num_parts(self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size),
             "COLUMNS": _scale_columns(self.kv.keys_NSKD.dtype, tile),
             "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
@@ -406,14 +409,14 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
-    stored = _pointer(_words(cached, head_size))
+    stored = _pointer(_words(dtype, cached, head_size))
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
         "BLOCK_M": tile.rows,
         "BLOCK_N": tile.keys,
         "FORMAT": _FORMATS.get(cached, ""),
-        "PARTS": _num_parts(cached, head_size),
+        "PARTS": _num_parts(dtype, cached, head_size),
         "COLUMNS": _scale_columns(cached, tile),
         "PRECISION": precision(dtype, cached),
     }
@@ -445,7 +448,8 @@ def _variant(
         ),
         uses_tensor_cores=not is_combining and cached is not torch.float32,
         tile_rows=tile.rows,
-        is_bound_by_memory=not (is_combining or kernel is prefill_attention_kernel),
+        # Of float32 products are the limit: without tensor cores, or three for each.
+        is_bound_by_memory=kernel is decode_attention_kernel and dtype in _HALVES,
         is_in_check=is_in_check,
     )
 
