@@ -16,9 +16,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,12 +39,26 @@ CACHE = ROOT / "build" / "triton-cache"
 # What tensor cores are called in PTX, by generation.
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
 
-# Bytes of stack that a kernel may have, by the beginnings of variants' names, and why.
+# Bytes of stack that a kernel may have, by patterns that variants' names match from the first letter
+# on, and why. A few bytes are the compiler's choice: it stops at a number of registers with which
+# one more block fits a multiprocessor.
 ALLOWED_STACK: dict[str, tuple[int, str]] = {
     "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),
+    r"(add_)?rms_norm .* odd width 16384": (8, "512 threads have 128 registers each"),
+    r"(prefill|decode)_attention_kernel \w+ \w+ (16|32) ": (32, "stops at 128 or 168 registers"),
+    r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
+    r"split_linear_int4_bf16_bf16_gated_.*16": (16, "stops at 128 registers, on SM86 and SM89"),
+    r"experts down bf16 int4 128 rows odd sorted": (8, "stops at 255 registers, on SM100"),
 }
 # Variants that may load less than half of their bytes 128 bits at a time, and why.
-ALLOWED_NARROW: dict[str, str] = {}
+ALLOWED_NARROW: dict[str, str] = {
+    r"decode_attention_kernel \w+ \w+ (16|32|64) ": (
+        "of such short keys, what finds and scales them is nearly as many bytes as they are"
+    ),
+    r"split_linear_(int4|mxfp4)_.*_gated_.*8": (
+        "all of the weight comes 128 bits at a time; rows, half of the bytes, 64, from the L2 cache"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +87,54 @@ class Compiled:
 
 
 def compile_variant(variant: Variant) -> Compiled:
-    """Compile one, and look at it."""
-    begin = time.perf_counter()
-    names = (variant.name, variant.kernel.__name__, variant.chip.capability)
-    try:
-        binary = _compile(variant)
-    except Exception as problem:
-        # Whatever Triton raises is the result here.
-        error = f"{type(problem).__name__}: {' '.join(_first_cause(problem).split())}"[-500:]
-        seconds = time.perf_counter() - begin
-        return Compiled(*names, error=error, seconds=seconds, problems=(error,))
-    usage = _resources(binary.asm["cubin"])
-    ptx: str = binary.asm["ptx"]
-    compiled = Compiled(
-        *names,
-        registers=usage["REG"],
-        stack_bytes=usage["STACK"],
-        local_bytes=usage["LOCAL"],
-        shared_bytes=binary.metadata.shared,
-        tensor_cores=tuple(name for name in TENSOR_CORES if name in ptx),
-        wide_share=wide_share(ptx),
-        seconds=time.perf_counter() - begin,
+    """Compile one, and look at it; what is known of the same form is not compiled again."""
+    kept = Path(os.environ["TRITON_CACHE_DIR"]) / "results" / f"{form_of(variant)}.json"
+    names = {
+        "name": variant.name,
+        "kernel": variant.kernel.__name__,
+        "capability": variant.chip.capability,
+    }
+    if kept.exists():
+        found = json.loads(kept.read_text())
+        found["tensor_cores"] = tuple(found["tensor_cores"])
+    else:
+        begin = time.perf_counter()
+        try:
+            found = _measure(_compile(variant))
+        except Exception as problem:
+            # Whatever Triton raises is the result here.
+            error = f"{type(problem).__name__}: {' '.join(_first_cause(problem).split())}"[-500:]
+            seconds = time.perf_counter() - begin
+            return Compiled(**names, error=error, seconds=seconds, problems=(error,))
+        found["seconds"] = time.perf_counter() - begin
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps(found))
+        part.replace(kept)  # another process may read it at this moment
+    compiled = Compiled(**names, **found)
+    return replace(compiled, problems=tuple(problems_of(variant, compiled)))
+
+
+def form_of(variant: Variant) -> str:
+    """Return the digest of all that a variant's code follows from."""
+    form = (
+        *(triton.__version__, variant.kernel.cache_key, variant.chip.capability),
+        *(sorted(variant.signature.items()), sorted(variant.constants.items(), key=str)),
+        *(variant.num_warps, variant.num_stages, variant.has_fused_multiply_add),
     )
-    return Compiled(**asdict(compiled) | {"problems": tuple(problems_of(variant, compiled))})
+    return hashlib.sha256(repr(form).encode()).hexdigest()
+
+
+def _measure(binary: Any) -> dict[str, Any]:
+    usage, ptx = _resources(binary.asm["cubin"]), binary.asm["ptx"]
+    return {
+        "registers": usage["REG"],
+        "stack_bytes": usage["STACK"],
+        "local_bytes": usage["LOCAL"],
+        "shared_bytes": binary.metadata.shared,
+        "tensor_cores": tuple(name for name in TENSOR_CORES if name in ptx),
+        "wide_share": wide_share(ptx),
+    }
 
 
 def _first_cause(problem: BaseException) -> str:
@@ -131,24 +171,14 @@ def _is_aligned(variant: Variant, argument: str) -> bool:
 
 
 def _resources(cubin: bytes) -> dict[str, int]:
-    """Return what `cuobjdump -res-usage` says; kept, for asking takes longer than all else."""
-    folder = Path(os.environ["TRITON_CACHE_DIR"]) / "resources"
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{hashlib.sha256(cubin).hexdigest()}.json"
-    if kept.exists():
-        found: dict[str, int] = json.loads(kept.read_text())
-        return found
-    code = kept.with_suffix(f".{os.getpid()}.cubin")
-    code.write_bytes(cubin)
+    """Return what `cuobjdump -res-usage` says."""
     program = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    command = [str(program), "-res-usage", str(code)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    code.unlink()
-    found = {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", said)}
-    part = kept.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(found))
-    part.replace(kept)  # another process may read it at this moment
-    return found
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as code:
+        code.write(cubin)
+        code.flush()
+        command = [str(program), "-res-usage", code.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: int(number) for name, number in re.findall(r"(\w+):(\d+)", said)}
 
 
 _LOAD = re.compile(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[a-z](\d+)\b")
@@ -184,7 +214,7 @@ def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
 
 
 def _allowed(table: Mapping[str, T], name: str, default: T) -> T:
-    return next((value for start, value in table.items() if name.startswith(start)), default)
+    return next((value for pattern, value in table.items() if re.match(pattern, name)), default)
 
 
 def expected_tensor_cores(variant: Variant) -> str:
@@ -199,19 +229,18 @@ def compile_in_processes(arguments: Sequence[str], num_processes: int = 1) -> It
     environment = {**os.environ, "TRITON_CACHE_DIR": os.environ.get("TRITON_CACHE_DIR", str(CACHE))}
     environment.pop("TRITON_INTERPRET", None)
     command = [sys.executable, "-m", "tests.ops.cuda.compile_kernels", *arguments, "--json"]
+    # All write whole lines into one pipe, so that none waits for another's to be read.
+    reading, writing = os.pipe()
     workers = [
         subprocess.Popen(
-            [*command, "--share", f"{i}/{num_processes}"],
-            env=environment,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, "--share", f"{i}/{num_processes}"], env=environment, cwd=ROOT, stdout=writing
         )
         for i in range(num_processes)
     ]
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        yield from map(_read, lines)
     for worker in workers:
-        assert worker.stdout is not None
-        yield from map(_read, worker.stdout)
         # 1 tells of problems; what else there may be has been printed.
         assert worker.wait() in (0, 1), f"a compiler ended with {worker.returncode}"
 
@@ -229,9 +258,20 @@ def _wanted(arguments: argparse.Namespace) -> list[Variant]:
     chips: list[Chip] = [chip for chip in CHIPS if chip.capability in arguments.chips]
     variants = [variant for chip in chips for variant in listed(chip)]
     wanted = [v for v in variants if v.is_in_check or not arguments.checked]
-    wanted = [v for v in wanted if re.search(arguments.only, v.name)]
+    wanted = _without_twins([v for v in wanted if re.search(arguments.only, v.name)])
     index, count = map(int, arguments.share.split("/"))
     return wanted[index::count]
+
+
+def _without_twins(variants: list[Variant]) -> list[Variant]:
+    """Leave out what SM86 has in the same form as SM89, where only float8 is new: none uses it."""
+    newer = {form_of(v): v.chip for v in variants if v.chip.capability == 89}
+    chip = next(iter(newer.values()), None)
+    return [
+        v
+        for v in variants
+        if v.chip.capability != 86 or chip is None or form_of(replace(v, chip=chip)) not in newer
+    ]
 
 
 def main() -> int:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from inferno.ops import cuda, reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cuda import attention_kernels, paged_attention
-from inferno.ops.cuda.chips import CHIPS
+from inferno.ops.cuda.dequantize import cached_elements, float8_bits
 from tests.ops import oracle
 from tests.ops.batches import make_batch
 
@@ -186,6 +188,9 @@ SHAPES = {
     "float8": Shape(dtype=torch.float16, cached=torch.float8_e4m3fn),
     "float8 for float32": Shape(cached=torch.float8_e4m3fn, window=33),
     "float16 for float32": Shape(cached=torch.float16),
+    "int8, words of four": Shape(dtype=torch.float16, head_size=80, cached=torch.int8),
+    "float8, words of four": Shape(head_size=64, dtype=torch.float16, cached=torch.float8_e4m3fn),
+    "float8, words of two": Shape(head_size=32, cached=torch.float8_e4m3fn),
 }
 # A long chunk, rows of a few tokens, a whole short prompt, and one token after a long context.
 CHUNKS = (range(3, 40), range(60, 64), range(1), range(129, 130))
@@ -206,15 +211,37 @@ def test_bfloat16(device: torch.device) -> None:
         assert_right(requests, CHUNKS, requests.attend(CHUNKS))
 
 
-def test_a_chip_without_float8_reads_bytes(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+@triton.jit
+def codes_kernel(words, out, SLOT: tl.constexpr, FORMAT: tl.constexpr, COUNT: tl.constexpr):
+    i = tl.arange(0, COUNT)
+    if FORMAT == "bits":  # the interpreter multiplies no bfloat16
+        found = float8_bits(tl.load(words + i), SLOT, 4).to(tl.bfloat16, bitcast=True)
+    else:
+        found = cached_elements(tl.load(words + i), SLOT, FORMAT, out.dtype.element_ty)
+    tl.store(out + i, found)
+
+
+@pytest.mark.parametrize("cached", CODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_code_in_every_place_of_a_word(
+    cached: torch.dtype, dtype: torch.dtype, device: torch.device
 ) -> None:
-    [older] = [chip for chip in CHIPS if chip.capability == 80]
-    monkeypatch.setattr(paged_attention, "chip_of", lambda _: older)
-    chunks = (range(38), range(40, 41))
-    for name in ("float8", "float8 for float32"):
-        requests = Requests(SHAPES[name], [38, 41], device)
-        assert_right(requests, chunks, requests.attend(chunks))
+    codes = torch.arange(256, device=device).to(torch.uint8)
+    if cached is torch.float8_e4m3fn:
+        codes = codes[codes & 0x7F != 0x7F]  # no cache holds NaN: its scale does
+        codes = torch.cat((codes, codes[:2]))
+    for size, words in ((1, torch.int8), (2, torch.int16), (4, torch.int32)):
+        for slot in range(size):
+            # Neighbours of other bits, which must leave no trace.
+            parts = codes[:, None].repeat(1, size) ^ 0x5A
+            parts[:, slot] = codes
+            found = torch.empty(256, dtype=dtype, device=device)
+            format = "int8" if cached is torch.int8 else "float8_e4m3"
+            is_scaled = format == "int8" or dtype is not torch.bfloat16
+            given = (parts.view(words).flatten(), found, slot, format if is_scaled else "bits", 256)
+            codes_kernel[(1,)](*given)
+            expected = codes.view(cached).float()
+            assert torch.equal(found.float() * (1.0 if is_scaled else 2.0**120), expected)
 
 
 @pytest.mark.parametrize("name", ["three heads share", "window"])

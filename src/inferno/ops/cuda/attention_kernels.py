@@ -25,6 +25,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from inferno.ops.cuda.dequantize import cached_elements
 from inferno.ops.reference import flash
 
 # Requests that are looked at together when a program searches for its own.
@@ -170,17 +171,59 @@ def find_item(
 
 
 @triton.jit
-def computed(x, dtype):
-    """Return what the cache holds as the type that is computed with, without its scale.
+def split_dims(x_MD, PARTS: tl.constexpr):
+    """Return [M, D / PARTS] of each PARTS-th dimension, from the first, the second, ... on."""
+    if PARTS == 1:
+        parts = (x_MD,)
+    elif PARTS == 2:
+        parts = tl.split(tl.reshape(x_MD, (x_MD.shape[0], x_MD.shape[1] // 2, 2)))
+    else:
+        tl.static_assert(PARTS == 4)
+        x = tl.reshape(x_MD, (x_MD.shape[0], x_MD.shape[1] // 4, 2, 2))
+        even, odd = tl.split(x)
+        x0, x2 = tl.split(even)
+        x1, x3 = tl.split(odd)
+        parts = (x0, x1, x2, x3)
+    return parts
 
-    Bytes are float8_e4m3fn for a chip that doesn't know it. Its bits, at their places in float16,
-    count 2^-8 of their value, for the exponent's bias is 7 and not 15.
+
+@triton.jit
+def join_dims(parts, PARTS: tl.constexpr):
+    """Return what `split_dims` took apart."""
+    shape: tl.constexpr = (parts[0].shape[0], parts[0].shape[1] * PARTS)
+    if PARTS == 1:
+        x_MD = parts[0]
+    elif PARTS == 2:
+        x_MD = tl.reshape(tl.join(parts[0], parts[1]), shape)
+    else:
+        even, odd = tl.join(parts[0], parts[2]), tl.join(parts[1], parts[3])
+        x_MD = tl.reshape(tl.join(even, odd), shape)
+    return x_MD
+
+
+@triton.jit
+def no_sums(ROWS: tl.constexpr, DIMS: tl.constexpr, PARTS: tl.constexpr):
+    """Return the sums of no values, in parts as `split_dims` makes them."""
+    zeros = tl.zeros((ROWS, DIMS // PARTS), tl.float32)
+    if PARTS == 1:
+        sums = (zeros,)
+    elif PARTS == 2:
+        sums = (zeros, zeros)
+    else:
+        sums = (zeros, zeros, zeros, zeros)
+    return sums
+
+
+@triton.jit
+def load_scales(scales, slot, is_key, COLUMNS: tl.constexpr):
+    """Return the scales of slots, loaded once.
+
+    Of fewer than there are threads the compiler (3.6) would have each thread load all that it
+    multiplies by, which takes its registers. So there are more columns, of which one is loaded.
     """
-    if x.dtype == tl.uint8:
-        bits = x.to(tl.int16)
-        moved = ((bits & 0x80) << 8) | ((bits & 0x7F) << 7)
-        x = moved.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
-    return x.to(dtype)
+    column = tl.arange(0, COLUMNS)[None, :]
+    loaded = tl.load(scales + slot[:, None] + column, mask=is_key[:, None] & (column == 0), other=0)
+    return tl.sum(loaded, 1)
 
 
 @triton.jit
@@ -208,7 +251,9 @@ def attend_to_tile(
     HEAD_SIZE: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    IS_QUANTIZED: tl.constexpr,
+    FORMAT: tl.constexpr,
+    PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Take in the keys from `key_start` on: new maximum, total and sums of the rows of q [M, D].
@@ -218,20 +263,27 @@ def attend_to_tile(
                                     unwritten; its scores are minus infinity.
     best, total, sums               maximum of a row's scores times log2(e), sum of its weights,
                                     weighted sum of values, float32.
+    FORMAT, PARTS                   of the cache; keys and values are words of PARTS codes, and q
+                                    and sums are in as many parts, as `split_dims` makes them.
+    COLUMNS                         see `load_scales`.
     """
     key = key_start + tl.arange(0, BLOCK_N)
     is_key = (key >= first_key) & (key < end_key)
     block = tl.load(block_table + (key >> block_shift), mask=is_key, other=0).to(tl.int32)
     slot = ((block * num_kv_heads + kv_head) << block_shift) + (key & ((1 << block_shift) - 1))
-    dim = tl.arange(0, BLOCK_D)
-    where = slot[:, None].to(tl.int64) * HEAD_SIZE + dim[None, :]
+    dim = tl.arange(0, BLOCK_D // PARTS)
+    where = slot[:, None].to(tl.int64) * (HEAD_SIZE // PARTS) + dim[None, :]
     is_here = is_key[:, None]
     if HEAD_SIZE != BLOCK_D:
-        is_here = is_here & (dim < HEAD_SIZE)[None, :]
-    k = tl.load(keys + where, mask=is_here, other=0.0)
-    scores = tl.dot(q, tl.trans(computed(k, q.dtype)), input_precision=PRECISION)
-    if IS_QUANTIZED:
-        scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
+        is_here = is_here & (dim < HEAD_SIZE // PARTS)[None, :]
+    dtype: tl.constexpr = q[0].dtype
+    k = tl.load(keys + where, mask=is_here, other=0)
+    scores = tl.zeros((q[0].shape[0], BLOCK_N), tl.float32)
+    for part in tl.static_range(PARTS):
+        k_part = tl.trans(cached_elements(k, part, FORMAT, dtype))
+        scores = tl.dot(q[part], k_part, scores, input_precision=PRECISION)
+    if FORMAT != "":
+        scores *= load_scales(key_scales, slot, is_key, COLUMNS)[None, :]
     # Only tiles at the edge of what is visible are masked: most are not.
     if (key_start + BLOCK_N > first_position + 1) | (key_start <= last_position - window):
         distance = position[:, None] - key[None, :]
@@ -240,17 +292,24 @@ def attend_to_tile(
     weights = tl.math.exp2(scores * scale_log2 - new_best[:, None])
     shrink = tl.math.exp2(best - new_best)
     total = total * shrink + tl.sum(weights, 1)
-    v = tl.load(values + where, mask=is_here, other=0.0)
-    if IS_QUANTIZED:
-        value_scale = tl.load(value_scales + slot, mask=is_key, other=0.0)
-        if q.dtype == tl.float16:
-            # A weight times a small scale would leave float16's range; a value stays in it.
-            v = computed(v, tl.float32) * value_scale[:, None]
-        else:
+    v = tl.load(values + where, mask=is_here, other=0)
+    # A weight times a small scale would leave float16's range; a value stays in it.
+    are_values_scaled: tl.constexpr = FORMAT != "" and dtype == tl.float16
+    if FORMAT != "":
+        value_scale = load_scales(value_scales, slot, is_key, COLUMNS)
+        if not are_values_scaled:
             weights *= value_scale[None, :]
-    sums = sums * shrink[:, None]
-    sums = tl.dot(weights.to(q.dtype), computed(v, q.dtype), sums, input_precision=PRECISION)
-    return new_best, total, sums
+    weights = weights.to(dtype)
+    new_sums = ()
+    for part in tl.static_range(PARTS):
+        if are_values_scaled:
+            v_part = cached_elements(v, part, FORMAT, tl.float32) * value_scale[:, None]
+        else:
+            v_part = cached_elements(v, part, FORMAT, dtype)
+        shrunk = sums[part] * shrink[:, None]
+        part_sums = tl.dot(weights, v_part.to(dtype), shrunk, input_precision=PRECISION)
+        new_sums = new_sums + (part_sums,)  # noqa: RUF005 - Triton has no stars in tuples
+    return new_best, total, new_sums
 
 
 @triton.jit(
@@ -292,7 +351,9 @@ def prefill_attention_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    IS_QUANTIZED: tl.constexpr,
+    FORMAT: tl.constexpr,
+    PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     # The last tiles of a prompt see the most keys: begun first, they don't end last.
@@ -326,20 +387,20 @@ def prefill_attention_kernel(
     sink = tl.load(sinks + head, mask=is_sink, other=0.0).to(tl.float32) * LOG2_E
     best = tl.where(is_sink, sink, LOWEST)
     total = tl.where(is_sink, 1.0, 0.0)
-    sums = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    sums = no_sums(BLOCK_M, BLOCK_D, PARTS)
     first_key = tl.maximum(first_position + 1 - window, 0)
     block_table = block_tables + request * table_stride
     for key_start in range(first_key // BLOCK_N * BLOCK_N, last_position + 1, BLOCK_N):
         best, total, sums = attend_to_tile(
-            *(x, best, total, sums),
+            *(split_dims(x, PARTS), best, total, sums),
             *(key_start, position, first_position, last_position, first_key, last_position + 1),
             *(keys, values, key_scales, value_scales, block_table),
             *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-            *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED, PRECISION),
+            *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, COLUMNS, PRECISION),
         )
     tl.store(
         out + (token * out_stride_t + head * out_stride_h)[:, None] + dim[None, :],
-        (sums / total[:, None]).to(out.dtype.element_ty),
+        (join_dims(sums, PARTS) / total[:, None]).to(out.dtype.element_ty),
         mask=is_here,
     )
 
@@ -385,7 +446,9 @@ def decode_attention_kernel(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    IS_QUANTIZED: tl.constexpr,
+    FORMAT: tl.constexpr,
+    PARTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     num_heads = end_kv_head - first_kv_head
@@ -426,17 +489,17 @@ def decode_attention_kernel(
         )
         best = tl.full((BLOCK_M,), LOWEST, tl.float32)
         total = tl.zeros((BLOCK_M,), tl.float32)
-        sums = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+        sums = no_sums(BLOCK_M, BLOCK_D, PARTS)
         first_key = tl.maximum(first_position + 1 - window, split_start(split))
         end_key = tl.minimum(last_position + 1, split_start(split + 1))
         block_table = block_tables + request * table_stride
         for key_start in range(first_key // BLOCK_N * BLOCK_N, end_key, BLOCK_N):
             best, total, sums = attend_to_tile(
-                *(x, best, total, sums),
+                *(split_dims(x, PARTS), best, total, sums),
                 *(key_start, position, first_position, last_position, first_key, end_key),
                 *(keys, values, key_scales, value_scales, block_table),
                 *(kv_head, num_kv_heads, block_shift, window, scale_log2),
-                *(HEAD_SIZE, BLOCK_D, BLOCK_N, IS_QUANTIZED, PRECISION),
+                *(HEAD_SIZE, BLOCK_D, BLOCK_N, FORMAT, PARTS, COLUMNS, PRECISION),
             )
         # Tokens of requests with few rows are counted from 0 on, for the others have no splits.
         few_token = (tokens_before + row // group_size).to(tl.int64)
@@ -444,7 +507,8 @@ def decode_attention_kernel(
         place = place * max_splits + split_index
         tl.store(partial_stats + place * 2, best, mask=is_row)
         tl.store(partial_stats + place * 2 + 1, total, mask=is_row)
-        tl.store(partial_sums + place[:, None] * HEAD_SIZE + dim[None, :], sums, mask=is_here)
+        sums_at = partial_sums + place[:, None] * HEAD_SIZE + dim[None, :]
+        tl.store(sums_at, join_dims(sums, PARTS), mask=is_here)
 
 
 @triton.jit(

@@ -22,6 +22,9 @@ _SIGN = tl.constexpr(-(1 << 31))
 _LOWER_BITS = tl.constexpr(0b11 << 22)
 _UPPER_BIT = tl.constexpr(1 << 24)
 _TWO_126 = tl.constexpr(2.0**126)
+_FOUR_SIGNS = tl.constexpr(0x80808080 - (1 << 32))
+_TWO_120 = tl.constexpr(2.0**120)
+_TWO_8 = tl.constexpr(2.0**8)
 # The same in both halves of a word, for two bfloat16 at once.
 _TWO_E2M1 = tl.constexpr(-(1 << 31) | 0b111 << 22 | 1 << 15 | 0b111 << 6)
 _TWO_SIGNS = tl.constexpr(-(1 << 31) | 1 << 15)
@@ -135,3 +138,40 @@ def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
             pair = lower | ((words << 1) & _TWO_SIGNS)
         half = pair >> 16 if SLOT < 3 or SLOT == 6 else pair
     return half.to(tl.int16)
+
+
+@triton.jit
+def cached_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr, dtype: tl.constexpr):
+    """Return what a KV cache holds as the type that is computed with, without its scale.
+
+    FORMAT  "int8" or "float8_e4m3", of which words (int32) hold four or (int16) two, in SLOTs from
+            the lowest byte on, or lone bytes hold one; "" for floats.
+
+    The bits of float8_e4m3fn, at their places in a wider float, count 2^-8 or 2^-120 of their
+    value, for that float's exponent has a larger bias. So no chip has to know the type.
+    """
+    if FORMAT == "":
+        found = words.to(dtype)
+    elif FORMAT == "int8":
+        found = _whole_numbers(words.to(tl.int32) ^ _FOUR_SIGNS, 8 * SLOT, 8).to(dtype)
+    else:
+        tl.static_assert(FORMAT == "float8_e4m3")
+        if dtype == tl.float32:
+            # The byte goes to the top.
+            moved = words.to(tl.int32) << (24 - 8 * SLOT)
+            bits = (moved & _SIGN) | ((moved & 0x7F000000) >> 4)
+            found = bits.to(tl.float32, bitcast=True) * _TWO_120
+        else:
+            shift: tl.constexpr = 4 if dtype == tl.bfloat16 else 1
+            found = float8_bits(words, SLOT, shift).to(dtype, bitcast=True)
+            found *= _TWO_120 if dtype == tl.bfloat16 else _TWO_8
+    return found
+
+
+@triton.jit
+def float8_bits(words, SLOT: tl.constexpr, SHIFT: tl.constexpr):
+    """Return bits of a 16-bit float, int16, whose exponent has SHIFT more bits than float8's."""
+    # Two bytes at once go to the tops of a word's halves.
+    moved = words.to(tl.int32) << (8 if SLOT % 2 == 0 else 0)
+    pair = (moved & _TWO_SIGNS) | ((moved & 0x7F007F00) >> SHIFT)
+    return (pair >> 16 if SLOT >= 2 else pair).to(tl.int16)

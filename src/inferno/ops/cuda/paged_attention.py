@@ -57,8 +57,12 @@ _TYPES = {
     torch.float16: "fp16",
     torch.float32: "fp32",
     torch.int8: "i8",
-    torch.float8_e4m3fn: "fp8e4nv",
+    torch.int16: "i16",
+    torch.int32: "i32",
 }
+# Caches with scales, by their names in kernels; and what such codes are loaded as, by their number.
+_FORMATS = {torch.int8: "int8", torch.float8_e4m3fn: "float8_e4m3"}
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 _MOST_WORKSPACE = 1 << 28  # bytes of partial results, unless one key/value head alone has more
 _COMBINING_WARPS = 4
 
@@ -86,36 +90,39 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
     """
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=32)
+    is_quantized = cached in QUANTIZED
     if chip.has_warpgroups:
         # A key of 256 bytes that 128 rows share asks 20 bytes a cycle of the second cache at 60 %
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
+        # A quantized one asks half. Its codes become floats in registers, which have room for less.
         if head_size > 128:
-            return Tile(128, 32, 8, 5 if chip.capability < 100 else 3)
+            stages = 5 if chip.capability < 100 else 3
+            return Tile(64, 32, 8, 5) if is_quantized else Tile(128, 32, 8, stages)
         # From SM100 on scores come from a memory of their own, and are copies in registers.
-        return Tile(128, 128 if chip.capability < 100 else 64, 8, 5)
+        return Tile(128, 128 if chip.capability < 100 and not is_quantized else 64, 8, 5)
     if head_size > 128:
-        is_wide = dtype is torch.float16 and cached in QUANTIZED  # its values are scaled in float32
-        return Tile(64, 16 if is_wide else 32, 8, 3)
-    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if cached in QUANTIZED else 5)
+        return Tile(64, 16 if is_quantized else 32, 8, 3)
+    return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if is_quantized else 5)
 
 
 def decode_tile(
     chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int, group_size: int
 ) -> Tile:
-    """Choose the tile of requests with few rows: keys and values of 32 KiB.
+    """Choose the tile of requests with few rows: keys and values of 32 KiB, quantized of 8.
 
     Five stages, of which the block table's take half, keep two such tiles on their way for each of
-    two programs: 128 KiB of a multiprocessor, where 24 KiB cover an H100's latency of 0.7 us.
+    two or three programs: 128 KiB of a multiprocessor, or 32 and more, where 24 KiB cover an H100's
+    latency of 0.7 us. Larger tiles of a quantized cache would leave the registers.
     """
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=16)
-    keys = min(128, (1 << 13) // triton.next_power_of_2(head_size))
-    is_quantized = cached in QUANTIZED
-    if group_size > _GROUP_OF_16:
-        return Tile(32, min(64, keys) if is_quantized else keys, 8, 5, 1)
-    if is_quantized and (dtype is torch.float16 or not chip.has_warpgroups):
-        return Tile(16, keys, 8, 5, 1)
-    return Tile(16, keys, 4, 5, 2)
+    width = triton.next_power_of_2(head_size)
+    rows = 16 if group_size <= _GROUP_OF_16 else 32
+    if cached in QUANTIZED:
+        keys = max(32, min(64, (1 << 12) // width))
+        return Tile(rows, keys, 4, 5, 3 if (rows, width) == (16, 128) else 2)
+    keys = min(128, (1 << 13) // width)
+    return Tile(rows, keys, 4, 5, 2) if rows == 16 else Tile(rows, keys, 8, 5, 1)
 
 
 def _float32_tile(cached: torch.dtype, head_size: int, *, rows: int) -> Tile:
@@ -133,9 +140,25 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
 
 
-def _is_in_bytes(chip: Chip, cached: torch.dtype) -> bool:
-    """Return whether kernels take a cache as bytes, for the chip doesn't know its type."""
-    return cached is torch.float8_e4m3fn and not chip.has_fp8
+def _num_parts(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> int:
+    """Return how many codes kernels load as one word, each of which is of another part of a head.
+
+    The smallest product of tensor cores takes 16 values of a part. Of float32, which is multiplied
+    three times, so short parts would leave the registers.
+    """
+    least = 32 if dtype is torch.float32 else 16
+    width = triton.next_power_of_2(head_size)
+    return max(1, min(4, width // least)) if cached in QUANTIZED else 1
+
+
+def _scale_columns(cached: torch.dtype, tile: Tile) -> int:
+    """Return by how many a tile's keys are multiplied to be as many as threads."""
+    return max(1, 32 * tile.num_warps // tile.keys) if cached in QUANTIZED else 1
+
+
+def _words(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> torch.dtype:
+    """Return the type that a cache is seen as."""
+    return _WORDS[_num_parts(dtype, cached, head_size)] if cached in QUANTIZED else cached
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -330,8 +353,8 @@ class _Call:
 
     def _cache(self) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
-        if _is_in_bytes(self.chip, keys.dtype):
-            keys, values = keys.view(torch.uint8), values.view(torch.uint8)
+        words = _words(self.q_THD.dtype, keys.dtype, self.head_size)
+        keys, values = keys.view(words), values.view(words)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
         return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
@@ -348,7 +371,9 @@ class _Call:
             "BLOCK_D": triton.next_power_of_2(self.head_size),
             "BLOCK_M": tile.rows,
             "BLOCK_N": tile.keys,
-            "IS_QUANTIZED": self.kv.keys_NSKD.dtype in QUANTIZED,
+            "FORMAT": _FORMATS.get(self.kv.keys_NSKD.dtype, ""),
+            "PARTS": _num_parts(self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size),
+            "COLUMNS": _scale_columns(self.kv.keys_NSKD.dtype, tile),
             "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
 
@@ -384,13 +409,15 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
-    stored = "*u8:16" if _is_in_bytes(chip, cached) else _pointer(cached)
+    stored = _pointer(_words(dtype, cached, head_size))
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
         "BLOCK_M": tile.rows,
         "BLOCK_N": tile.keys,
-        "IS_QUANTIZED": is_quantized,
+        "FORMAT": _FORMATS.get(cached, ""),
+        "PARTS": _num_parts(dtype, cached, head_size),
+        "COLUMNS": _scale_columns(cached, tile),
         "PRECISION": precision(dtype, cached),
     }
     types = {
@@ -419,9 +446,10 @@ def _variant(
             num_bytes=(1 if is_combining else 2) * keys * row_bytes,
             flops=0.0 if is_combining else 4.0 * tile.rows * keys * head_size,
         ),
-        uses_tensor_cores=not is_combining and dtype is not torch.float32,
+        uses_tensor_cores=not is_combining and cached is not torch.float32,
         tile_rows=tile.rows,
-        is_bound_by_memory=not (is_combining or kernel is prefill_attention_kernel),
+        # Of float32 products are the limit: without tensor cores, or three for each.
+        is_bound_by_memory=kernel is decode_attention_kernel and dtype in _HALVES,
         is_in_check=is_in_check,
     )
 
