@@ -293,7 +293,7 @@ def split_linear_kernel(
             at = weight + weight_rows * weight_stride_o + in_chunk
             words = tl.load(at)
             scales_at = scales + weight_rows * scales_stride_o
-            scales_at += read * (SLOTS // 2 // GROUPS_PER_WORD)
+            scales_at += read * (SLOTS // 2) // GROUPS_PER_WORD
             if IS_GATED:
                 up_words = tl.load(at + num_outputs.to(tl.int64) * weight_stride_o)
                 up_scales_at = scales_at + num_outputs.to(tl.int64) * scales_stride_o
