@@ -14,7 +14,7 @@ from inferno.quantization.format import (
     StoredPart,
     WeightFormat,
 )
-from inferno.quantization.fp8 import E4M3, FP8, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
+from inferno.quantization.fp8 import E4M3, FP8, FP8_DYNAMIC, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 from inferno.quantization.gguf import GGUF_FORMATS, KEPT_BLOCKS, KeptBlocks
 from inferno.quantization.int4 import INT4
 from inferno.quantization.int8 import INT8
@@ -29,6 +29,7 @@ __all__ = [
     "FLOAT64",
     "FORMATS",
     "FP8",
+    "FP8_DYNAMIC",
     "INT4",
     "INT8",
     "KEPT_BLOCKS",
@@ -53,7 +54,18 @@ __all__ = [
 
 FORMATS: Mapping[str, WeightFormat] = {
     format.name: format
-    for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, FP8, MXFP4, *GGUF_FORMATS)
+    for format in (
+        FLOAT64,
+        FLOAT32,
+        FLOAT16,
+        BFLOAT16,
+        INT8,
+        INT4,
+        FP8,
+        FP8_DYNAMIC,
+        MXFP4,
+        *GGUF_FORMATS,
+    )
 }
 
 # The formats whose blocks in GGUF files kernels read as they are, by GGUF's names.

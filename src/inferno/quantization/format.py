@@ -51,6 +51,7 @@ class InputRounding(Enum):
     NOTHING = "floats"  # to the weight's own type at most
     TO_INT8 = "int8"  # in groups, each by its largest value over 127
     BY_POWERS = "int8, by powers of two"  # likewise, by the next power of two
+    TO_FP8 = "fp8"  # in the weight's groups, each by its largest value over the largest element
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ class WeightFormat:
     group         how many inputs share a scale.
     scale         the type of that scale.
     inputs        what kernels round a product's inputs to.
-    wider         the formats that modules of some names have instead, by the last part of the name.
+    wider         the formats that modules of some names have instead, by the last part of the name;
+                  None: they are not quantized.
     steps         the quality that is due; None where floats are never made into it.
     parts         the tensors of a checkpoint that hold it, where it comes packed; the first holds
                   codes, two of four bits in a byte, the lower first; the second holds scales. Of
@@ -130,7 +132,7 @@ class WeightFormat:
     group: int = 1
     scale: ScaleType | None = None
     inputs: InputRounding = InputRounding.NOTHING
-    wider: Mapping[str, str] = field(default_factory=dict, hash=False)
+    wider: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     steps: Steps | None = None
     parts: tuple[StoredPart, ...] = ()
     block: Block | None = None
@@ -184,7 +186,7 @@ class WeightFormat:
 
         If not, the other's values become floats first, and are rounded then.
         """
-        return self == other or (self.name, other.name) in _WIDER_FLOATS
+        return self == other or (self.name, other.name) in _TAKEN_EXACTLY
 
     def choose(self, module: str) -> str | None:
         """Return what a module's weight is quantized to where this is asked for; None: it is not.
@@ -196,7 +198,8 @@ class WeightFormat:
         return self.wider.get(module, self.name)
 
 
-_WIDER_FLOATS = {
+_TAKEN_EXACTLY = {
+    ("fp8-dynamic", "fp8"),
     *(("float64", "float32"), ("float64", "float16"), ("float64", "bfloat16")),
     *(("float32", "float16"), ("float32", "bfloat16")),
 }

@@ -12,8 +12,9 @@ side by side, and takes 3 % of what the elements take. Of floats it is the one t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from inferno.quantization.format import ScaleType, Steps, StoredPart, WeightFormat
+from inferno.quantization.format import InputRounding, ScaleType, Steps, StoredPart, WeightFormat
 from inferno.quantization.int8 import INT8
 
 E4M3 = "F8_E4M3"  # the type of elements in safetensors
@@ -42,4 +43,13 @@ FP8 = WeightFormat(
     # Steps grow with values: the last ones of all binades are 14 and 15 of their own.
     steps=Steps(last=14, cut_off=0.5001, least_peak=8),
     parts=(StoredPart("", None), StoredPart("_scales", 4)),
+)
+
+# The recipe of FP8 checkpoints of "dynamic" activations: what meets a weight becomes FP8 too. Head
+# and embedding stay what they are, as in those checkpoints.
+FP8_DYNAMIC = replace(
+    FP8,
+    name="fp8-dynamic",
+    inputs=InputRounding.TO_FP8,
+    wider={"lm_head": None, "embed_tokens": None},
 )

@@ -158,10 +158,10 @@ def _as_kept(
     """Return the sources, those in GGUF's blocks or FP8 as packed where they are kept so."""
     return (
         [
-            replace(source, format=format)
+            replace(source, format=stored)
             if source.format is None
-            and format.is_packed_in_files
-            and format == checkpoint.stored[source.name].format
+            and (stored := checkpoint.stored[source.name].format).is_packed_in_files
+            and format.takes_exactly(stored)
             and _is_rows(parameter, source)
             else source
             for source, format in zip(sources, kept, strict=True)

@@ -149,7 +149,8 @@ class _Layout:
 
         FP8 counts as one.
         """
-        if block_type == FP8.name and self._quantize in (None, FP8.name) and self._keeps(FP8):
+        quantized = FORMATS[self._quantize] if self._quantize is not None else FP8
+        if block_type == FP8.name and quantized.takes_exactly(FP8) and self._keeps(FP8):
             return None
         kept = kept_blocks(block_type, has_kernels=self.keeps_blocks)
         if kept is None:

@@ -8,7 +8,7 @@ codes   int32 [O, J]. A word has a slot for each of its codes: four of eight bit
 scales  int32 [O, S]: two bfloat16 or four E8M0 of neighbouring groups in a word, the first lowest,
         because four bytes are the least that a GPU copies on its own; or a float32.
 
-Inputs beyond the last have codes and scales of zeros. A chunk of a row is 64 bytes, so the 16 bytes
+Inputs beyond the last have codes and scales of zeros, up to whole chunks, and groups in FP8. A chunk of a row is 64 bytes, so the 16 bytes
 that a thread loads at once are aligned. Quantizing takes the scales, and so the codes, that the
 CPU's kernels take (native/scalar/quantize.cpp), bit for bit: it is the same model on both.
 
@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops import reference
+from inferno.ops.cuda.chips import chip_of
 from inferno.ops.packed import (
     FILL_ROWS,
     PackedExperts,
@@ -42,6 +43,7 @@ from inferno.quantization import (
     BFLOAT16,
     FLOAT16,
     FP8,
+    FP8_DYNAMIC,
     INT4,
     INT8,
     MXFP4,
@@ -76,7 +78,8 @@ _LEAST_WEIGHT = 1e-30  # groups whose peak is less become zeros, so that 1 / sca
 class CodedWeight:
     """A weight [O, I] in codes and scales.
 
-    dtype  of activations that meet it, and of rows taken out of an embedding.
+    dtype          of activations that meet it, and of rows taken out of an embedding.
+    rounds_inputs  whether what meets it becomes FP8, as it is.
     """
 
     format: WeightFormat
@@ -84,6 +87,7 @@ class CodedWeight:
     dtype: torch.dtype
     codes: Tensor
     scales: Tensor
+    rounds_inputs: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -167,12 +171,15 @@ def chunk_inputs(format: WeightFormat) -> int:
 def row_words(format: WeightFormat, num_inputs: int) -> tuple[int, int]:
     """Return the number of words of a row's codes and of its scales."""
     assert format.scale is not None, "floats have no codes"
-    num_chunks = -(-num_inputs // chunk_inputs(format))
-    num_groups = -(-num_chunks * chunk_inputs(format) // format.group)
+    unit = max(chunk_inputs(format), format.group)
+    filled = -(-num_inputs // unit) * unit
+    num_chunks, num_groups = filled // chunk_inputs(format), filled // format.group
     return num_chunks * CHUNK_WORDS, num_groups * int(format.scale.num_bytes) // _WORD_BYTES
 
 
 def has_kernels(format: WeightFormat) -> bool:
+    if format == FP8_DYNAMIC:
+        return chip_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")).has_fp8
     return format in SLOTS or format in (FLOAT16, BFLOAT16)
 
 
@@ -184,6 +191,8 @@ def allocate(
         return None
     if len(shape) == 3:
         [one] = ranges
+        if one.format == FP8_DYNAMIC:  # experts take activations as they are
+            one = RowRange(one.num_rows, FP8)
         if one.format not in SLOTS:
             return reference.allocate(shape, dtype, ranges)
         return CodedExperts(one.format, shape, dtype, *_empty(one.format, shape))
@@ -195,6 +204,8 @@ def _range(one: RowRange, num_inputs: int, dtype: torch.dtype) -> PackedWeight:
     shape = torch.Size((one.num_rows, num_inputs))
     if one.format.is_float:
         return UnpackedWeight(torch.empty(shape, dtype=dtype), dtype, None)
+    if one.format == FP8_DYNAMIC:
+        return CodedWeight(FP8, shape, dtype, *_empty(FP8, shape), rounds_inputs=True)
     if one.format in SLOTS:
         return CodedWeight(one.format, shape, dtype, *_empty(one.format, shape))
     return StoredRows.empty(one.format, shape, dtype)
@@ -242,13 +253,16 @@ def _runs(slots: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, int,
 
 
 def _coded_fp8(rows_NI: StoredRows) -> tuple[Tensor, Tensor]:
-    """Return elements [N, I] and the bytes of scales [N, G * 4]; a group with a NaN has a NaN."""
+    """Return elements [N, I'] and the bytes of scales [N, G * 4] of whole groups.
+
+    A group with a NaN has a NaN for a scale.
+    """
     codes_NI, scale_bytes_NG4 = rows_NI.parts
     missing = -codes_NI.shape[1] % FP8.group
     codes_NGB = F.pad(codes_NI, (0, missing)).unflatten(1, (-1, FP8.group))
     has_nan_NG = ((codes_NGB & _E4M3_NAN) == _E4M3_NAN).any(-1)
     scales_NG = float32_scales(scale_bytes_NG4).masked_fill(has_nan_NG, torch.nan)
-    return codes_NI, scales_NG.view(torch.uint8)
+    return codes_NGB.flatten(1), scales_NG.view(torch.uint8)
 
 
 def _e4m3_steps(codes_OI: Tensor) -> Tensor:
