@@ -34,20 +34,20 @@ def logits(folder: Path, **options: Any) -> Tensor:
         engine.close()
 
 
-@pytest.mark.parametrize(
-    ("family", "kind", "sizes"),
-    [
-        ("qwen3", "fp8", {}),
-        ("qwen2", "fp8", {"tie_word_embeddings": True}),
-        ("llama", "channel", {}),
-        ("mistral", "tensor", {}),
-        (
-            "qwen3_moe",
-            "fp8",
-            {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 136},
-        ),
-    ],
-)
+VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("qwen3", "fp8", {}),
+    ("qwen2", "fp8", {"tie_word_embeddings": True}),
+    ("llama", "channel", {}),
+    ("mistral", "tensor", {}),
+    (
+        "qwen3_moe",
+        "fp8",
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 136},
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "kind", "sizes"), VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_logits_are_those_of_the_values_in_transformers(
     family: str, kind: str, sizes: dict[str, Any], dtype: torch.dtype, tmp_path: Path

@@ -16,7 +16,15 @@ from inferno.errors import InvalidRequest
 from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
 from inferno.options import EngineOptions
-from inferno.quantization import FORMATS, FP8, INT8, KEPT_BLOCKS, WeightFormat, kept_blocks
+from inferno.quantization import (
+    FORMATS,
+    FP8,
+    FP8_DYNAMIC,
+    INT8,
+    KEPT_BLOCKS,
+    WeightFormat,
+    kept_blocks,
+)
 from inferno.weights.allocate import (
     keeps_blocks,
     kept_format,
@@ -179,6 +187,12 @@ def _quantization(options: EngineOptions, device: torch.device) -> str | None:
     if options.quantize == "none":
         return None
     format = FORMATS[options.quantize]
+    if format == FP8_DYNAMIC and device.type == "cuda" and not ops.has_kernels(device, format):
+        raise InvalidRequest(
+            f"quantize={format} needs a GPU whose tensor cores multiply 8-bit floats, such as an "
+            f"L40S or H100, which {device} is not; use {FP8}",
+            param="quantize",
+        )
     if not ops.has_kernels(device, format) and ops.has_kernels(device, INT8):
         raise InvalidRequest(
             f"quantize={format} needs kernels that only GPUs have, and the model is to run on "

@@ -102,6 +102,9 @@ def _choose(chip: Chip, num_rows: int) -> _Tile:
         return _Tile(64, _FEW_ROWS, 4, 6)
     if num_rows <= _SOME_ROWS:
         return _Tile(64, _SOME_ROWS, 4, 4)
+    if chip.capability >= 100:
+        # Sums come out of tensor memory by outputs, so that a thread has the scales of all rows.
+        return _Tile(128, _SOME_ROWS, 8, 4)
     return _Tile(128, _MANY_ROWS, 8, 4 if chip.shared_bytes > 140 << 10 else 2)
 
 
@@ -173,18 +176,17 @@ def fp8_linear_kernel(
     x_scales_at = x_scales + x_rows
     scales_at = scales + weight_rows * scales_stride_o
     total = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
-    # Scales are asked for a step ahead: nothing else waits for memory within a step.
+    # The weight's scales are asked for a step ahead. Those of rows, which lie side by side, would
+    # take too many registers.
     scale = tl.load(scales_at)
-    x_scale = tl.load(x_scales_at)
     for group in tl.range(0, num_groups):
         tile = tl.load(at + group * _GROUP)
         x_tile = tl.load(x_at + group * _GROUP)
-        following = tl.minimum(group + 1, num_groups - 1)
-        next_scale = tl.load(scales_at + following)
-        next_x_scale = tl.load(x_scales_at + following.to(tl.int64) * x_scales_stride_g)
-        total += tl.dot(tile, x_tile) * (scale[:, None] * x_scale[None, :])
+        next_scale = tl.load(scales_at + tl.minimum(group + 1, num_groups - 1))
+        x_scale = tl.load(x_scales_at)
+        x_scales_at += x_scales_stride_g
+        total += tl.dot(tile, x_tile) * scale[:, None] * x_scale[None, :]
         scale = next_scale
-        x_scale = next_x_scale
     if HAS_BIAS:
         total += tl.load(bias + weight_rows)[:, None].to(tl.float32)
     mask = (outputs < num_outputs)[:, None] & (rows < num_rows)[None, :]
@@ -221,7 +223,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
         tile = _choose(chip, num_rows)
         words = f"{half}_{out}{'_bias' * has_bias}"
         yield Variant(
-            name=f"fp8_linear_{words}_{tile.block_rows}",
+            name=f"fp8_linear_{words}_{num_rows}",
             kernel=fp8_linear_kernel,
             signature={
                 **dict.fromkeys(("x", "weight"), "*fp8e4nv:16"),

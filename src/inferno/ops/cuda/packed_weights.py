@@ -8,9 +8,10 @@ codes   int32 [O, J]. A word has a slot for each of its codes: four of eight bit
 scales  int32 [O, S]: two bfloat16 or four E8M0 of neighbouring groups in a word, the first lowest,
         because four bytes are the least that a GPU copies on its own; or a float32.
 
-Inputs beyond the last have codes and scales of zeros, up to whole chunks, and groups in FP8. A chunk of a row is 64 bytes, so the 16 bytes
-that a thread loads at once are aligned. Quantizing takes the scales, and so the codes, that the
-CPU's kernels take (native/scalar/quantize.cpp), bit for bit: it is the same model on both.
+Inputs beyond the last, up to whole chunks, and groups in FP8, have codes and scales of zeros. A
+chunk of a row is 64 bytes, so the 16 bytes that a thread loads at once are aligned. Quantizing to
+int8 and int4 takes the scales, and so the codes, that the CPU's kernels take
+(native/scalar/quantize.cpp), bit for bit: it is the same model on both.
 
 Shape letters: X experts, O output and I input features, N rows of interest, G groups of 32 inputs,
 J words of codes and S of scales of a row, C chunks, M groups of several rows.
