@@ -413,16 +413,14 @@ START = (
         ),
     ),
     Topic(
-        "It reads safetensors and GGUF files; AWQ, GPTQ and FP8 are refused by name.",
-        doing="[read|use|load|open|run] [AWQ|GPTQ|FP8|an AWQ model|a GPTQ model|bitsandbytes]",
-        naming="safetensors;the file formats;AWQ;GPTQ;FP8;pickled weights;MXFP4;the formats of "
-        "models",
+        "It reads safetensors and GGUF files; AWQ and GPTQ are refused by name.",
+        doing="[read|use|load|open|run] [AWQ|GPTQ|an AWQ model|a GPTQ model|bitsandbytes]",
+        naming="safetensors;the file formats;AWQ;GPTQ;pickled weights;MXFP4;the formats of models",
         asking=(
-            "[does|can] [it|inferno] [read|load|support|run|open] "
-            "[safetensors|AWQ|GPTQ|FP8|pickle]",
+            "[does|can] [it|inferno] [read|load|support|run|open] [safetensors|AWQ|GPTQ|pickle]",
             "[which|what] [formats|file formats|files|checkpoints] [does it read|are supported|"
             "can it load|does inferno read]",
-            "is [AWQ|GPTQ|FP8] supported",
+            "is [AWQ|GPTQ] supported",
             "[what|which] files [does|must] a model have",
         ),
     ),

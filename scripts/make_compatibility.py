@@ -29,7 +29,7 @@ no test does so; it may work all the same.
 """
 _ARCHITECTURES = """## Architectures, formats and quantization
 
-- **safetensors, GGUF**: logits in float32 against `transformers`.
+- **safetensors, FP8, GGUF**: logits in float32 against `transformers`.
 - **random**: models of random shapes, in float32, bfloat16 and float16, against plain maths.
 - **int8, int4**: `--quantize`, against plain maths over the quantized weights.
 - **llama.cpp**: GGUF files, logits and tokens against llama.cpp.
@@ -67,6 +67,7 @@ class Source:
 SAFETENSORS = Source("tests.models.test_against_transformers", "VARIANTS")
 GGUF = Source("tests.weights.test_gguf", "VARIANTS")
 GGUF_GPT_OSS = Source("tests.weights.test_gguf_gpt_oss", "VARIANTS")
+IN_FP8 = Source("tests.weights.test_fp8", "VARIANTS")
 QUANTIZED = Source("tests.verify.test_quantized", "MODELS")
 QUANTIZATIONS = Source("tests.verify.test_quantized", "KINDS")
 LLAMA_CPP = Source("tests.verify.test_llamacpp", "SHAPES")
@@ -75,7 +76,16 @@ VALUES = Source("tests.ops.test_gguf_blocks", "DECODED")
 KERNELS = Source("tests.ops.cpu.packed_weights", "KERNEL_FORMATS", "tests.ops.cpu.test_linear")
 BLOCK_KERNELS = Source("tests.ops.cpu.test_block_formats", "FORMATS")
 SOURCES = (
-    *(SAFETENSORS, GGUF, GGUF_GPT_OSS, QUANTIZED, QUANTIZATIONS, LLAMA_CPP, LLAMA_CPP_TYPES),
+    *(
+        SAFETENSORS,
+        IN_FP8,
+        GGUF,
+        GGUF_GPT_OSS,
+        QUANTIZED,
+        QUANTIZATIONS,
+        LLAMA_CPP,
+        LLAMA_CPP_TYPES,
+    ),
     *(VALUES, KERNELS, BLOCK_KERNELS),
 )
 _GGUF_FLOATS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -97,6 +107,7 @@ def make_page() -> str:
 def _architectures() -> str:
     counts: dict[str, Mapping[str, object]] = {
         "safetensors": _by_family(kind for kind, _ in SAFETENSORS.load().values()),
+        "FP8": _by_family(kind for kind, *_ in IN_FP8.load()),
         "GGUF": _by_family(
             kind for table in (GGUF, GGUF_GPT_OSS) for kind, _ in table.load().values()
         ),
@@ -129,7 +140,8 @@ def _types() -> str:
         if format.block is None and format.name != "float64":  # which only verify computes with
             also = _GGUF_FLOATS.get(format.name)
             where = "safetensors" if also is None else f"safetensors; GGUF: {also}"
-            where = where if format.name not in QUANTIZATIONS.load() else "`--quantize`"
+            if format.steps is not None:
+                where = "safetensors; `--quantize`" if format.parts else "`--quantize`"
             ticks = (_tick(str(format) in kernels), _tick(also in in_llama_cpp))
             rows.append((format.name, where, f"{format.bits:g}", "-", *ticks))
     for name, each in BY_NAME.items():

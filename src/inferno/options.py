@@ -79,8 +79,8 @@ class EngineOptions:
     )
     quantize: str = option(
         "none",
-        help="Pack the weights while they are loaded; activations are float32 then, unless "
-        "--dtype says otherwise.",
+        help="Pack the weights while they are loaded; on a CPU activations are float32 then, "
+        "unless --dtype says otherwise. FP8 takes a GPU; fp8-dynamic has activations in it too.",
         group=Group.MODEL,
         choices=QUANTIZATIONS,
     )

@@ -95,7 +95,7 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     [missing] = [answer for answer in ANSWERS if answer.startswith("Not yet")]
     assert "embeddings" in missing
     assert not any("embeddings" in route.path for route in ROUTES)
-    for kind in ("awq", "gptq", "fp8"):
+    for kind in ("awq", "gptq"):
         assert kind.upper() in missing
         with pytest.raises(ModelError, match=kind.upper()):
             refuse_config("a-model", {"quantization_config": {"quant_method": kind}})

@@ -25,7 +25,7 @@ from inferno.quantization import (
 
 
 def test_bits_count_the_scale() -> None:
-    bits = {"float32": 32, "bfloat16": 16, "int8": 8.5, "int4": 4.5, "mxfp4": 4.25}
+    bits = {"float32": 32, "bfloat16": 16, "int8": 8.5, "int4": 4.5, "fp8": 8.25, "mxfp4": 4.25}
     assert {name: FORMATS[name].bits for name in bits} == bits
 
 
@@ -44,7 +44,7 @@ def test_a_code_of_few_bits_has_a_value_each(format: WeightFormat) -> None:
 
 
 def test_the_option_offers_what_floats_may_become() -> None:
-    assert QUANTIZATIONS == ("int8", "int4")
+    assert QUANTIZATIONS == ("int8", "int4", "fp8", "fp8-dynamic")
     assert table(EngineOptions)["quantize"].facts.choices == ("none", *QUANTIZATIONS)
     with pytest.raises(InvalidRequest, match="mxfp4"):
         EngineOptions(model=".", quantize="mxfp4")  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferno.config.decoder import DecoderConfig, read_decoder
+from inferno.config.fp8 import READERS
 from inferno.config.gpt_oss import read_gpt_oss
 from inferno.config.mixture import MixtureConfig, PlainSwiGLU, read_num_chosen, read_num_experts
 from inferno.config.reader import INERT, ConfigReader
@@ -62,6 +63,11 @@ def _refuse_quantized(hf_config: Mapping[str, Any], reader: ConfigReader) -> Non
             assert packing is not None
             packing.choice("quant_method", (PACKED_HERE,))
             packing.refuse_unread(inert=frozenset())
+            continue
+        if isinstance(method, str) and method in READERS:
+            packing = reader.section(key)
+            assert packing is not None
+            READERS[method](packing)
             continue
         raise ConfigError(
             f"this checkpoint is quantized ({key}: {str(method or section)[:64]}), which inferno "

@@ -62,6 +62,10 @@ class ConfigReader:
         """Return whether the key is there and not null."""
         return self._values.get(key) is not None
 
+    def names(self) -> tuple[str, ...]:
+        """Return the keys that are there."""
+        return tuple(self._values)
+
     def has_read(self, key: str) -> bool:
         """Return whether somebody asked for the key's value."""
         return key in self._read

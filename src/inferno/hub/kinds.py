@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from inferno.errors import ModelError
+from inferno.config.fp8 import READERS
+from inferno.config.reader import ConfigReader
+from inferno.errors import ConfigError, ModelError
 from inferno.hub.names import Listing, asked_end
 from inferno.json_file import read_json
 from inferno.quantization import FORMATS, PACKED_HERE
@@ -15,10 +17,8 @@ from inferno.untrusted_json import quoted
 _NAMES = {
     "awq": "AWQ",
     "gptq": "GPTQ",
-    "fp8": "FP8",
     "fbgemm_fp8": "FP8",
     "bitsandbytes": "bitsandbytes",
-    "compressed-tensors": "compressed-tensors",
 }
 _OF_OTHER_SENSES = {"vision_config": "images", "audio_config": "sound"}
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
@@ -63,7 +63,12 @@ def refuse_config(name: str, config: Mapping[str, Any]) -> None:
     quantization = config.get("quantization_config")
     if isinstance(quantization, Mapping):
         method = quantization.get("quant_method")
-        if method not in (*FORMATS, PACKED_HERE):
+        if isinstance(method, str) and method in READERS:
+            try:
+                READERS[method](ConfigReader(quantization, path="quantization_config."))
+            except ConfigError as problem:
+                raise _refusal(name, f"a model quantized in a way of its own: {problem}") from None
+        elif method not in (*FORMATS, PACKED_HERE):
             raise _refusal(name, f"a model quantized with {_method(method)}: take the original")
     for key, sense in _OF_OTHER_SENSES.items():
         if key in config:

@@ -13,15 +13,18 @@ from itertools import accumulate
 from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops.gguf_blocks import decode
-from inferno.quantization import MXFP4, RowRange, ScaleType, WeightFormat
+from inferno.quantization import FP8, MXFP4, RowRange, ScaleType, WeightFormat
 
 FILL_ROWS = 16  # a weight is filled in whole multiples of so many outputs
 
 _MXFP4_LARGEST_EXPONENT = 2  # of an element: 4 = 2^2
 _E8M0_BIAS = 127
+_LARGEST_E4M3 = 448.0
+_LEAST_PEAK = 1e-30  # groups whose peak is less become zeros, so that their scales are normal
 
 
 class PackedWeight(Protocol):
@@ -100,7 +103,8 @@ def matrices(packed: PackedWeight | PackedExperts) -> list[PackedWeight]:
 class StoredRows:
     """Rows of a weight [X, O, I] as checkpoints hold them packed; the reference computes with it.
 
-    parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG; or the blocks of GGUF.
+    parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG, or of FP8 codes_XOI and the
+           bytes of scales_XOG; or the blocks of GGUF.
     dtype  of activations that meet it, and of rows taken out of an embedding.
     """
 
@@ -122,6 +126,8 @@ class StoredRows:
         if self.format.block is not None:
             *leading, num_blocks, _ = self.parts[0].shape
             return torch.Size((*leading, num_blocks * self.format.block.num_inputs))
+        if self.format.has_value_bytes:
+            return self.parts[0].shape
         *leading, num_groups = self.parts[-1].shape
         return torch.Size((*leading, num_groups * self.format.group))
 
@@ -238,11 +244,16 @@ def unpacked(weight: Tensor | PackedWeight | StoredRows, dtype: torch.dtype) -> 
 
 
 def unpack(rows: StoredRows, dtype: torch.dtype) -> Tensor:
-    """Return the values: exact in float32 and bfloat16, but infinite beyond their largest."""
+    """Return the values: exact in float32 and bfloat16, but infinite beyond their largest.
+
+    Those of FP8 are products of element and scale, which float32 rounds.
+    """
     format = rows.format
     if format.block is not None:
         blocks_NB = rows.parts[0].reshape(-1, format.block.num_bytes)
         return decode(format.block.type, blocks_NB).view(rows.shape).to(dtype)
+    if format == FP8:
+        return _unpack_fp8(*rows.parts).to(dtype)
     codes, scales = rows.parts
     assert format.code_bits == 4, "no checkpoints with other codes are read"
     assert format.scale is ScaleType.E8M0, "nor with other scales"
@@ -251,6 +262,39 @@ def unpack(rows: StoredRows, dtype: torch.dtype) -> Tensor:
     scales_G = _e8m0(exact, codes.device).index_select(0, scales.flatten().int())
     values_GB = pairs.view(exact).view(-1, format.group).mul_(scales_G.unsqueeze(1))
     return values_GB.view(rows.shape).to(dtype)
+
+
+def _unpack_fp8(codes_OI: Tensor, scale_bytes_OG4: Tensor) -> Tensor:
+    scales_OG = float32_scales(scale_bytes_OG4)
+    scales_OI = scales_OG.repeat_interleave(FP8.group, -1)[..., : codes_OI.shape[-1]]
+    return codes_OI.view(torch.float8_e4m3fn).float() * scales_OI
+
+
+def float32_scales(bytes_OG4: Tensor) -> Tensor:
+    """Return scales [..., O, G], float32, of their bytes, wherever these lie."""
+    return bytes_OG4.clone(memory_format=torch.contiguous_format).view(torch.float32).squeeze(-1)
+
+
+def pack_fp8(values_OI: Tensor) -> StoredRows:
+    """Return the nearest FP8 weight whose scales are the groups' peaks over the largest element.
+
+    Elements are rounded to the nearest, ties to even. A group with a NaN or infinity becomes NaN.
+    """
+    num_inputs = values_OI.shape[-1]
+    filled = F.pad(values_OI.float(), (0, -num_inputs % FP8.group))
+    values_OGB = filled.view(*filled.shape[:-1], -1, FP8.group)
+    peak_OG = values_OGB.abs().amax(-1)
+    is_finite_OG = peak_OG < torch.inf  # a NaN is the largest of all to torch
+    has_values_OG = is_finite_OG & (peak_OG > _LEAST_PEAK)
+    # Divided by a tensor of the device: a number would be multiplied by its inverse there.
+    scales_OG = peak_OG / torch.full_like(peak_OG, _LARGEST_E4M3)
+    scaled_OGB = values_OGB / torch.where(has_values_OG, scales_OG, 1.0).unsqueeze(-1)
+    scaled_OGB = torch.where(has_values_OG.unsqueeze(-1), scaled_OGB, 0.0)
+    codes_OGB = scaled_OGB.clamp(-_LARGEST_E4M3, _LARGEST_E4M3).to(torch.float8_e4m3fn)
+    zeros_or_nan_OG = torch.where(is_finite_OG, 0.0, torch.nan)
+    kept_OG = torch.where(has_values_OG, scales_OG, zeros_or_nan_OG)
+    codes_OI = codes_OGB.view(torch.uint8).flatten(-2)[..., :num_inputs]
+    return StoredRows(FP8, (codes_OI, kept_OG.unsqueeze(-1).contiguous().view(torch.uint8)))
 
 
 def pack_mxfp4(values_OI: Tensor) -> StoredRows:
@@ -298,6 +342,8 @@ def scales_of(format: WeightFormat, scales: Tensor) -> Tensor:
     """Return a packed weight's scales, uint8 bytes in any order, as float32 in the same order."""
     if format.scale is ScaleType.E8M0:
         return _e8m0(torch.float32, scales.device)[scales.int()]
+    if format.scale is ScaleType.FLOAT32:
+        return scales.view(torch.float32)
     plain = torch.float16 if format.scale is ScaleType.FLOAT16 else torch.bfloat16
     return scales.view(plain).float()
 

@@ -30,7 +30,7 @@ from inferno.plan.choices import (
     choose_num_host_blocks,
 )
 from inferno.plan.shape import ModelShape
-from inferno.quantization import FORMATS, MXFP4, WeightFormat
+from inferno.quantization import E4M3, FORMATS, FP8, MXFP4, WeightFormat
 
 # Python with PyTorch and inferno, before any model; then what requests, threads and the event loop
 # take once tokens were made. Measured on Linux, x86-64, Python 3.11, PyTorch 2.13 for CPUs.
@@ -59,7 +59,7 @@ _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """The blocks of one of GGUF's types that become something else: bytes before and after."""
+    """The weights of one of GGUF's types, or FP8, that become another: bytes before and after."""
 
     kept_as: str
     file_bytes: int
@@ -97,7 +97,7 @@ class Plan:
     """The bytes that a model will take on a CPU, or of a GPU's own memory.
 
     weights         by the name of the format in which they are kept.
-    unpacked        by GGUF's types, what can't stay as it is.
+    unpacked        by the files' types, GGUF's or FP8, what can't stay as it is.
     base            Python and its libraries; on a GPU what CUDA has there before the model.
     text            the tokenizer; making_text: at most, while it is made.
     buffers         through which weights pass while they are loaded.
@@ -219,7 +219,7 @@ def make_plan(
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, is_cpu=is_cpu)
     workspace = _workspace(shape, options, dtype, quantize, cache, context)
     num_host_blocks = 0  # of a GPU's plan, for they aren't in its memory
     if is_cpu:
@@ -297,7 +297,7 @@ def _draft_plan(
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = min(context, _context(shape.decoder, replace(options, max_model_len=None)))
-    weights, unpacked = _weights(shape, dtype, quantize, has_kernels=is_cpu)
+    weights, unpacked = _weights(shape, dtype, quantize, is_cpu=is_cpu)
     least = math.ceil(min(context, DRAFT_FLOOR_TOKENS) / options.block_size)
     return DraftPlan(
         dtype=dtype,
@@ -351,7 +351,7 @@ def _shared_blocks(
 
 
 def kept_format(
-    tensor: Tensor, dtype: str, quantize: str | None, *, has_kernels: bool = True
+    tensor: Tensor, dtype: str, quantize: str | None, *, is_cpu: bool = True
 ) -> WeightFormat:
     """Return the format in which a tensor of a checkpoint is kept."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
@@ -359,8 +359,10 @@ def kept_format(
     # Checkpoints call gate what models here call router.
     name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
     # Blocks stay what they are where kernels run, which compute in these two.
-    stays = has_kernels and dtype != "float16"
+    stays = is_cpu and dtype != "float16"
     stored = quantization.kept_blocks(tensor.dtype, has_kernels=stays)
+    if tensor.dtype == E4M3 and not is_cpu:
+        stored = FP8
     return quantization.keep(name, len(tensor.shape), stored, FORMATS[dtype], quantize)
 
 
@@ -399,20 +401,22 @@ def _fitting_blocks(
 
 
 def _weights(
-    shape: ModelShape, dtype: str, quantize: str | None, *, has_kernels: bool
+    shape: ModelShape, dtype: str, quantize: str | None, *, is_cpu: bool
 ) -> tuple[dict[str, int], dict[str, Unpacked]]:
-    """Return the bytes of weights by format, and what of GGUF's blocks changes."""
+    """Return the bytes of weights by format, and what of GGUF's blocks and FP8 changes."""
     weights: Counter[str] = Counter()
     unpacked: dict[str, Unpacked] = {}
     for tensor in shape.tensors:
-        kept = kept_format(tensor, dtype, quantize, has_kernels=has_kernels)
+        kept = kept_format(tensor, dtype, quantize, is_cpu=is_cpu)
         count = kept_bytes(tensor, kept)
         weights[kept.name] += count
         is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES
-        if shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name:
+        is_block = shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name
+        if is_block or (tensor.dtype == E4M3 and kept != FP8):
             before = unpacked.get(tensor.dtype, Unpacked(kept_as="", file_bytes=0, kept_bytes=0))
             names = {*filter(None, before.kept_as.split(", ")), kept.name}
-            size = BY_NAME[tensor.dtype].num_bytes(math.prod(tensor.shape))
+            num_values = math.prod(tensor.shape)
+            size = BY_NAME[tensor.dtype].num_bytes(num_values) if is_block else num_values
             unpacked[tensor.dtype] = Unpacked(
                 kept_as=", ".join(sorted(names)),
                 file_bytes=before.file_bytes + size,

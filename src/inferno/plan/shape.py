@@ -27,6 +27,7 @@ from inferno.json_file import (
     read_json,
 )
 from inferno.model_files import CONFIG, TOKENIZER, model_files
+from inferno.quantization import E4M3, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.")
 _EMBEDDING = "model.embed_tokens.weight"
@@ -173,7 +174,12 @@ def _check_counts(tensors: Iterable[Tensor], decoder: DecoderConfig, place: str)
 
 def _kept(tensors: Iterable[Tensor], *, is_tied: bool, is_gguf: bool) -> Iterator[Tensor]:
     """Yield the tensors that become weights, by Hugging Face's names."""
+    tensors = list(tensors)
+    in_fp8 = [tensor.name for tensor in tensors if tensor.dtype == E4M3]
+    scales = {f"{name}{end}" for name in in_fp8 for end in (SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS)}
     for tensor in tensors:
+        if tensor.name in scales:
+            continue
         name = hf_name(tensor.name) if is_gguf else tensor.name
         is_left_out = name == ROPE_FACTORS or name.endswith("rotary_emb.inv_freq")
         if not is_left_out and not (is_tied and name == "lm_head.weight"):

@@ -14,6 +14,7 @@ from inferno.quantization.format import (
     StoredPart,
     WeightFormat,
 )
+from inferno.quantization.fp8 import E4M3, FP8, FP8_DYNAMIC, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 from inferno.quantization.gguf import GGUF_FORMATS, KEPT_BLOCKS, KeptBlocks
 from inferno.quantization.int4 import INT4
 from inferno.quantization.int8 import INT8
@@ -22,16 +23,21 @@ from inferno.quantization.mxfp4 import MXFP4
 __all__ = [
     "BFLOAT16",
     "BLOCK_FORMATS",
+    "E4M3",
     "FLOAT16",
     "FLOAT32",
     "FLOAT64",
     "FORMATS",
+    "FP8",
+    "FP8_DYNAMIC",
     "INT4",
     "INT8",
     "KEPT_BLOCKS",
     "MXFP4",
     "PACKED_HERE",
     "QUANTIZATIONS",
+    "SCALES_OF_BLOCKS",
+    "SCALES_OF_OUTPUTS",
     "Block",
     "InputRounding",
     "KeptBlocks",
@@ -48,7 +54,18 @@ __all__ = [
 
 FORMATS: Mapping[str, WeightFormat] = {
     format.name: format
-    for format in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16, INT8, INT4, MXFP4, *GGUF_FORMATS)
+    for format in (
+        FLOAT64,
+        FLOAT32,
+        FLOAT16,
+        BFLOAT16,
+        INT8,
+        INT4,
+        FP8,
+        FP8_DYNAMIC,
+        MXFP4,
+        *GGUF_FORMATS,
+    )
 }
 
 # The formats whose blocks in GGUF files kernels read as they are, by GGUF's names.
@@ -96,14 +113,14 @@ def keep(
     """Return the format in which a parameter, or some of its rows, are kept.
 
     stored    in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
-              where something else is asked for. None: as some floats.
+              and FP8 where something else is asked for. None: as some floats.
     floats    what is computed with, which floats become that are not quantized.
     quantize  what was asked for, a name of QUANTIZATIONS or None.
     """
-    is_block = stored is not None and stored.block is not None
-    if stored is not None and not stored.is_float and not is_block:
+    may_change = stored is not None and stored.may_be_unpacked
+    if stored is not None and not stored.is_float and not may_change:
         return stored
     becomes = choose(name.rpartition(".")[0], quantize) if is_matrix(name, num_dims) else None
     if becomes is not None:
         return FORMATS[becomes]
-    return stored if stored and is_block else floats
+    return stored if stored and may_change else floats

@@ -21,6 +21,7 @@ class ScaleType(Enum):
     """
 
     BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
     E8M0 = "e8m0"
     FLOAT16 = "float16"
     FLOAT16_OFFSET = "float16, with an offset"
@@ -35,6 +36,7 @@ class ScaleType(Enum):
 
 _SCALE_BYTES = {
     ScaleType.BFLOAT16: 2,
+    ScaleType.FLOAT32: 4,
     ScaleType.E8M0: 1,
     ScaleType.FLOAT16: 2,
     ScaleType.FLOAT16_OFFSET: 4,
@@ -49,6 +51,7 @@ class InputRounding(Enum):
     NOTHING = "floats"  # to the weight's own type at most
     TO_INT8 = "int8"  # in groups, each by its largest value over 127
     BY_POWERS = "int8, by powers of two"  # likewise, by the next power of two
+    TO_FP8 = "fp8"  # in the weight's groups, each by its largest value over the largest element
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +86,20 @@ class StoredPart:
     """One of the tensors that hold a packed weight in a checkpoint, as uint8 [..., O, G, bytes].
 
     suffix       what follows the weight's name.
-    group_bytes  of each group; where it is one, the tensor has no axis for it.
+    group_bytes  of each group; where it is one, the tensor has no axis for it. None: a byte of each
+                 value, [..., O, I], whose last group may be shorter.
     """
 
     suffix: str
-    group_bytes: int
+    group_bytes: int | None
 
     def shape(self, shape_OI: tuple[int, ...], group: int) -> tuple[int, ...]:
         """Return the tensor's shape for a weight [..., O, I]."""
+        if self.group_bytes is None:
+            return shape_OI
         *leading, num_inputs = shape_OI
         inner = () if self.group_bytes == 1 else (self.group_bytes,)
-        return (*leading, num_inputs // group, *inner)
+        return (*leading, -(-num_inputs // group), *inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +115,12 @@ class WeightFormat:
     group         how many inputs share a scale.
     scale         the type of that scale.
     inputs        what kernels round a product's inputs to.
-    wider         the formats that modules of some names have instead, by the last part of the name.
+    wider         the formats that modules of some names have instead, by the last part of the name;
+                  None: they are not quantized.
     steps         the quality that is due; None where floats are never made into it.
     parts         the tensors of a checkpoint that hold it, where it comes packed; the first holds
-                  codes, two of four bits in a byte, the lower first; the second holds scales.
+                  codes, two of four bits in a byte, the lower first; the second holds scales. Of
+                  scales that more values share in files, each group has its own here.
     block         in which GGUF files hold it.
     """
 
@@ -124,7 +132,7 @@ class WeightFormat:
     group: int = 1
     scale: ScaleType | None = None
     inputs: InputRounding = InputRounding.NOTHING
-    wider: Mapping[str, str] = field(default_factory=dict, hash=False)
+    wider: Mapping[str, str | None] = field(default_factory=dict, hash=False)
     steps: Steps | None = None
     parts: tuple[StoredPart, ...] = ()
     block: Block | None = None
@@ -141,6 +149,19 @@ class WeightFormat:
     def is_packed_in_files(self) -> bool:
         """Return whether checkpoints hold it packed."""
         return bool(self.parts or self.block)
+
+    @property
+    def has_value_bytes(self) -> bool:
+        """Return whether it is packed with a byte of each value, in the order of inputs."""
+        return bool(self.parts) and self.parts[0].group_bytes is None
+
+    @property
+    def may_be_unpacked(self) -> bool:
+        """Return whether weights that files hold in it become others where that is asked for.
+
+        They become floats where no kernel reads them.
+        """
+        return self.block is not None or self.has_value_bytes
 
     @property
     def bits(self) -> float:
@@ -165,7 +186,7 @@ class WeightFormat:
 
         If not, the other's values become floats first, and are rounded then.
         """
-        return self == other or (self.name, other.name) in _WIDER_FLOATS
+        return self == other or (self.name, other.name) in _TAKEN_EXACTLY
 
     def choose(self, module: str) -> str | None:
         """Return what a module's weight is quantized to where this is asked for; None: it is not.
@@ -177,7 +198,8 @@ class WeightFormat:
         return self.wider.get(module, self.name)
 
 
-_WIDER_FLOATS = {
+_TAKEN_EXACTLY = {
+    ("fp8-dynamic", "fp8"),
     *(("float64", "float32"), ("float64", "float16"), ("float64", "bfloat16")),
     *(("float32", "float16"), ("float32", "bfloat16")),
 }

@@ -19,6 +19,18 @@ from inferno.weights.pieces import FusedSpec, find_pieces
 FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
 
 
+def stays_packed(
+    stored: WeightFormat, device: torch.device, dtype: torch.dtype, quantize: str | None
+) -> bool:
+    """Return whether weights that files hold in a format stay in it, as far as kernels go.
+
+    What may not be unpacked stays in any case.
+    """
+    if stored.block is not None:
+        return keeps_blocks(device, dtype, quantize)
+    return not stored.may_be_unpacked or ops.has_kernels(device, stored)
+
+
 def keeps_blocks(device: torch.device, dtype: torch.dtype, quantize: str | None) -> bool:
     """Return whether GGUF's blocks stay packed: kernels must read all of its formats."""
     if quantize is not None or dtype == torch.float16:

@@ -27,8 +27,9 @@ from inferno.json_file import missing_file
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
-from inferno.quantization import FORMATS, KEPT_BLOCKS, WeightFormat
+from inferno.quantization import FORMATS, FP8, KEPT_BLOCKS, WeightFormat
 from inferno.untrusted_json import quoted
+from inferno.weights.fp8 import scales_of_groups
 from inferno.weights.staging import CHUNK_BYTES, Staging
 from inferno.weights.tensor_info import RowCoding, TensorInfo
 
@@ -117,6 +118,12 @@ class Checkpoint:
         stored = self.stored[name]
         assert stored.format == out.format
         [info, *_] = stored.parts
+        if info.scales is not None:
+            elements_NI, scale_bytes_NG4 = out.parts
+            scales_NG = self._scales(info, first, len(elements_NI))
+            scale_bytes_NG4.copy_(scales_NG.unsqueeze(-1).view(torch.uint8))
+            self._read_elements(info, elements_NI, first)
+            return
         if info.coding is None:
             for one, part in zip(stored.parts, out.parts, strict=True):
                 self._read(one, part, first)
@@ -144,7 +151,9 @@ class Checkpoint:
         assert out.is_contiguous()
         file = self._files[info.file]
         skipped = first * math.prod(info.shape[1:])
-        if info.coding is not None and out.dtype in FLOATS:
+        if info.scales is not None and out.dtype in FLOATS:
+            self._read_scaled(info, out, first)
+        elif info.coding is not None and out.dtype in FLOATS:
             _read_coded(file, info, info.coding, first, out, self._staging, self._listener)
         elif out.dtype == info.dtype:
             start = skipped * out.dtype.itemsize
@@ -159,6 +168,33 @@ class Checkpoint:
                 f"{out.dtype}; float32, float16 and bfloat16 weights can"
             )
         file.check_unchanged()
+
+    def _read_scaled(self, info: TensorInfo, out: Tensor, first: int) -> None:
+        """Fill `out` with the values of rows in FP8, some at a time."""
+        num_rows, width = out.shape
+        step = max(1, DECODED_VALUES // max(1, width))
+        for start in range(0, num_rows, step):
+            rows = out[start : start + step]
+            part = StoredRows.empty(FP8, rows.shape)
+            self._read_elements(info, part.parts[0], first + start)
+            scales_NG = self._scales(info, first + start, len(rows))
+            part.parts[1].copy_(scales_NG.unsqueeze(-1).view(torch.uint8))
+            rows.copy_(part.unpack(torch.float32))
+
+    def _read_elements(self, info: TensorInfo, out: Tensor, first: int) -> None:
+        """Fill `out`, uint8 [N, I], with the elements of rows from `first` on, as they lie."""
+        file, start = self._files[info.file], first * out.shape[1]
+        file.read_into(_bytes_of(out), info.start + start)
+        if self._listener is not None:
+            self._listener(info.name, start, _bytes_of(out))
+        file.check_unchanged()
+
+    def _scales(self, info: TensorInfo, first: int, num_rows: int) -> Tensor:
+        """Return the scale of each group of rows in FP8: [N, G] float32."""
+        assert info.scales is not None
+        values = torch.empty(info.scales.info.shape)
+        self._read(info.scales.info, values, first=0)
+        return scales_of_groups(values, info.scales, first, num_rows, info.shape[1])
 
     def signatures(self) -> dict[Path, tuple[int, int]]:
         """Return each file's size, and when it was last changed, in nanoseconds."""
@@ -196,20 +232,29 @@ class Checkpoint:
                 yield file.read(start, min(size, file.size - start))
 
     def coded_bytes(self) -> dict[str, int]:
-        """Return the bytes of tensors in GGUF's blocks, by the name of their type."""
+        """Return the bytes of tensors in GGUF's blocks, and in FP8, by the name of their type."""
         sizes: Counter[str] = Counter()
         for info in self.tensors.values():
             if info.coding is not None and info.coding.type.block_values > 1:
                 sizes[info.coding.type.name] += info.stop - info.start
+            elif info.scales is not None:
+                sizes[FP8.name] += info.stop - info.start
         return dict(sizes.most_common())
 
     def blocks(self) -> dict[str, WeightFormat]:
-        """Return the formats in which kernels read what GGUF holds in blocks, by name."""
+        """Return the formats in which kernels read GGUF's blocks and FP8, by name."""
         return {
             name: one.format
             for name, one in self.stored.items()
-            if one.parts[0].coding is not None and not one.format.is_float
+            if one.parts[0].is_coded and not one.format.is_float
         }
+
+    @property
+    def scales(self) -> frozenset[str]:
+        """Return the names of tensors that are but the scales of others' values."""
+        return frozenset(
+            info.scales.info.name for info in self.tensors.values() if info.scales is not None
+        )
 
     def read_as_kept(self, name: str, format: WeightFormat) -> Tensor:
         """Return the values, in float32, that a weight has once its blocks are kept in a format."""
@@ -233,6 +278,11 @@ class Checkpoint:
         first, second = self.tensors[name], self.tensors[other]
         if (first.dtype, first.shape, first.coding) != (second.dtype, second.shape, second.coding):
             return False
+        if first.scales is not None or second.scales is not None:
+            if first.scales is None or second.scales is None:
+                return False
+            if not self.holds_twice(first.scales.info.name, second.scales.info.name):
+                return False
         size = first.stop - first.start
         pieces = (
             (position, min(CHUNK_BYTES, size - position))
@@ -267,6 +317,8 @@ def _stored(tensors: Mapping[str, TensorInfo]) -> dict[str, StoredTensor]:
 
 
 def _format_of(info: TensorInfo) -> WeightFormat | None:
+    if info.scales is not None:
+        return FP8
     if info.coding is not None and info.coding.type.name in KEPT_BLOCKS:
         return KEPT_BLOCKS[info.coding.type.name].format
     return FORMATS.get(str(info.dtype).removeprefix("torch."))

@@ -67,7 +67,7 @@ def load_weights(
     plan = _plan(model, checkpoint, fused, tied or {})
     kept = _kept_formats(model, checkpoint, plan, format_of) if format_of else {}
     plan = {
-        name: _as_kept(model.get_parameter(name), sources, kept.get(name))
+        name: _as_kept(model.get_parameter(name), sources, kept.get(name), checkpoint)
         for name, sources in plan.items()
     }
     total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
@@ -150,13 +150,19 @@ def _kept_formats(
 
 
 def _as_kept(
-    parameter: Tensor, sources: list[_Source], kept: Sequence[WeightFormat] | None
+    parameter: Tensor,
+    sources: list[_Source],
+    kept: Sequence[WeightFormat] | None,
+    checkpoint: Checkpoint,
 ) -> list[_Source]:
-    """Return the sources, those in GGUF's blocks as packed where they are kept so."""
+    """Return the sources, those in GGUF's blocks or FP8 as packed where they are kept so."""
     return (
         [
-            replace(source, format=format)
-            if source.format is None and format.is_packed_in_files and _is_rows(parameter, source)
+            replace(source, format=stored)
+            if source.format is None
+            and (stored := checkpoint.stored[source.name].format).is_packed_in_files
+            and format.takes_exactly(stored)
+            and _is_rows(parameter, source)
             else source
             for source, format in zip(sources, kept, strict=True)
         ]
@@ -317,7 +323,7 @@ def _compare(
     known = {**may_stay, **expected}
     for name, info in checkpoint.tensors.items():
         if name not in known:
-            if not HARMLESS.fullmatch(name):
+            if not HARMLESS.fullmatch(name) and name not in checkpoint.scales:
                 differences.unused.append(f"{quoted(name)}: found {list(info.shape)}")
         elif (shape := known[name].shape) != info.shape:
             differences.misshapen.append(

@@ -15,6 +15,7 @@ from inferno.gguf.tensor_types import read_packed_name
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, no_weights
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import Checkpoint, WeightsFile, open_file
+from inferno.weights.fp8 import with_scales
 from inferno.weights.gguf import open_gguf
 from inferno.weights.safetensors import (
     LENGTH_BYTES,
@@ -41,7 +42,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
             tensors, files = _open_shards(path, stack)
         else:
             raise no_weights(path)
-        return Checkpoint(path, tensors, files, stack.pop_all())
+        return Checkpoint(path, with_scales(tensors), files, stack.pop_all())
 
 
 def _open_single(folder: Path, stack: ExitStack) -> tuple[dict[str, TensorInfo], list[WeightsFile]]:

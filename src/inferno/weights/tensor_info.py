@@ -23,12 +23,27 @@ class RowCoding:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockScales:
+    """The scales of a weight in FP8, each of which a block of rows by inputs shares.
+
+    info    of the tensor that holds them, in the order of blocks.
+    shape   blocks along rows, and along inputs.
+    block   rows and inputs of a block; the last ones may have fewer.
+    """
+
+    info: TensorInfo
+    shape: tuple[int, int]
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class TensorInfo:
     """The place of one tensor: bytes `start` to `stop` of `file`, row-major, little-endian.
 
     dtype   the format's own name (such as "F8_E4M3") where inferno can't read the type; of rows
-            that are coded, the type of their values.
+            that are coded or scaled, the type of their values.
     coding  of its rows; None: they are values, one after the other.
+    scales  of its values, which are FP8's elements then.
     """
 
     name: str
@@ -38,3 +53,9 @@ class TensorInfo:
     start: int
     stop: int
     coding: RowCoding | None = None
+    scales: BlockScales | None = None
+
+    @property
+    def is_coded(self) -> bool:
+        """Return whether its bytes are not its values."""
+        return self.coding is not None or self.scales is not None

@@ -21,7 +21,7 @@ from inferno.ops.cuda import mixture, routing
 from inferno.ops.cuda.chips import CHIPS, Chip
 from inferno.ops.cuda.dequantize import bfloat16_bits
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, CodedWeight, allocate
-from inferno.quantization import INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import FP8, INT4, INT8, MXFP4, RowRange, WeightFormat
 from tests.mxfp4 import random_bytes
 
 pytestmark = pytest.mark.gpu
@@ -309,7 +309,7 @@ def test_each_token_gets_the_weighted_sum_of_its_experts(
 
 @pytest.mark.parametrize(
     ("format", "dtype"),
-    [(MXFP4, torch.float32), *product((MXFP4, INT8, INT4), DTYPES[1:])],
+    [(MXFP4, torch.float32), *product((MXFP4, INT8, INT4, FP8), DTYPES[1:])],
     ids=str,
 )
 @pytest.mark.parametrize(("num_tokens", "size", "inner"), [(1, 320, 32), (22, 64, 32)])
@@ -483,17 +483,21 @@ def _write_bits_kernel(words: Any, out: Any, FORMAT: tl.constexpr, SLOT: tl.cons
     tl.store(out + i, bfloat16_bits(tl.load(words + i), SLOT, FORMAT))
 
 
-@pytest.mark.parametrize("format", [MXFP4, INT4], ids=str)
+@pytest.mark.parametrize("format", [MXFP4, INT4, FP8], ids=str)
 def test_two_codes_become_bfloat16_at_once(format: WeightFormat, device: torch.device) -> None:
     """The kernels' product of bfloat16 can't be interpreted: what it is made of is compared."""
     weight: CodedWeight = packed(format, 1, 1, 128, device=device, dtype=torch.bfloat16)[0]
-    scales = scales_of_groups(weight)
+    if format is FP8:  # whose scales are no bfloat16
+        weight.scales.view(torch.float32).fill_(0.5)
+    scales = scales_of_groups(weight).repeat_interleave(format.group // 32)
     expected = weight.unpack(torch.bfloat16).view(8, 16)
     for slot in range(8):
         bits = torch.empty(16, dtype=torch.int16, device=device)
-        _write_bits_kernel[(1,)](weight.codes[0], bits, FORMAT=format.name, SLOT=slot)
+        per_word = len(SLOTS[format])
+        words = weight.codes[0, slot // per_word * 16 :]
+        _write_bits_kernel[(1,)](words, bits, FORMAT=format.name, SLOT=slot % per_word)
         raw = bits.view(torch.bfloat16)
-        elements = raw - 136 if format is INT4 else raw * 2.0**126
+        elements = raw - 136 if format is INT4 else raw * 2.0 ** (120 if format is FP8 else 126)
         assert elements.dtype == torch.bfloat16
         assert {*elements.tolist()} <= {*format.elements}
         assert torch.equal(elements * scales[slot // 2], expected[slot])

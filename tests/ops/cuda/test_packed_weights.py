@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -11,10 +12,11 @@ from torch import Tensor
 from inferno import ops
 from inferno.ops import RowRanges, StoredRows
 from inferno.ops.cuda import packed_weights
-from inferno.ops.cuda.dequantize import CHUNK, elements, num_slots, scale
+from inferno.ops.cuda.dequantize import CHUNK, elements, format_constants, scale
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, CodedWeight, chunk_inputs
 from inferno.ops.packed import pack_mxfp4
-from inferno.quantization import BFLOAT16, FLOAT16, INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import BFLOAT16, FLOAT16, FP8, INT4, INT8, MXFP4, RowRange, WeightFormat
+from tests import fp8
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")
@@ -89,6 +91,59 @@ def test_mxfp4_of_a_checkpoint_keeps_its_values(num_inputs: int, device: torch.d
     )
 
 
+@pytest.mark.parametrize("num_inputs", [64, 96, 128, 200, 320])
+def test_fp8_of_a_checkpoint_keeps_its_values(num_inputs: int, device: torch.device) -> None:
+    codes = fp8.random_codes(32, num_inputs, seed=num_inputs).view(torch.uint8)
+    scales = torch.randn(32, -(-num_inputs // 128), 1)
+    stored = StoredRows(FP8, (codes, scales.view(torch.uint8)))
+    weight = empty(FP8, (32, num_inputs), device)
+    for first in (16, 0):
+        weight.fill(first, stored[first : first + 16])
+    values_OI = torch.from_numpy(fp8.elements(codes)).float()
+    expected_OI = values_OI * scales.repeat_interleave(128, 1)[:, :num_inputs, 0]
+    assert torch.equal(weight.unpack(torch.float32).cpu(), expected_OI)
+    assert torch.equal(stored.unpack(torch.float32), expected_OI)
+
+
+def test_a_nan_of_fp8_makes_its_group_nan(device: torch.device) -> None:
+    codes = fp8.random_codes(16, 256, seed=0).view(torch.uint8).clone()
+    codes[3, 200], codes[5, 7] = 0x7F, 0xFF
+    scales = torch.ones(16, 2, 1)
+    weight = empty(FP8, (16, 256), device)
+    weight.fill(0, StoredRows(FP8, (codes, scales.view(torch.uint8))))
+    is_nan = weight.unpack(torch.float32).cpu().isnan().view(16, 2, 128)
+    assert {*map(tuple, is_nan.all(2).nonzero().tolist())} == {(3, 1), (5, 0)}
+    assert {*map(tuple, is_nan.any(2).nonzero().tolist())} == {(3, 1), (5, 0)}
+
+
+@pytest.mark.parametrize("num_inputs", [72, 128, 256])
+def test_floats_become_the_nearest_values_of_fp8(num_inputs: int, device: torch.device) -> None:
+    values_OI = hostile_values(num_inputs)
+    weight = empty(FP8, (16, num_inputs), device)
+    weight.fill(0, values_OI.to(device))
+    found_OI, steps_OI = weight.unpack(torch.float32).cpu(), weight.steps()
+    assert steps_OI is not None
+    elements = fp8.elements(torch.arange(256, dtype=torch.uint8))
+    positive = torch.from_numpy(elements[np.isfinite(elements)])
+    for row in range(16):
+        for first in range(0, num_inputs, 128):
+            group = values_OI[row, first : first + 128].double()
+            found = found_OI[row, first : first + 128].double()
+            if not group.isfinite().all():
+                assert found.isnan().all()
+                continue
+            if group.abs().max() < 1e-30:
+                assert not found.any()
+                continue
+            scale = group.abs().max() / 448
+            distances = (group[:, None] / scale - positive).abs().amin(1)
+            torch.testing.assert_close(
+                (group - found).abs() / scale, distances, rtol=1e-4, atol=1e-4
+            )
+            steps = steps_OI[row, first : first + 128].cpu().double()
+            assert ((group - found).abs() <= 0.5001 * steps).all()
+
+
 def test_rows_may_be_filled_a_few_at_a_time(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,13 +193,13 @@ def test_floats_stay_plain_and_ranges_stay_apart() -> None:
 
 @triton.jit
 def unpack_kernel(  # type: ignore[no-untyped-def]
-    codes, scales, out, SLOTS: tl.constexpr, SCALE_WORDS: tl.constexpr, FORMAT: tl.constexpr
+    codes, scales, out, SLOTS: tl.constexpr, GROUPS_PER_WORD: tl.constexpr, FORMAT: tl.constexpr
 ):
     """Write the values of one chunk a program."""
     chunk = tl.program_id(0)
     words = tl.load(codes + chunk * CHUNK + tl.arange(0, CHUNK))
     for slot in tl.static_range(SLOTS):
-        word = tl.load(scales + chunk * SCALE_WORDS + slot * SCALE_WORDS // SLOTS)
+        word = tl.load(scales + (chunk * SLOTS + slot) // (2 * GROUPS_PER_WORD))
         values = elements(words, slot, FORMAT) * scale(word, slot // 2, FORMAT)
         tl.store(out + (chunk * SLOTS + slot) * CHUNK + tl.arange(0, CHUNK), values)
 
@@ -157,14 +212,10 @@ def test_kernels_unpack_every_code_and_scale(format: WeightFormat, device: torch
     limits = torch.iinfo(torch.int32)
     weight.codes.random_(limits.min, limits.max)
     weight.scales.random_(limits.min, limits.max)
+    if format is FP8:  # whose scales say what is NaN
+        elements_of = weight.codes.view(torch.uint8)
+        elements_of[(elements_of & 127) == 127] = 0
     out = torch.empty(shape[1], device=device)
-    unpack_kernel[(num_chunks,)](
-        weight.codes,
-        weight.scales,
-        out,
-        num_slots(format),
-        weight.scales.shape[1] // num_chunks,
-        format.name,
-    )
+    unpack_kernel[(num_chunks,)](weight.codes, weight.scales, out, **format_constants(format))
     expected = weight.unpack(torch.float32)[0]
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)

@@ -18,6 +18,7 @@ from inferno.engine.engine import Engine
 from inferno.ops import reference
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
+from tests.fp8 import save_tiny_fp8
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import expected_logits, save_tiny
 
@@ -42,6 +43,7 @@ MODELS: dict[str, Callable[[Path], Any]] = {
         moe_intermediate_size=64,
         norm_topk_prob=True,
     ),
+    "qwen3 in FP8": lambda folder: save_tiny_fp8(folder, "qwen3", **SIZES),
     "gpt_oss": lambda folder: save_tiny_mxfp4(
         folder, sliding_window=5, head_dim=64, num_hidden_layers=2
     ),
@@ -71,11 +73,12 @@ def saved(
     return tmp_path, MODELS[request.param](tmp_path)
 
 
-def build(folder: Path, device: torch.device) -> Engine:
+def build(folder: Path, device: torch.device, quantize: str = "none") -> Engine:
     options = EngineOptions(
         model=folder,
         device=str(device),
-        dtype="float16",
+        dtype="float16" if quantize == "none" else "float32",
+        quantize=quantize,
         num_blocks=32,
         block_size=16,
         max_num_seqs=8,
@@ -94,7 +97,21 @@ def test_logits_are_those_of_transformers(saved: tuple[Path, Any], device: torch
     assert error < 1e-2, error
 
 
-@pytest.mark.parametrize("saved", ["qwen3", "qwen3_moe"], indirect=True)
+@pytest.mark.parametrize("saved", ["qwen3", "qwen3 in FP8"], indirect=True)
+@pytest.mark.parametrize(("quantize", "most"), [("fp8", 0.15), ("fp8-dynamic", 0.2)])
+def test_fp8_is_made_of_floats_and_of_activations(
+    saved: tuple[Path, Any], quantize: str, most: float, device: torch.device
+) -> None:
+    folder, model = saved
+    engine = build(folder, device, quantize)
+    logits_TV = engine.logits(TEXT)
+    engine.close()
+    expected_TV = expected_logits(model, TEXT)
+    error = (logits_TV - expected_TV).abs().max() / expected_TV.abs().max()
+    assert 1e-4 < error < most, error
+
+
+@pytest.mark.parametrize("saved", ["qwen3", "qwen3_moe", "qwen3 in FP8"], indirect=True)
 def test_tokens_are_the_same_alone_and_together(
     saved: tuple[Path, Any], device: torch.device
 ) -> None:

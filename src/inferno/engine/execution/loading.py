@@ -16,8 +16,22 @@ from inferno.errors import InvalidRequest
 from inferno.layers.decoder import CausalLM
 from inferno.models import find_model
 from inferno.options import EngineOptions
-from inferno.quantization import FORMATS, KEPT_BLOCKS, WeightFormat, kept_blocks
-from inferno.weights.allocate import keeps_blocks, kept_format, num_bytes, weight_bytes
+from inferno.quantization import (
+    FORMATS,
+    FP8,
+    FP8_DYNAMIC,
+    INT8,
+    KEPT_BLOCKS,
+    WeightFormat,
+    kept_blocks,
+)
+from inferno.weights.allocate import (
+    keeps_blocks,
+    kept_format,
+    num_bytes,
+    stays_packed,
+    weight_bytes,
+)
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
@@ -96,7 +110,7 @@ def _read(
 
 
 def _tell_what_changes(checkpoint: Checkpoint, layout: _Layout) -> None:
-    """Log which blocks of a GGUF file are kept otherwise, how exactly, and what that takes."""
+    """Log which weights in GGUF's blocks or FP8 are kept otherwise, and what all of them take."""
     changes = [
         f"{size / 2**20:,.0f} MiB of {name} become {change}"
         for name, size in checkpoint.coded_bytes().items()
@@ -139,7 +153,13 @@ class _Layout:
         return self._quantize is not None
 
     def change_of(self, block_type: str) -> str | None:
-        """Return what becomes of blocks of one of GGUF's types, and how far off it is; or None."""
+        """Return what becomes of blocks of one of GGUF's types, and how far off it is; or None.
+
+        FP8 counts as one.
+        """
+        quantized = FORMATS[self._quantize] if self._quantize is not None else FP8
+        if block_type == FP8.name and quantized.takes_exactly(FP8) and self._keeps(FP8):
+            return None
         kept = kept_blocks(block_type, has_kernels=self.keeps_blocks)
         if kept is None:
             return self._quantize or str(self.dtype).removeprefix("torch.")
@@ -160,13 +180,26 @@ class _Layout:
 
     def _keeps(self, stored: WeightFormat) -> bool:
         """Return whether what comes in a format stays in it, as far as kernels are concerned."""
-        return stored.block is None or self.keeps_blocks
+        return stays_packed(stored, self.device, self.dtype, self._quantize)
 
 
 def _quantization(options: EngineOptions, device: torch.device) -> str | None:
     if options.quantize == "none":
         return None
-    if not ops.has_kernels(device, FORMATS[options.quantize]):
+    format = FORMATS[options.quantize]
+    if format == FP8_DYNAMIC and device.type == "cuda" and not ops.has_kernels(device, format):
+        raise InvalidRequest(
+            f"quantize={format} needs a GPU whose tensor cores multiply 8-bit floats, such as an "
+            f"L40S or H100, which {device} is not; use {FP8}",
+            param="quantize",
+        )
+    if not ops.has_kernels(device, format) and ops.has_kernels(device, INT8):
+        raise InvalidRequest(
+            f"quantize={format} needs kernels that only GPUs have, and the model is to run on "
+            f"{device}; int8 takes as much there, and errs less",
+            param="quantize",
+        )
+    if not ops.has_kernels(device, format):
         raise InvalidRequest(
             f"quantize={options.quantize} needs inferno's compiled kernels, which do not run on "
             f"{device} here; leave it out, or see `inferno doctor`",

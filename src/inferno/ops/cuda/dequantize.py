@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS
+from inferno.ops.cuda.packed_weights import CHUNK_WORDS, GROUP, SLOTS
 from inferno.quantization import WeightFormat
 
 CHUNK = tl.constexpr(CHUNK_WORDS)
@@ -34,6 +34,11 @@ _TWO_UPPER_BITS = tl.constexpr(1 << 24 | 1 << 8)
 _TWO_CODES = tl.constexpr(0b1111 << 16 | 0b1111)
 _TWO_EXPONENTS = tl.constexpr(127 + 7 << 23 | 127 + 7 << 7)
 _INT4_ZERO = tl.constexpr(128.0 + 8.0)
+# E4M3's bias is 7 where that of float32 and bfloat16 is 127.
+_TWO_120 = tl.constexpr(2.0**120)
+_TWO_HIGH_BYTES = tl.constexpr(0x7F007F00)
+_TWO_LOW_BYTES = tl.constexpr(0x007F007F)
+_TWO_LOW_SIGNS = tl.constexpr(0x00800080)
 
 
 def num_slots(format: WeightFormat) -> int:
@@ -44,7 +49,7 @@ def num_slots(format: WeightFormat) -> int:
 def format_constants(format: WeightFormat) -> dict[str, object]:
     """Return the constants by which kernels know a format."""
     assert format.scale is not None, "floats have no codes"
-    groups = 4 // int(format.scale.num_bytes)
+    groups = 4 // int(format.scale.num_bytes) * (format.group // GROUP)
     return {"FORMAT": format.name, "SLOTS": num_slots(format), "GROUPS_PER_WORD": groups}
 
 
@@ -52,12 +57,14 @@ def format_constants(format: WeightFormat) -> dict[str, object]:
 def elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
     """Return the unscaled elements, float32, in one slot of each word of codes (int32).
 
-    FORMAT  the name of a weight format: int8, int4 or mxfp4.
+    FORMAT  the name of a weight format: int8, int4, fp8 or mxfp4.
     """
     if FORMAT == "int8":
         found = _whole_numbers(words, 8 * SLOT, 8)
     elif FORMAT == "int4":
         found = _whole_numbers(words, 4 * SLOT, 4)
+    elif FORMAT == "fp8":
+        found = _e4m3(words, SLOT)
     else:
         tl.static_assert(FORMAT == "mxfp4")
         found = _e2m1(words, SLOT)
@@ -91,15 +98,26 @@ def _e2m1(words, SLOT: tl.constexpr):
 
 
 @triton.jit
+def _e4m3(words, SLOT: tl.constexpr):
+    """Return the elements of FP8 in a slot: sign, four bits of the exponent and the mantissa's."""
+    upper = words << (24 - 8 * SLOT)
+    bits = (upper & _SIGN) | ((upper >> 4) & (0b1111111 << 20))
+    return bits.to(tl.float32, bitcast=True) * _TWO_120
+
+
+@triton.jit
 def scale(words, GROUP: tl.constexpr, FORMAT: tl.constexpr):
     """Return the scales, float32, of a group of a chunk, from the word of scales that holds it.
 
-    GROUP   which of the chunk's: slots 2 GROUP and 2 GROUP + 1 have it.
+    GROUP   which of the chunk's: slots 2 GROUP and 2 GROUP + 1 have it. FP8's words hold one scale,
+            which all groups of two chunks share.
     """
     if FORMAT == "mxfp4":
         byte = (words >> (8 * GROUP)) & 255
         # The least is below the normal floats, the largest stands for NaN.
         bits = tl.where(byte == 255, 0x7FC00000, tl.maximum(byte << 23, 1 << 22))
+    elif FORMAT == "fp8":
+        bits = words
     elif GROUP % 2 == 0:
         bits = words << 16
     else:
@@ -118,6 +136,8 @@ def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
         found = elements(words, SLOT, FORMAT).to(tl.bfloat16)
     elif FORMAT == "int4":
         found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) - _INT4_ZERO
+    elif FORMAT == "fp8":
+        found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_120
     else:
         found = bfloat16_bits(words, SLOT, FORMAT).to(tl.bfloat16, bitcast=True) * _TWO_126
     return found
@@ -125,10 +145,19 @@ def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
 
 @triton.jit
 def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
-    """Return bits of a bfloat16, int16: int4's elements plus _INT4_ZERO, MXFP4's over 2^126."""
+    """Return bits of a bfloat16, int16.
+
+    They are int4's elements plus _INT4_ZERO, MXFP4's over 2^126, and FP8's over 2^120.
+    """
     if FORMAT == "int4":
         pair = (words >> (4 * (SLOT % 4))) & _TWO_CODES | _TWO_EXPONENTS
         half = pair >> 16 if SLOT >= 4 else pair
+    elif FORMAT == "fp8":
+        if SLOT % 2 == 0:
+            pair = ((words & _TWO_LOW_SIGNS) << 8) | ((words & _TWO_LOW_BYTES) << 4)
+        else:
+            pair = (words & _TWO_SIGNS) | ((words & _TWO_HIGH_BYTES) >> 4)
+        half = pair >> 16 if SLOT >= 2 else pair
     else:
         tl.static_assert(FORMAT == "mxfp4")
         if SLOT < 6:

@@ -410,11 +410,12 @@ def _product(
         c = tl.arange(0, 2)
         chunk_inputs: tl.constexpr = INPUTS // 2
         slots: tl.constexpr = chunk_inputs // CHUNK
-        # A chunk's scales are E8M0, of one byte, or bfloat16.
+        # A chunk's scales are E8M0, of one byte, or bfloat16; in FP8 two chunks have one.
         scale_words: tl.constexpr = 2 if FORMAT == "int4" else 1
+        chunks_of_word: tl.constexpr = 2 if FORMAT == "fp8" else 1
         words_NJ = weight_N[:, None] + j[None, :]
         scales_N = scales + expert.to(tl.int64) * scales_stride_x + outputs_N * scales_stride_o
-        scales_NC = scales_N[:, None] + c[None, :] * scale_words
+        scales_NC = scales_N[:, None] + c[None, :] // chunks_of_word * scale_words
         inputs_J = j // CHUNK * chunk_inputs + j % CHUNK
         x_JM = x_M[None, :] + inputs_J[:, None]
         for first in range(0, num_inputs, INPUTS):
@@ -427,7 +428,7 @@ def _product(
                 words = tl.load(words_NJ + chunk * CHUNK, mask=is_word, other=0)
             for slot in tl.static_range(slots):
                 if slot == 0:
-                    scales_at = scales_NC + chunk * scale_words
+                    scales_at = scales_NC + chunk // chunks_of_word * scale_words
                 elif slot == slots // scale_words:
                     scales_at = scales_NC + chunk * scale_words + 1
                 if slot == 0 or slot == slots // scale_words:
@@ -461,11 +462,13 @@ def _values(
 ):
     """Return the values in one slot of two chunks' words, rounded to a type of activations."""
     scale_NC = scale(scales_NC, SLOT // 2, FORMAT)
-    if dtype == tl.bfloat16:  # which scales are, or powers of two
+    # Scales are bfloat16 or powers of two, but for FP8's: its values are rounded once, when scaled.
+    is_bfloat16: tl.constexpr = dtype == tl.bfloat16 and FORMAT != "fp8"
+    if is_bfloat16:
         scale_NC = scale_NC.to(dtype)
     scale_NCJ = tl.broadcast_to(scale_NC[:, :, None], (OUTPUTS, 2, CHUNK))
     scale_NJ = tl.reshape(scale_NCJ, (OUTPUTS, 2 * CHUNK))
-    if dtype == tl.bfloat16:
+    if is_bfloat16:
         values_NJ = bfloat16_elements(words_NJ, SLOT, FORMAT) * scale_NJ
     else:
         values_NJ = (elements(words_NJ, SLOT, FORMAT) * scale_NJ).to(dtype)

@@ -4,13 +4,14 @@ codes   int32 [O, J]. A word has a slot for each of its codes: four of eight bit
         Slot p of word j of a chunk holds input 16 p + j of the chunk. So one slot of a chunk is a
         tile of 16 inputs that follow one another, which is what a tensor core takes at a time, and
         no kernel sorts neighbouring codes apart, which would move every value through shared
-        memory. Two slots share a scale.
+        memory. Two slots share a scale; in FP8 the eight of two chunks.
 scales  int32 [O, S]: two bfloat16 or four E8M0 of neighbouring groups in a word, the first lowest,
-        because four bytes are the least that a GPU copies on its own.
+        because four bytes are the least that a GPU copies on its own; or a float32.
 
-Inputs beyond the last have codes and scales of zeros. A chunk of a row is 64 bytes, so the 16 bytes
-that a thread loads at once are aligned. Quantizing takes the scales, and so the codes, that the
-CPU's kernels take (native/scalar/quantize.cpp), bit for bit: it is the same model on both.
+Inputs beyond the last, up to whole chunks, and groups in FP8, have codes and scales of zeros. A
+chunk of a row is 64 bytes, so the 16 bytes that a thread loads at once are aligned. Quantizing to
+int8 and int4 takes the scales, and so the codes, that the CPU's kernels take
+(native/scalar/quantize.cpp), bit for bit: it is the same model on both.
 
 Shape letters: X experts, O output and I input features, N rows of interest, G groups of 32 inputs,
 J words of codes and S of scales of a row, C chunks, M groups of several rows.
@@ -26,17 +27,30 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inferno.ops import reference
+from inferno.ops.cuda.chips import chip_of
 from inferno.ops.packed import (
     FILL_ROWS,
     PackedExperts,
     PackedWeight,
     RowRanges,
     StoredRows,
+    float32_scales,
     is_plain,
+    pack_fp8,
     scales_of,
 )
 from inferno.ops.reference.stored import UnpackedWeight
-from inferno.quantization import BFLOAT16, FLOAT16, INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import (
+    BFLOAT16,
+    FLOAT16,
+    FP8,
+    FP8_DYNAMIC,
+    INT4,
+    INT8,
+    MXFP4,
+    RowRange,
+    WeightFormat,
+)
 
 GROUP = 32
 CHUNK_WORDS = 16
@@ -54,9 +68,10 @@ _E2M1_BITS = (
 )
 # Where in a word the bits of each slot's code are, the lowest first, in the formats that kernels
 # read; `dequantize` takes them apart.
-SLOTS = {INT8: _EIGHT_BITS, INT4: _FOUR_BITS, MXFP4: _E2M1_BITS}
+SLOTS = {INT8: _EIGHT_BITS, INT4: _FOUR_BITS, FP8: _EIGHT_BITS, MXFP4: _E2M1_BITS}
 
 _QUANTIZED_VALUES = 1 << 24  # at once, which bounds what quantizing needs beside the weight
+_E4M3_NAN = 0x7F  # but for the sign
 _LEAST_WEIGHT = 1e-30  # groups whose peak is less become zeros, so that 1 / scale is finite
 
 
@@ -64,7 +79,8 @@ _LEAST_WEIGHT = 1e-30  # groups whose peak is less become zeros, so that 1 / sca
 class CodedWeight:
     """A weight [O, I] in codes and scales.
 
-    dtype  of activations that meet it, and of rows taken out of an embedding.
+    dtype          of activations that meet it, and of rows taken out of an embedding.
+    rounds_inputs  whether what meets it becomes FP8, as it is.
     """
 
     format: WeightFormat
@@ -72,6 +88,7 @@ class CodedWeight:
     dtype: torch.dtype
     codes: Tensor
     scales: Tensor
+    rounds_inputs: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -97,30 +114,34 @@ class CodedWeight:
                 pairs_NGB, scales_NG = moved
                 codes = torch.stack((pairs_NGB & 15, pairs_NGB >> 4), dim=-1)
                 return codes.flatten(1), scales_NG
+            if self.format == rows_NI.format == FP8:
+                return _coded_fp8(StoredRows(FP8, moved))
             rows_NI = StoredRows(rows_NI.format, moved).unpack(torch.float32)
+        if self.format == FP8:
+            return _coded_fp8(pack_fp8(rows_NI.to(device)))
         assert self.format in _TRIED, f"floats do not become {self.format}"
         return quantize(rows_NI.to(device), self.format)
 
     def unpack(self, dtype: torch.dtype) -> Tensor:
         """Return the values [O, I]."""
         elements = torch.tensor(self.format.elements, device=self.codes.device)
-        codes_OI = _unpacked(self.format, self.codes)
-        values_OGB = elements[codes_OI.int()].unflatten(1, (-1, GROUP))
-        values_OI = values_OGB * self._scales_OG(codes_OI.shape[1] // GROUP).unsqueeze(2)
-        inside_OI: Tensor = values_OI.flatten(1)[:, : self.shape[1]]
-        return inside_OI.to(dtype)
+        codes_OI = _unpacked(self.format, self.codes)[:, : self.shape[1]]
+        return (elements[codes_OI.int()] * self._scales_OI()).to(dtype)
 
     def steps(self) -> Tensor | None:
         """Return the size of each value's scale [O, I], where floats were quantized."""
         if self.format.steps is None:
             return None
-        num_inputs = self.shape[1]
-        scales_OG = self._scales_OG(-(-num_inputs // GROUP)).abs()
-        return scales_OG.repeat_interleave(GROUP, dim=1)[:, :num_inputs]
+        scales_OI = self._scales_OI().abs()
+        if self.format != FP8:
+            return scales_OI
+        codes_OI = _unpacked(self.format, self.codes)[:, : self.shape[1]]
+        return scales_OI * _e4m3_steps(codes_OI)
 
-    def _scales_OG(self, num_groups: int) -> Tensor:
-        """Return the scales of so many groups, float32."""
-        return scales_of(self.format, self.scales.view(torch.uint8))[:, :num_groups]
+    def _scales_OI(self) -> Tensor:
+        """Return the scale of each value, float32."""
+        scales_OG = scales_of(self.format, self.scales.view(torch.uint8))
+        return scales_OG.repeat_interleave(self.format.group, dim=1)[:, : self.shape[1]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,12 +172,15 @@ def chunk_inputs(format: WeightFormat) -> int:
 def row_words(format: WeightFormat, num_inputs: int) -> tuple[int, int]:
     """Return the number of words of a row's codes and of its scales."""
     assert format.scale is not None, "floats have no codes"
-    num_chunks = -(-num_inputs // chunk_inputs(format))
-    scale_bytes = chunk_inputs(format) // GROUP * int(format.scale.num_bytes)
-    return num_chunks * CHUNK_WORDS, num_chunks * scale_bytes // _WORD_BYTES
+    unit = max(chunk_inputs(format), format.group)
+    filled = -(-num_inputs // unit) * unit
+    num_chunks, num_groups = filled // chunk_inputs(format), filled // format.group
+    return num_chunks * CHUNK_WORDS, num_groups * int(format.scale.num_bytes) // _WORD_BYTES
 
 
 def has_kernels(format: WeightFormat) -> bool:
+    if format == FP8_DYNAMIC:
+        return chip_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")).has_fp8
     return format in SLOTS or format in (FLOAT16, BFLOAT16)
 
 
@@ -168,6 +192,8 @@ def allocate(
         return None
     if len(shape) == 3:
         [one] = ranges
+        if one.format == FP8_DYNAMIC:  # experts take activations as they are
+            one = RowRange(one.num_rows, FP8)
         if one.format not in SLOTS:
             return reference.allocate(shape, dtype, ranges)
         return CodedExperts(one.format, shape, dtype, *_empty(one.format, shape))
@@ -179,6 +205,8 @@ def _range(one: RowRange, num_inputs: int, dtype: torch.dtype) -> PackedWeight:
     shape = torch.Size((one.num_rows, num_inputs))
     if one.format.is_float:
         return UnpackedWeight(torch.empty(shape, dtype=dtype), dtype, None)
+    if one.format == FP8_DYNAMIC:
+        return CodedWeight(FP8, shape, dtype, *_empty(FP8, shape), rounds_inputs=True)
     if one.format in SLOTS:
         return CodedWeight(one.format, shape, dtype, *_empty(one.format, shape))
     return StoredRows.empty(one.format, shape, dtype)
@@ -223,6 +251,25 @@ def _runs(slots: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, int,
             if bit == len(places) or places[bit] != places[bit - 1] + 1:
                 yield slot, (first, (1 << bit - first) - 1, places[first])
                 first = bit
+
+
+def _coded_fp8(rows_NI: StoredRows) -> tuple[Tensor, Tensor]:
+    """Return elements [N, I'] and the bytes of scales [N, G * 4] of whole groups.
+
+    A group with a NaN has a NaN for a scale.
+    """
+    codes_NI, scale_bytes_NG4 = rows_NI.parts
+    missing = -codes_NI.shape[1] % FP8.group
+    codes_NGB = F.pad(codes_NI, (0, missing)).unflatten(1, (-1, FP8.group))
+    has_nan_NG = ((codes_NGB & _E4M3_NAN) == _E4M3_NAN).any(-1)
+    scales_NG = float32_scales(scale_bytes_NG4).masked_fill(has_nan_NG, torch.nan)
+    return codes_NGB.flatten(1), scales_NG.view(torch.uint8)
+
+
+def _e4m3_steps(codes_OI: Tensor) -> Tensor:
+    """Return how far each element is from those around it, by its exponent."""
+    exponents_OI = (codes_OI >> 3 & 15).int().clamp(min=1)
+    return torch.ldexp(torch.ones_like(exponents_OI, dtype=torch.float32), exponents_OI - 10)
 
 
 def _words(scales_NG: Tensor, num_words: int) -> Tensor:

@@ -29,11 +29,12 @@ import triton.language as tl
 from torch import Tensor
 
 from inferno.ops import reference
+from inferno.ops.cuda import fp8_products
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, format_constants, scale
 from inferno.ops.cuda.elementwise import silu_mul
 from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS, CodedWeight, chunk_inputs
-from inferno.ops.cuda.variants import Variant, Work
+from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference.stored import UnpackedWeight
 from inferno.quantization import WeightFormat
@@ -58,6 +59,8 @@ def linear(
     num_rows, num_outputs = len(x_TI), weight_OI.shape[0]
     if isinstance(weight_OI, UnpackedWeight):
         weight_OI = weight_OI.values
+    if isinstance(weight_OI, CodedWeight) and weight_OI.rounds_inputs and x_TI.dtype in TYPE_NAMES:
+        return fp8_products.linear(_rows(x_TI), weight_OI, bias_O, out)
     if x_TI.dtype not in _HALVES:
         return reference.linear(x_TI, weight_OI, bias_O, out=out)
     out_TO = x_TI.new_empty((num_rows, num_outputs)) if out is None else out
@@ -78,7 +81,8 @@ def linear(
 def gated_linear(
     x_TI: Tensor, weight_OI: Tensor | PackedWeight, bias_O: Tensor | None = None
 ) -> Tensor:
-    if x_TI.dtype not in _HALVES:
+    rounds_inputs = isinstance(weight_OI, CodedWeight) and weight_OI.rounds_inputs
+    if x_TI.dtype not in _HALVES and not rounds_inputs:
         return reference.gated_linear(x_TI, weight_OI, bias_O)
     x_TI = _rows(x_TI)
     out_TF = x_TI.new_empty((len(x_TI), weight_OI.shape[0] // 2))
@@ -100,7 +104,7 @@ def _is_ours(x_TI: Tensor, weight_OI: Tensor | PackedWeight, out_TO: Tensor) -> 
     if isinstance(weight_OI, Tensor):
         is_plain = weight_OI.dtype == x_TI.dtype and weight_OI.stride(-1) == 1
         return is_plain and len(x_TI) <= SPLIT_ROWS
-    return isinstance(weight_OI, CodedWeight)
+    return isinstance(weight_OI, CodedWeight) and not weight_OI.rounds_inputs
 
 
 def _float32_product(
@@ -293,7 +297,7 @@ def split_linear_kernel(
             at = weight + weight_rows * weight_stride_o + in_chunk
             words = tl.load(at)
             scales_at = scales + weight_rows * scales_stride_o
-            scales_at += read * (SLOTS // 2 // GROUPS_PER_WORD)
+            scales_at += read * (SLOTS // 2) // GROUPS_PER_WORD
             if IS_GATED:
                 up_words = tl.load(at + num_outputs.to(tl.int64) * weight_stride_o)
                 up_scales_at = scales_at + num_outputs.to(tl.int64) * scales_stride_o

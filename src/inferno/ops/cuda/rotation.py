@@ -112,7 +112,7 @@ def _rotated(low, high, cos_sin, pairs, HALF: tl.constexpr):
 
 
 @triton.jit
-def _code(x, scale, KIND: tl.constexpr):
+def quantized(x, scale, KIND: tl.constexpr):
     """Return the codes of float32 values, as bytes; 0 where the scale is 0."""
     # A scale of 0 makes NaN or infinity, which the comparisons below take for 0.
     quotient = tl.div_rn(x, scale)
@@ -175,8 +175,8 @@ def _store_heads(
             scale + poison,
             heads < num_heads,
         )
-        tl.store(to_low, _code(wide_low, scale, KIND), is_inside)
-        tl.store(to_high, _code(wide_high, scale, KIND), is_inside)
+        tl.store(to_low, quantized(wide_low, scale, KIND), is_inside)
+        tl.store(to_high, quantized(wide_high, scale, KIND), is_inside)
 
 
 @triton.jit

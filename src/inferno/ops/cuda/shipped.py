@@ -7,6 +7,7 @@ from types import ModuleType
 
 from inferno.ops.cuda import (
     elementwise,
+    fp8_products,
     logits_processing,
     mixture,
     norms,
@@ -24,6 +25,7 @@ from inferno.ops.cuda.variants import Variant
 # Every module of this folder that has kernels; each has a function variants(chip).
 KERNEL_MODULES: tuple[ModuleType, ...] = (
     elementwise,
+    fp8_products,
     logits_processing,
     mixture,
     norms,

@@ -112,10 +112,12 @@ def plain_forward(
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
     is_packed = _has_packed_weights(observed.model)
     # Any weight of a GGUF file may be packed; of other checkpoints, experts alone.
-    has_codes = case.quantize is not None or (is_packed and bool(case.checkpoint.blocks()))
+    blocks = case.checkpoint.blocks().values() if is_packed else ()
+    has_codes = case.quantize is not None or bool(blocks)
+    formats = {*blocks, *([FORMATS[case.quantize]] if case.quantize is not None else [])}
     rounding = Rounding(
         mxfp4=is_engine or is_packed,
-        matrices=has_codes,
+        matrices=any(one.inputs is not InputRounding.NOTHING for one in formats),
         powers=_rounds_by_powers(case.quantize),
         kv=_kv_dtype(case, observed) if has_codes else None,
     )
