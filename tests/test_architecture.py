@@ -242,7 +242,6 @@ SHORT_FILES = {
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
-    "ops/cuda/streams.py": "what waits for a GPU, and what doesn't",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
     "ops/observing.py": "the public way to watch ops",
     "plan/cache.py": "the arithmetic of blocks, which engine/kv/ has with tensors",

@@ -184,6 +184,7 @@ sample_rows = st.builds(
     eos_token_ids=st.just(frozenset({3})),
     bad_words_ids=st.sampled_from([(), ((5,), (1, 4))]),
     proposed=st.just(()),
+    pending_row=st.none(),
 )
 # Few values, so that there are ties; many of them extreme.
 logit_values = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.0, 30.0, -1e30, 3e38, -INF])

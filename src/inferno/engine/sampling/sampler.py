@@ -15,7 +15,7 @@ from inferno import ops
 from inferno.engine.sampling.constraints import Mask, MaskKey
 from inferno.engine.sampling.logits_processors import LogitsProcessors, LogitsRow, is_processed
 from inferno.engine.step_plan import SequenceId
-from inferno.ops import Purpose, SamplingSpec, SamplingSpecs
+from inferno.ops import Purpose, SamplingSpec, SamplingSpecs, Upload
 from inferno.requests import SamplingParams, TokenLogprobs
 
 _SMALLEST_TEMPERATURE = torch.finfo(torch.float32).tiny
@@ -58,9 +58,8 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._processors = LogitsProcessors(vocab_size, device)
-        self._all, self._nothing = (
-            np.full(-(-vocab_size // 32), bits, np.int32) for bits in (-1, 0)
-        )
+        self._num_words = -(-vocab_size // 32)
+        self._upload: Upload | None = None  # of masks, made when there are some
         self._params: list[SamplingParams] = []
         self._specs: SamplingSpecs | None = None
 
@@ -133,26 +132,37 @@ class Sampler:
         logits_RV, rows = processed.logits_RV, processed.rows
         allowed_RW, peak_R, token_R = None, processed.peak_R, processed.token_R.clone()
         if len(masks) < len(rows) or any(mask is not None for mask in masks.values()):
-            # Rows that aren't asked for are passed over where nothing of them is allowed.
-            words = [masks.get(i, self._nothing) for i in range(len(rows))]
-            words_RW = np.stack([self._all if mask is None else mask for mask in words])
-            allowed_RW = torch.from_numpy(words_RW).to(self._device)
+            allowed_RW = self._send(masks, len(rows))
             peak_R, token_R = ops.argmax(logits_RV, allowed_RW=allowed_RW)
         if processed.specs is not None:
             uniform_R = _uniform(rows, self._device)
             ops.draw(
                 logits_RV, peak_R, processed.specs, uniform_R, allowed_RW=allowed_RW, out=token_R
             )
-        token_ids, raw_peaks, peaks = (
-            values_R.tolist() for values_R in (token_R, processed.raw_peak_R, peak_R)
-        )
-        sampled = {i: result_of(rows[i], token_ids[i], raw_peaks[i], peaks[i]) for i in masks}
+        # Float64 holds all three, so that they come in one copy.
+        found_3R = torch.stack((token_R.double(), processed.raw_peak_R.double(), peak_R.double()))
+        token_ids, raw_peaks, peaks = found_3R.tolist()
+        sampled = {i: result_of(rows[i], int(token_ids[i]), raw_peaks[i], peaks[i]) for i in masks}
         stuck = [
             i
             for i, mask in masks.items()
             if mask is not None and peaks[i] == -math.inf and math.isfinite(raw_peaks[i])
         ]
         return sampled, stuck
+
+    def _send(self, masks: Mapping[int, Mask | None], num_rows: int) -> Tensor:
+        """Send the masks of rows to the device, [R, W] int32; of rows not asked for nothing is."""
+        num_values = -(-num_rows * self._num_words // 2)
+        if self._upload is None or len(self._upload.device_N) < num_values:
+            self._upload = ops.new_upload(2 * num_values, self._device)
+        host_N = self._upload.begin().numpy().view(np.int32)[: num_rows * self._num_words]
+        words_RW = host_N.reshape(num_rows, self._num_words)
+        words_RW[:] = 0
+        for i, mask in masks.items():
+            words_RW[i] = -1 if mask is None else mask
+        self._upload.send(num_values)
+        words_N = self._upload.device_N.view(torch.int32)[: words_RW.size]
+        return words_N.view(words_RW.shape)
 
     def _freed(self, rows: Sequence[LogitsRow]) -> ProcessedRows:
         """Return rows in which all tokens are equal but for penalties: bans leave none of a mask.
