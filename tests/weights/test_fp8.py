@@ -47,11 +47,12 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("family", "kind", "sizes"), VARIANTS)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: " ".join(one[:2]))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_logits_are_those_of_the_values_in_transformers(
-    family: str, kind: str, sizes: dict[str, Any], dtype: torch.dtype, tmp_path: Path
+    variant: tuple[str, str, dict[str, Any]], dtype: torch.dtype, tmp_path: Path
 ) -> None:
+    family, kind, sizes = variant
     if family in ("qwen2", "llama", "mistral"):
         sizes = {"hidden_size": 160, "head_dim": 40} | sizes
     model = save_tiny_fp8(tmp_path, family, kind, dtype, **{**SIZES, **sizes})
@@ -72,6 +73,20 @@ def test_int8_may_be_made_of_it(tmp_path: Path) -> None:
     expected = expected_logits(model, TEXT)
     error = (logits(tmp_path, quantize="int8") - expected).abs().max() / expected.abs().max()
     assert 1e-4 < error < 0.1, error
+
+
+def test_int8_of_other_scales_is_not_taken_out_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "model"
+    save_tiny_fp8(folder, "qwen3", **SIZES)
+    first = logits(folder, quantize="int8")
+    assert torch.equal(logits(folder, quantize="int8"), first)
+    tensors = load_file(folder / SINGLE)
+    tensors["model.layers.2.mlp.up_proj.weight_scale_inv"] *= 2
+    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
+    assert not torch.equal(logits(folder, quantize="int8"), first)
 
 
 @pytest.mark.parametrize("kind", ["block", "channel", "tensor"])
