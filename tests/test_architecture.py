@@ -246,6 +246,7 @@ SHORT_FILES = {
     "ops/observing.py": "the public way to watch ops",
     "plan/cache.py": "the arithmetic of blocks, which engine/kv/ has with tensors",
     "quantization/floats.py": "a file per weight format",
+    "quantization/fp8.py": "a file per weight format",
     "quantization/gguf.py": "a file per weight format",
     "quantization/int4.py": "a file per weight format",
     "server/http/access_log.py": "what a reader of the log looks for",

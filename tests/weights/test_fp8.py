@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from inferno.engine.build import build_engine
 from inferno.errors import CheckpointError, WeightsMismatch
 from inferno.ops import StoredRows
 from inferno.options import EngineOptions
+from inferno.plan.memory import make_plan
+from inferno.plan.shape import read_shape
 from inferno.quantization import FP8
 from inferno.weights.open import open_checkpoint
 from tests.fp8 import decode, random_codes, random_scales, save_tiny_fp8
@@ -47,11 +50,12 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("family", "kind", "sizes"), VARIANTS)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: " ".join(one[:2]))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_logits_are_those_of_the_values_in_transformers(
-    family: str, kind: str, sizes: dict[str, Any], dtype: torch.dtype, tmp_path: Path
+    variant: tuple[str, str, dict[str, Any]], dtype: torch.dtype, tmp_path: Path
 ) -> None:
+    family, kind, sizes = variant
     if family in ("qwen2", "llama", "mistral"):
         sizes = {"hidden_size": 160, "head_dim": 40} | sizes
     model = save_tiny_fp8(tmp_path, family, kind, dtype, **{**SIZES, **sizes})
@@ -72,6 +76,37 @@ def test_int8_may_be_made_of_it(tmp_path: Path) -> None:
     expected = expected_logits(model, TEXT)
     error = (logits(tmp_path, quantize="int8") - expected).abs().max() / expected.abs().max()
     assert 1e-4 < error < 0.1, error
+
+
+def test_int8_of_other_scales_is_not_taken_out_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "model"
+    save_tiny_fp8(folder, "qwen3", **SIZES)
+    first = logits(folder, quantize="int8")
+    assert torch.equal(logits(folder, quantize="int8"), first)
+    tensors = load_file(folder / SINGLE)
+    tensors["model.layers.2.mlp.up_proj.weight_scale_inv"] *= 2
+    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
+    assert not torch.equal(logits(folder, quantize="int8"), first)
+
+
+def test_a_plan_counts_what_stays_and_what_becomes_floats(tmp_path: Path) -> None:
+    save_tiny_fp8(tmp_path, "qwen3", **SIZES)
+    tensors = load_file(tmp_path / SINGLE)
+    shapes = [one.shape for one in tensors.values() if one.dtype == torch.float8_e4m3fn]
+    num_values = sum(map(math.prod, shapes))
+    shape, options = read_shape(tmp_path), EngineOptions(model=tmp_path, dtype="bfloat16")
+    on_cpu = make_plan(shape, options, None)
+    assert "fp8" not in on_cpu.weights
+    assert on_cpu.unpacked["F8_E4M3"].file_bytes == num_values
+    assert on_cpu.unpacked["F8_E4M3"].kept_bytes == 2 * num_values
+    on_gpu = make_plan(shape, options, None, gpu_total=80 << 30)
+    # Elements and scales of whole groups of 128 inputs.
+    filled = [math.prod(leading) * -(-width // 128) * 132 for *leading, width in shapes]
+    assert on_gpu.weights["fp8"] == sum(filled)
+    assert not on_gpu.unpacked
 
 
 @pytest.mark.parametrize("kind", ["block", "channel", "tensor"])

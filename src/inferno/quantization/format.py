@@ -152,7 +152,7 @@ class WeightFormat:
 
     @property
     def has_value_bytes(self) -> bool:
-        """Return whether it is packed with a byte of each value, in the order of inputs."""
+        """Return whether checkpoints hold a byte for each value, in the order of inputs."""
         return bool(self.parts) and self.parts[0].group_bytes is None
 
     @property

@@ -42,7 +42,8 @@ def quantized(x_TI: Tensor) -> Tensor:
     # Of a tie the even code is due: bucketize gives the lower one.
     is_tie = (middles[below.clamp(max=len(middles) - 1)] == scaled.abs()) & (below % 2 == 1)
     elements = table[below + is_tie.long()] * scaled.sign()
-    return (elements * scales_TG1).flatten(1)[:, : x_TI.shape[1]]
+    found_TI: Tensor = (elements * scales_TG1).flatten(1)
+    return found_TI[:, : x_TI.shape[1]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

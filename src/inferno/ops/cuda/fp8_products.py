@@ -32,7 +32,7 @@ _GROUP = tl.constexpr(FP8.group)
 _WORDS = tl.constexpr(CHUNK_WORDS)
 _LARGEST = tl.constexpr(448.0)
 _QUANTIZED_GROUPS = 8  # of a row, that one program takes
-_ROW_TILES = 8  # that share a tile of outputs, one after the other
+ROW_TILES = 8  # that share a tile of outputs, one after the other
 _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 
 
@@ -50,7 +50,7 @@ def linear(
     weight, scales = weight_OI.codes.view(torch.float8_e4m3fn), weight_OI.scales
     tile = _choose(chip_of(x_TI.device), num_rows)
     num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
-    in_group = min(num_row_tiles, _ROW_TILES)
+    in_group = min(num_row_tiles, ROW_TILES)
     num_output_tiles = triton.cdiv(num_outputs, tile.block_outputs)
     grid = (in_group, num_output_tiles, triton.cdiv(num_row_tiles, in_group))
     fp8_linear_kernel[grid](

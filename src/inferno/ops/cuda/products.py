@@ -33,6 +33,7 @@ from inferno.ops.cuda import fp8_products
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, format_constants, scale
 from inferno.ops.cuda.elementwise import silu_mul
+from inferno.ops.cuda.fp8_products import ROW_TILES
 from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS, CodedWeight, chunk_inputs
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight, RowRanges
@@ -45,7 +46,6 @@ _FLOAT_CHUNK = 4 * CHUNK_WORDS  # inputs that a warp takes at once, of a plain w
 # At most, of a gated product in tiles: gates and ups must both stay in registers. Of more rows the
 # two are written, and joined by another kernel; that is little beside so many products.
 _GATED_ROWS = 64
-_ROW_TILES = 8  # that share a tile of outputs, one after the other
 _HALVES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
@@ -201,7 +201,7 @@ def _launch(
     assert format is not None, "cuBLAS makes plain products of many rows"
     tile = _choose_tile(chip, num_rows, is_gated=is_gated)
     num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
-    in_group = min(num_row_tiles, _ROW_TILES)
+    in_group = min(num_row_tiles, ROW_TILES)
     num_output_tiles = triton.cdiv(num_outputs, tile.block_outputs)
     grid = (in_group, num_output_tiles, triton.cdiv(num_row_tiles, in_group))
     tiled_linear_kernel[grid](
