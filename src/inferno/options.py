@@ -90,6 +90,12 @@ class EngineOptions:
         group=Group.MODEL,
         choices=ATTENTION_KINDS,
     )
+    batch_invariant: bool = option(
+        False,
+        help="Give a token's logits the same bits whatever is computed beside it; on a GPU by "
+        "kernels that add up in one order, which take longer, and on the CPU it is so anyway.",
+        group=Group.MODEL,
+    )
     load_format: str = option(
         "safetensors",
         help="dummy: random weights in the shapes of config.json; nothing else is needed.",
@@ -244,6 +250,12 @@ class EngineOptions:
         check_options(self, by_flag=False)
         self._check_speculation()
         self._check_memory()
+        if self.batch_invariant and self.attention != "auto":
+            raise InvalidRequest(
+                f"batch_invariant goes with attention auto, not with {self.attention}, whose order "
+                "of sums depends on the batch: leave one of them out",
+                param="batch_invariant",
+            )
 
     @property
     def draft_name(self) -> str | None:
@@ -323,6 +335,7 @@ class EngineKeywords(TypedDict, total=False):
     dtype: str
     quantize: str
     attention: str
+    batch_invariant: bool
     load_format: str
     chat_template: Path | None
     allow_unknown_config: bool

@@ -18,7 +18,13 @@ from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
-from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
+from inferno.engine.execution.device import (
+    check_invariance,
+    choose_attention,
+    choose_dtype,
+    choose_kv_dtype,
+    find_device,
+)
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.gpu import OnGpu, peak_of
@@ -87,6 +93,7 @@ def build_engine(
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
+    check_invariance(options, device, dtype, config)
     if device.type == "cpu":
         warn_if_missing()
     is_cpu = device.type == "cpu"
@@ -170,7 +177,7 @@ def _load(
     _logger.info(
         "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),
-        ops.describe_attention(device, AttentionKind(options.attention), dtype),
+        ops.describe_attention(device, choose_attention(options), dtype),
         *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
     )
     proposers: list[Proposer] = []
@@ -393,7 +400,7 @@ def _connect(
         group_windows=layout.group_windows,
         max_model_len=max_model_len,
         device=device,
-        attention=AttentionKind(options.attention),
+        attention=choose_attention(options),
         full_step=options.max_num_batched_tokens if graph_capture is not None else 0,
         max_num_seqs=options.max_num_seqs,
     )
@@ -405,7 +412,7 @@ def _connect(
             group_windows=layout.group_windows,
             max_model_len=max_model_len,
             device=device,
-            attention=AttentionKind(options.attention),
+            attention=choose_attention(options),
             max_tokens=options.max_num_batched_tokens,
             max_num_seqs=options.max_num_seqs,
             drawn_N=draws.drawn_N,

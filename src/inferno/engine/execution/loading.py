@@ -55,6 +55,7 @@ def load_model(
             fused=fused,
             format_of=layout.format_of,
             kept_bytes=layout.kept_bytes,
+            is_invariant=options.batch_invariant,
             progress=progress,
         )
     else:
@@ -89,6 +90,7 @@ def _read(
             dtype=layout.dtype,
             format_of=layout.format_of,
             kept_bytes=layout.kept_bytes,
+            is_invariant=options.batch_invariant,
             progress=progress,
         )
         if cache is not None:

@@ -48,6 +48,7 @@ from inferno.client.wire import (
 )
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.device import choose_attention
 from inferno.engine.process.fault_injection import VARIABLE, Faults
 from inferno.engine.process.fingerprint import fingerprint
 from inferno.engine.process.own_process import (
@@ -402,7 +403,7 @@ def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -
         kv_dtype=footprint.kv_dtype,
         attention=ops.describe_attention(
             torch.device(footprint.device),
-            ops.AttentionKind(options.attention),
+            choose_attention(options),
             getattr(torch, footprint.dtype),
         ),
         fingerprint=fingerprint(options, footprint.dtype, beat),

@@ -11,6 +11,9 @@ from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cpu import cache
 from inferno.ops.cpu.native import COMPUTED, empty, is_ours, matrix, rows, vector
 
+# Attention that isn't asked for by the name of the reference's; it has one order in any case.
+_OURS = (AttentionKind.AUTO, AttentionKind.INVARIANT)
+
 
 def rotate_and_store(
     q_THD: Tensor,
@@ -51,8 +54,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    is_asked_for = batch.attention is not AttentionKind.AUTO  # by its name: the reference's
-    if is_asked_for or not (is_ours(q_THD) and cache.is_laid_out(kv)):
+    if batch.attention not in _OURS or not (is_ours(q_THD) and cache.is_laid_out(kv)):
         return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
     q_THD = rows(q_THD)
     out_THD = empty(q_THD.shape, q_THD.dtype) if out is None else out
@@ -66,7 +68,7 @@ def attention(
 
 
 def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
-    if kind is AttentionKind.AUTO and dtype in COMPUTED:
+    if kind in _OURS and dtype in COMPUTED:
         return f"compiled ({_native.isa()})"
     return reference.describe_attention(kind, dtype)
 
