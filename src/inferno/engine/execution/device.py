@@ -57,14 +57,14 @@ def choose_kv_dtype(
 
 
 def choose_attention(options: EngineOptions) -> AttentionKind:
-    """Return the algorithm of attention, which the device's backend may still choose by length."""
+    """Return the algorithm of attention; where it is AUTO, the device's backend chooses."""
     return AttentionKind.INVARIANT if options.batch_invariant else AttentionKind(options.attention)
 
 
 def check_invariance(
     options: EngineOptions, device: torch.device, dtype: torch.dtype, config: DecoderConfig
 ) -> None:
-    """Raise InvalidRequest where a device can't give tokens the same bits in any batch, as asked."""
+    """Raise InvalidRequest where tokens can't have the same bits in any batch, as asked."""
     if not options.batch_invariant:
         return
     reason = ops.why_not_invariant(
@@ -77,7 +77,8 @@ def check_invariance(
     )
     if reason is not None:
         raise InvalidRequest(
-            f"batch_invariant can't be had on {device} here: {reason}; change that, or leave it out",
+            f"batch_invariant can't be had on {device} here: {reason}; change that, or leave it "
+            "out",
             param="batch_invariant",
         )
 
