@@ -17,10 +17,11 @@ from inferno import quantization
 from inferno.errors import InvalidRequest
 from inferno.http_post import parse_target
 from inferno.log_format import LogFormat
-from inferno.option_table import Group, check_options, option, table
+from inferno.option_table import Group, check_options, option, table, take_former_values
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTION_KINDS = ("auto", "naive", "flash")
+ATTENTION_KINDS = ("auto", "reference", "flash")
+CAPTURES = ("lazy", "start")
 PREEMPTIONS = ("auto", "recompute", "swap")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
@@ -86,9 +87,11 @@ class EngineOptions:
     )
     attention: str = option(
         "auto",
-        help="Attention algorithm where no compiled kernel runs; auto goes by length.",
+        help="Attention algorithm; auto is the kernels', or where none runs goes by length, and "
+        "the others are plain PyTorch: all scores at once, or tiles.",
         group=Group.MODEL,
         choices=ATTENTION_KINDS,
+        former_values=(("naive", "reference"),),
     )
     batch_invariant: bool = option(
         False,
@@ -235,21 +238,37 @@ class EngineOptions:
         low=1,
         high=_MAX,
     )
-    eager: bool = option(
-        False,
-        help="Run every op of every step from Python, for those who watch a model from outside; "
-        "otherwise small steps are recorded and replayed.",
+    graphs: bool = option(
+        True,
+        help="Run every op of every step from Python; otherwise steps of usual sizes are recorded "
+        "once, on a GPU as CUDA graphs, and replayed.",
         group=Group.MODEL,
-        is_python_only=True,
+        flags=("--no-graphs",),
+        former_flags=("--eager",),
+    )
+    capture_graphs: str = option(
+        "lazy",
+        help="When steps are recorded: each size when it first comes, or all at the start, so that "
+        "no request waits for it.",
+        group=Group.MODEL,
+        choices=CAPTURES,
     )
 
     def __post_init__(self) -> None:
         for name in ("chat_template", "speculative_model"):
             if isinstance(getattr(self, name), str):  # as programs write paths
                 object.__setattr__(self, name, Path(getattr(self, name)))
+        take_former_values(self)
         check_options(self, by_flag=False)
         self._check_speculation()
         self._check_memory()
+        if self.capture_graphs == "start" and not (self.graphs and self.attention == "auto"):
+            raise InvalidRequest(
+                "capture_graphs is 'start', and "
+                + ("graphs is off" if not self.graphs else f"attention {self.attention} has none")
+                + ": leave one of them out",
+                param="capture_graphs",
+            )
         if self.batch_invariant and self.attention != "auto":
             raise InvalidRequest(
                 f"batch_invariant goes with attention auto, not with {self.attention}, whose order "
@@ -356,6 +375,8 @@ class EngineKeywords(TypedDict, total=False):
     num_speculative_tokens: int | str
     speculative_model: Path | None
     speculative_early_layers: int | None
+    graphs: bool
+    capture_graphs: str
 
 
 def takes_engine_options(function: F) -> F:

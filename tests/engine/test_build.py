@@ -19,7 +19,7 @@ from tests.tiny import save_tiny_model
 
 COMPILED = f"compiled ({ops.isa(torch.device('cpu'))})"
 FLASH = "flash, in plain PyTorch"
-BY_LENGTH = "flash from 65536 scores a head on, naive below, in plain PyTorch"
+BY_LENGTH = "flash from 65536 scores a head on, all scores at once below, in plain PyTorch"
 needs_kernels = pytest.mark.skipif(why_not() is not None, reason="no compiled kernels here")
 
 
@@ -31,9 +31,13 @@ needs_kernels = pytest.mark.skipif(why_not() is not None, reason="no compiled ke
         ({"dtype": "bfloat16"}, COMPILED, "bfloat16"),
         ({"kv_dtype": "int8"}, COMPILED, "int8"),
         ({"kv_dtype": "float16"}, COMPILED, "float16"),
-        ({"dtype": "float16"}, BY_LENGTH, "float16"),
+        ({"dtype": "float16"}, f"{BY_LENGTH}, as kernels take bfloat16 and float32", "float16"),
         ({"attention": "flash"}, FLASH, "float32"),
-        ({"attention": "naive", "kv_dtype": "bfloat16"}, "naive, in plain PyTorch", "bfloat16"),
+        (
+            {"attention": "reference", "kv_dtype": "bfloat16"},
+            "reference, in plain PyTorch",
+            "bfloat16",
+        ),
     ],
     ids=str,
 )

@@ -151,7 +151,8 @@ def _load(
         def connect(num_blocks: int) -> Engine:
             plain = replace(
                 options,
-                eager=True,
+                graphs=False,
+                capture_graphs="lazy",
                 preemption="recompute",
                 speculative="off",
                 speculative_model=None,
@@ -177,7 +178,11 @@ def _load(
     _logger.info(
         "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),
-        ops.describe_attention(device, choose_attention(options), dtype),
+        ops.describe_attention(
+            *(device, choose_attention(options), dtype, kv_dtype),
+            head_size=config.head_dim,
+            block_size=options.block_size,
+        ),
         *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
     )
     proposers: list[Proposer] = []
@@ -318,7 +323,7 @@ def _early_layers(options: EngineOptions, config: DecoderConfig) -> int | None:
 
 def _is_recordable(options: EngineOptions) -> bool:
     # An attention that is asked for by name is the reference's, in plain torch.
-    return not options.eager and options.attention == AttentionKind.AUTO
+    return options.graphs and options.attention == AttentionKind.AUTO
 
 
 def _context(options: EngineOptions, config: DecoderConfig) -> int:

@@ -245,9 +245,19 @@ def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
     return BACKENDS[device.type].isa(dtype)
 
 
-def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
-    """Say in words what computes the attention of such activations on that device."""
-    return BACKENDS[device.type].describe_attention(kind, dtype)
+def describe_attention(
+    device: torch.device,
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
+    """Say in words what computes attention on that device, and, where it was chosen, why."""
+    return BACKENDS[device.type].describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
 
 
 def empty_cache(

@@ -181,7 +181,15 @@ class Memory(Protocol):
 
     def isa(self, dtype: torch.dtype | None = None) -> str: ...
 
-    def describe_attention(self, kind: AttentionKind, dtype: torch.dtype) -> str: ...
+    def describe_attention(
+        self,
+        kind: AttentionKind,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        *,
+        head_size: int,
+        block_size: int,
+    ) -> str: ...
 
 
 class Backend(ForwardOps, TokenOps, Memory, Protocol):

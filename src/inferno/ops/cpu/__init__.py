@@ -1,7 +1,7 @@
 """The CPU's backend: compiled kernels, and the reference for what they don't take.
 
 They take activations in float32 and bfloat16, weights in panels, and a cache that lies as
-`empty_cache` makes it; float16, plain weights and `--attention naive|flash` are the reference's.
+`empty_cache` makes it; float16, plain weights and attention by name are the reference's.
 Shape letters as in ops.
 """
 

@@ -67,10 +67,21 @@ def attention(
     return out_THD
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
     if kind in _OURS and dtype in COMPUTED:
         return f"compiled ({_native.isa()})"
-    return reference.describe_attention(kind, dtype)
+    described = reference.describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    computed = " and ".join(sorted(str(one).removeprefix("torch.") for one in COMPUTED))
+    return f"{described}, as kernels take {computed}" if kind in _OURS else described
 
 
 def _view(batch: Batch, kv: LayerKV) -> _native.Batch:

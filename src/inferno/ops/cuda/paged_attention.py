@@ -53,6 +53,8 @@ CACHED = {
 # rows would read its keys again for each tile of rows.
 FEW_ROWS = 64
 _NO_WINDOW = 1 << 30
+# Attention that isn't asked for by the name of the reference's.
+_OURS = (AttentionKind.AUTO, AttentionKind.INVARIANT)
 _ANY_ROWS = 1 << 30  # every request has few rows then
 _GROUP_OF_16 = 16  # heads that fit into the least tile of a tensor core
 _TYPES = {
@@ -181,12 +183,40 @@ def attention(
     return out_THD
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
+    described = reference.describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    if kind not in _OURS:
+        return described
+    reason = _why_not(dtype, kv_dtype, head_size, block_size)
+    if reason is not None:
+        return f"{described}, as {reason}"
     if kind is AttentionKind.INVARIANT:
         return "flash by splits of keys, in one order for any number of rows, in Triton"
-    if kind is AttentionKind.AUTO and dtype in CACHED:
-        return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
-    return reference.describe_attention(kind, dtype)
+    return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
+
+
+def _why_not(
+    dtype: torch.dtype, kv_dtype: torch.dtype, head_size: int, block_size: int
+) -> str | None:
+    """Say why kernels don't compute such attention; None where they do."""
+    if kv_dtype not in CACHED.get(dtype, ()):
+        kinds = ", ".join(_name(one) for one in CACHED.get(dtype, ()))
+        return f"keys and values are in {_name(kv_dtype)}, and kernels take {kinds}"
+    sizes = head_sizes(dtype, kv_dtype)
+    if head_size not in sizes:
+        return f"heads have {head_size} values, and kernels take {', '.join(map(str, sizes))}"
+    if block_size & (block_size - 1):
+        return f"--block-size is {block_size}, and kernels take powers of two"
+    return None
 
 
 def why_not_invariant(
@@ -200,23 +230,16 @@ def why_not_invariant(
     """Name what a model has that PyTorch would compute; all kernels have one order of sums."""
     if dtype not in _HALVES:
         return "it takes --dtype bfloat16 or float16: PyTorch multiplies others"
-    if kv_dtype not in CACHED[dtype]:
-        kinds = ", ".join(_name(one) for one in CACHED[dtype])
-        return f"keys and values are in {_name(kv_dtype)}, and kernels take {kinds}"
-    if head_size not in HEAD_SIZES:
-        return f"heads have {head_size} values, and kernels take {', '.join(map(str, HEAD_SIZES))}"
-    if block_size & (block_size - 1):
-        return f"--block-size is {block_size}, and kernels take powers of two"
     if width > MAX_WIDTH:
         return f"the model is {width} wide, and kernels take norms of {MAX_WIDTH} at most"
-    return None
+    return _why_not(dtype, kv_dtype, head_size, block_size)
 
 
 def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor | None) -> bool:
     _, slots, heads, size = kv.keys_NSKD.shape
     laid_out = (heads * slots * size, size, slots * size, 1)
     return (
-        batch.attention in (AttentionKind.AUTO, AttentionKind.INVARIANT)
+        batch.attention in _OURS
         and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
         and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
         and slots & (slots - 1) == 0

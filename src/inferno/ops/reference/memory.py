@@ -31,7 +31,14 @@ def isa(dtype: torch.dtype | None = None) -> str:
     return "reference"
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
     return f"{describe(kind)}, in plain PyTorch"
 
 
