@@ -12,8 +12,9 @@ from inferno import LLM
 from inferno.cli.options import options_of
 from inferno.cli.serve import serve
 from inferno.errors import InvalidRequest
+from inferno.llm import EngineKeywords
 from inferno.option_table import OptionRow, table
-from inferno.options import EngineKeywords, EngineOptions, ServerOptions, WorkerOptions
+from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 
 WORKER = {"worker_id": "w", "callback_url": "http://127.0.0.1:9/", "device": "cpu"}
 NEEDED: dict[type, dict[str, Any]] = {

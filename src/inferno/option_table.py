@@ -108,7 +108,7 @@ def table(kind: type) -> Mapping[str, OptionRow]:
 
 def take_former_values(options: Any) -> None:
     """Give options that have a value's former name its present one, with a warning."""
-    for row in table(type(options)).values():
+    for row in table(type(options)).values():  # type: ignore[arg-type]
         value = getattr(options, row.name)
         for was, now in row.facts.former_values:
             if value != was:

@@ -6,12 +6,10 @@ checks, the commands' options and their help, docs/cli.md, and what `LLM` takes.
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any
 
 from inferno import quantization
 from inferno.errors import InvalidRequest
@@ -33,8 +31,6 @@ MIB = 1 << 20
 _GPU_SHARE = (
     0.9  # the rest is for CUDA's own needs, other programs' pictures and what isn't foreseen
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
 _WORKER_DEVICE = re.compile(r"cpu|metal|cuda(:\d{1,3})?")
@@ -344,54 +340,6 @@ def draft_name(speculative: str, speculative_model: Path | str | None) -> str | 
     if speculative_model is not None:
         return str(speculative_model)
     return None if speculative in SPECULATIONS else speculative
-
-
-class EngineKeywords(TypedDict, total=False):
-    """The options of EngineOptions that `LLM` takes, for type checkers."""
-
-    device: str
-    threads: int | None
-    dtype: str
-    quantize: str
-    attention: str
-    batch_invariant: bool
-    load_format: str
-    chat_template: Path | None
-    allow_unknown_config: bool
-    memory: str | None
-    gpu_memory_utilization: float | None
-    kv_dtype: str
-    block_size: int
-    num_blocks: int | None
-    max_model_len: int | None
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    priority_aging: float
-    step_target_ms: float | str
-    prefix_cache: bool
-    preemption: str
-    swap_space: float
-    speculative: str
-    num_speculative_tokens: int | str
-    speculative_model: Path | None
-    speculative_early_layers: int | None
-    graphs: bool
-    capture_graphs: str
-
-
-def takes_engine_options(function: F) -> F:
-    """Let `**options: Unpack[EngineKeywords]` be shown as the options, with their defaults."""
-    signature = inspect.signature(function)
-    kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            row.name, inspect.Parameter.KEYWORD_ONLY, default=row.default, annotation=row.hint
-        )
-        for row in table(EngineOptions).values()
-        if row.name in EngineKeywords.__annotations__
-    ]
-    function.__signature__ = signature.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
-    return function
 
 
 def _seconds(default: float, help: str, group: Group = Group.SERVER) -> Any:

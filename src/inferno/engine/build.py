@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -54,7 +55,13 @@ from inferno.engine.sampling.device_draws import DeviceDraws
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.speculation import Proposer, Speculation
-from inferno.engine.warm_up import fullest_steps, num_blocks_of, warm_up
+from inferno.engine.warm_up import (
+    WarmUpStep,
+    capture_steps,
+    fullest_steps,
+    num_blocks_of,
+    warm_up,
+)
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
@@ -79,11 +86,16 @@ _logger = logging.getLogger("inferno")
 
 
 def build_engine(
-    options: EngineOptions, progress: Progress | None = None, *, others: int = 0
+    options: EngineOptions,
+    progress: Progress | None = None,
+    *,
+    others: int = 0,
+    captures: Progress | None = None,
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
-    others  bytes of other processes that options.memory bounds as well.
+    others    bytes of other processes that options.memory bounds as well.
+    captures  counts the steps that are recorded before any request, where that is asked for.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -117,6 +129,7 @@ def build_engine(
             draft,
             num_early_layers,
             progress,
+            captures,
         )
 
 
@@ -131,6 +144,7 @@ def _load(
     draft: OpenedDraft | None,
     num_early_layers: int | None,
     progress: Progress | None,
+    captures: Progress | None,
 ) -> Engine:
     """Load the model of a checked config and put an engine around it, as the plan says."""
     kernels = ops.kernel_context(options.threads or num_usable_cores())
@@ -205,7 +219,7 @@ def _load(
                 records=_is_recordable(options),
             )
         )
-    return _connect(
+    engine = _connect(
         options,
         model,
         config,
@@ -217,6 +231,22 @@ def _load(
         proposers,
         num_early_layers,
     )
+    if options.capture_graphs == "start":
+        most_tokens = num_blocks // len(layout.group_windows) * options.block_size
+        _capture(engine, capture_steps(options, max_model_len, most_tokens), captures)
+    return engine
+
+
+def _capture(engine: Engine, steps: Sequence[WarmUpStep], captures: Progress | None) -> None:
+    """Run the steps that are to be recorded; the engine is closed where one fails."""
+    _logger.info("recording %d sizes of steps before the first request", len(steps))
+    begin = time.monotonic()
+    try:
+        warm_up(engine, steps, captures)
+    except BaseException:
+        engine.close()
+        raise
+    _logger.info("they were recorded in %.1f s", time.monotonic() - begin)
 
 
 def problem_with(path: Path) -> str | None:
