@@ -259,10 +259,9 @@ class EngineOptions:
         self._check_speculation()
         self._check_memory()
         if self.capture_graphs == "start" and not (self.graphs and self.attention == "auto"):
+            reason = f"attention {self.attention} has none" if self.graphs else "graphs is off"
             raise InvalidRequest(
-                "capture_graphs is 'start', and "
-                + ("graphs is off" if not self.graphs else f"attention {self.attention} has none")
-                + ": leave one of them out",
+                f"capture_graphs is 'start', and {reason}: leave one of them out",
                 param="capture_graphs",
             )
         if self.batch_invariant and self.attention != "auto":

@@ -20,6 +20,11 @@ class AttentionKind(StrEnum):
     AUTO = "auto"  # flash for long chunks, the other for the rest
     INVARIANT = "invariant"  # a backend's own, in one order for any number of rows
 
+    @property
+    def is_by_name(self) -> bool:
+        """Return whether an algorithm of the reference is asked for, and no kernel will do."""
+        return self not in (AttentionKind.AUTO, AttentionKind.INVARIANT)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupTables:

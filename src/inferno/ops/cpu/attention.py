@@ -11,9 +11,6 @@ from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cpu import cache
 from inferno.ops.cpu.native import COMPUTED, empty, is_ours, matrix, rows, vector
 
-# Attention that isn't asked for by the name of the reference's; it has one order in any case.
-_OURS = (AttentionKind.AUTO, AttentionKind.INVARIANT)
-
 
 def rotate_and_store(
     q_THD: Tensor,
@@ -54,7 +51,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    if batch.attention not in _OURS or not (is_ours(q_THD) and cache.is_laid_out(kv)):
+    if batch.attention.is_by_name or not (is_ours(q_THD) and cache.is_laid_out(kv)):
         return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
     q_THD = rows(q_THD)
     out_THD = empty(q_THD.shape, q_THD.dtype) if out is None else out
@@ -75,13 +72,13 @@ def describe_attention(
     head_size: int,
     block_size: int,
 ) -> str:
-    if kind in _OURS and dtype in COMPUTED:
+    if not kind.is_by_name and dtype in COMPUTED:
         return f"compiled ({_native.isa()})"
     described = reference.describe_attention(
         kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
     )
     computed = " and ".join(sorted(str(one).removeprefix("torch.") for one in COMPUTED))
-    return f"{described}, as kernels take {computed}" if kind in _OURS else described
+    return described if kind.is_by_name else f"{described}, as kernels take {computed}"
 
 
 def _view(batch: Batch, kv: LayerKV) -> _native.Batch:

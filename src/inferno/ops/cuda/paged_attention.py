@@ -53,8 +53,6 @@ CACHED = {
 # rows would read its keys again for each tile of rows.
 FEW_ROWS = 64
 _NO_WINDOW = 1 << 30
-# Attention that isn't asked for by the name of the reference's.
-_OURS = (AttentionKind.AUTO, AttentionKind.INVARIANT)
 _ANY_ROWS = 1 << 30  # every request has few rows then
 _GROUP_OF_16 = 16  # heads that fit into the least tile of a tensor core
 _TYPES = {
@@ -194,7 +192,7 @@ def describe_attention(
     described = reference.describe_attention(
         kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
     )
-    if kind not in _OURS:
+    if kind.is_by_name:
         return described
     reason = _why_not(dtype, kv_dtype, head_size, block_size)
     if reason is not None:
@@ -239,7 +237,7 @@ def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor |
     _, slots, heads, size = kv.keys_NSKD.shape
     laid_out = (heads * slots * size, size, slots * size, 1)
     return (
-        batch.attention in _OURS
+        not batch.attention.is_by_name
         and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
         and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
         and slots & (slots - 1) == 0
