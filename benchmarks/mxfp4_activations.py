@@ -93,7 +93,7 @@ def measured(
 
 def run(folder: Path, dtype: str, out: Path, num_texts: int, num_tokens: int) -> None:
     options = EngineOptions(
-        model=folder, dtype=dtype, load_format="dummy", num_blocks=64, eager=True
+        model=folder, dtype=dtype, load_format="dummy", num_blocks=64, graphs=False
     )
     engine = build_engine(options)
     chosen = record_experts()

@@ -83,7 +83,7 @@ def _rows(
         info = parameter.default
         if isinstance(info, kind) and not info.hidden:
             auto = "`auto`, " if (info.metavar or "").startswith("auto|") else ""
-            value = auto + _value(parameter.annotation) + _range(info)
+            value = auto + _value(parameter.annotation, info.metavar or "") + _range(info)
             yield _spelling(name, info), value, _default(info), _help(info)
 
 
@@ -93,8 +93,10 @@ def _spelling(name: str, info: OptionInfo | ArgumentInfo) -> str:
     return ", ".join(f"`{one}`" for one in info.param_decls or [f"--{name.replace('_', '-')}"])
 
 
-def _value(annotation: Any) -> str:
+def _value(annotation: Any, metavar: str = "") -> str:
     """What is given with the option, in words."""
+    if metavar.startswith("["):  # choices, but for former names
+        return ", ".join(f"`{choice}`" for choice in metavar.strip("[]").split("|"))
     if isinstance(annotation, UnionType):  # optional
         [annotation] = [one for one in get_args(annotation) if one is not type(None)]
     if get_origin(annotation) is list:

@@ -12,8 +12,9 @@ from inferno import LLM
 from inferno.cli.options import options_of
 from inferno.cli.serve import serve
 from inferno.errors import InvalidRequest
+from inferno.llm import EngineKeywords
 from inferno.option_table import OptionRow, table
-from inferno.options import EngineKeywords, EngineOptions, ServerOptions, WorkerOptions
+from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 
 WORKER = {"worker_id": "w", "callback_url": "http://127.0.0.1:9/", "device": "cpu"}
 NEEDED: dict[type, dict[str, Any]] = {
@@ -77,7 +78,7 @@ def test_a_wrong_value_is_refused_by_name(
 
 
 def test_what_llm_takes_are_the_engines_options_with_their_defaults() -> None:
-    rows = {name: row for name, row in table(EngineOptions).items() if name != "eager"}
+    rows = dict(table(EngineOptions))
     assert get_type_hints(EngineKeywords) == {name: row.hint for name, row in rows.items()}
     shown = inspect.signature(LLM).parameters
     assert {name: shown[name].default for name in rows} == {
@@ -95,7 +96,7 @@ def test_a_command_that_is_given_nothing_says_the_defaults(kind: type) -> None:
     assert kind(**NEEDED[kind], **said) == kind(**NEEDED[kind])
     absent = {row.name for row in table(kind).values()} - set(said)
     assert absent == (
-        {"device", "eager"}
+        {"device"}
         if kind is EngineOptions
         else {"served_model_names", "allowed_hosts", "cors_origins", "log_format"}
     )
@@ -107,3 +108,26 @@ def test_a_path_may_be_a_text_in_python() -> None:
     given = 5
     with pytest.raises(InvalidRequest, match="chat_template must be of type Path"):
         EngineOptions(model=Path(), chat_template=given)
+
+
+def test_a_former_value_works_with_a_warning() -> None:
+    with pytest.warns(
+        DeprecationWarning, match="attention='naive' is called attention='reference' now"
+    ):
+        options = EngineOptions(model=Path(), attention="naive")
+    assert options.attention == "reference"
+
+
+def test_former_names_on_the_command_line_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    said = options_of(EngineOptions, {"attention": "naive", "no_graphs": False, "eager": True})
+    assert said == {"attention": "reference", "graphs": False}
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
+        "--attention naive is called --attention reference now",
+        "--eager is called --no-graphs now",
+    ]
+
+
+@pytest.mark.parametrize("given", [{"graphs": False}, {"attention": "flash"}])
+def test_nothing_is_captured_at_the_start_where_nothing_is_ever(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="capture_graphs is 'start', and"):
+        EngineOptions(model=Path(), capture_graphs="start", **given)

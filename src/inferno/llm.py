@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from torch import Tensor
 
 from inferno.engine.execution.footprint import Footprint
 from inferno.loaded_model import Conversation, LoadedModel, Prompt, checked_ids, in_order
-from inferno.options import EngineKeywords, EngineOptions, takes_engine_options
+from inferno.option_table import table
+from inferno.options import EngineOptions
 from inferno.parameters import names_fields, names_parameters
 from inferno.requests import SamplingParams
 from inferno.text.completion import Chunk, Completion
 from inferno.text.parsers.choose import Dialect
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class EngineKeywords(TypedDict, total=False):
+    """The options of EngineOptions that `LLM` takes, for type checkers."""
+
+    device: str
+    threads: int | None
+    dtype: str
+    quantize: str
+    attention: str
+    batch_invariant: bool
+    load_format: str
+    chat_template: Path | None
+    allow_unknown_config: bool
+    memory: str | None
+    gpu_memory_utilization: float | None
+    kv_dtype: str
+    block_size: int
+    num_blocks: int | None
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    priority_aging: float
+    step_target_ms: float | str
+    prefix_cache: bool
+    preemption: str
+    swap_space: float
+    speculative: str
+    num_speculative_tokens: int | str
+    speculative_model: Path | None
+    speculative_early_layers: int | None
+    graphs: bool
+    capture_graphs: str
+
+
+def takes_engine_options(function: F) -> F:
+    """Let `**options: Unpack[EngineKeywords]` be shown as the options, with their defaults."""
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(
+            row.name, inspect.Parameter.KEYWORD_ONLY, default=row.default, annotation=row.hint
+        )
+        for row in table(EngineOptions).values()
+        if row.name in EngineKeywords.__annotations__
+    ]
+    function.__signature__ = signature.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
+    return function
 
 
 @names_fields

@@ -6,6 +6,7 @@ An option is a field of a dataclass; inferno/options.py and sampling_params.py h
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -42,6 +43,8 @@ class Option:
     accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
     flags           how the command line spells it, where that is not --its-name. A flag --no-...
                     turns a switch off that is on by default.
+    former_flags    how it was spelt before; they work for one release, with a warning.
+    former_values   what choices were called before, and are now; likewise.
     is_python_only  whether no command has it.
     """
 
@@ -57,6 +60,8 @@ class Option:
     accepts_auto: bool = False
     flags: tuple[str, ...] = ()
     metavar: str | None = None
+    former_flags: tuple[str, ...] = ()
+    former_values: tuple[tuple[str, str], ...] = ()
     is_python_only: bool = False
 
 
@@ -99,6 +104,23 @@ def table(kind: type) -> Mapping[str, OptionRow]:
         for field in dataclasses.fields(kind)
         if "option" in field.metadata
     }
+
+
+def take_former_values(options: Any) -> None:
+    """Give options that have a value's former name its present one, with a warning."""
+    for row in table(type(options)).values():  # type: ignore[arg-type]
+        value = getattr(options, row.name)
+        for was, now in row.facts.former_values:
+            if value != was:
+                continue
+            told = renamed(f"{row.name}={value!r}", f"{row.name}={now!r}")
+            warnings.warn(told, DeprecationWarning, stacklevel=4)
+            object.__setattr__(options, row.name, now)
+
+
+def renamed(was: str, now: str) -> str:
+    """Return the warning of a former name."""
+    return f"{was} is called {now} now; the former name goes with the next release"
 
 
 def check_options(options: Any, *, by_flag: bool) -> None:

@@ -6,21 +6,20 @@ checks, the commands' options and their help, docs/cli.md, and what `LLM` takes.
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any
 
 from inferno import quantization
 from inferno.errors import InvalidRequest
 from inferno.http_post import parse_target
 from inferno.log_format import LogFormat
-from inferno.option_table import Group, check_options, option, table
+from inferno.option_table import Group, check_options, option, table, take_former_values
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTION_KINDS = ("auto", "naive", "flash")
+ATTENTION_KINDS = ("auto", "reference", "flash")
+CAPTURES = ("lazy", "start")
 PREEMPTIONS = ("auto", "recompute", "swap")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
@@ -32,8 +31,6 @@ MIB = 1 << 20
 _GPU_SHARE = (
     0.9  # the rest is for CUDA's own needs, other programs' pictures and what isn't foreseen
 )
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
 _WORKER_DEVICE = re.compile(r"cpu|metal|cuda(:\d{1,3})?")
@@ -86,9 +83,17 @@ class EngineOptions:
     )
     attention: str = option(
         "auto",
-        help="Attention algorithm where no compiled kernel runs; auto goes by length.",
+        help="Attention algorithm; auto is the kernels', or where none runs goes by length, and "
+        "the others are plain PyTorch: all scores at once, or tiles.",
         group=Group.MODEL,
         choices=ATTENTION_KINDS,
+        former_values=(("naive", "reference"),),
+    )
+    batch_invariant: bool = option(
+        False,
+        help="Give a token's logits the same bits whatever is computed beside it; on a GPU by "
+        "kernels that add up in one order, which take longer, and on the CPU it is so anyway.",
+        group=Group.MODEL,
     )
     load_format: str = option(
         "safetensors",
@@ -229,21 +234,42 @@ class EngineOptions:
         low=1,
         high=_MAX,
     )
-    eager: bool = option(
-        False,
-        help="Run every op of every step from Python, for those who watch a model from outside; "
-        "otherwise small steps are recorded and replayed.",
+    graphs: bool = option(
+        True,
+        help="Run every op of every step from Python; otherwise steps of usual sizes are recorded "
+        "once, on a GPU as CUDA graphs, and replayed.",
         group=Group.MODEL,
-        is_python_only=True,
+        flags=("--no-graphs",),
+        former_flags=("--eager",),
+    )
+    capture_graphs: str = option(
+        "lazy",
+        help="When steps are recorded: each size when it first comes, or all at the start, so that "
+        "no request waits for it.",
+        group=Group.MODEL,
+        choices=CAPTURES,
     )
 
     def __post_init__(self) -> None:
         for name in ("chat_template", "speculative_model"):
             if isinstance(getattr(self, name), str):  # as programs write paths
                 object.__setattr__(self, name, Path(getattr(self, name)))
+        take_former_values(self)
         check_options(self, by_flag=False)
         self._check_speculation()
         self._check_memory()
+        if self.capture_graphs == "start" and not (self.graphs and self.attention == "auto"):
+            reason = f"attention {self.attention} has none" if self.graphs else "graphs is off"
+            raise InvalidRequest(
+                f"capture_graphs is 'start', and {reason}: leave one of them out",
+                param="capture_graphs",
+            )
+        if self.batch_invariant and self.attention != "auto":
+            raise InvalidRequest(
+                f"batch_invariant goes with attention auto, not with {self.attention}, whose order "
+                "of sums depends on the batch: leave one of them out",
+                param="batch_invariant",
+            )
 
     @property
     def draft_name(self) -> str | None:
@@ -313,51 +339,6 @@ def draft_name(speculative: str, speculative_model: Path | str | None) -> str | 
     if speculative_model is not None:
         return str(speculative_model)
     return None if speculative in SPECULATIONS else speculative
-
-
-class EngineKeywords(TypedDict, total=False):
-    """The options of EngineOptions that `LLM` takes, for type checkers."""
-
-    device: str
-    threads: int | None
-    dtype: str
-    quantize: str
-    attention: str
-    load_format: str
-    chat_template: Path | None
-    allow_unknown_config: bool
-    memory: str | None
-    gpu_memory_utilization: float | None
-    kv_dtype: str
-    block_size: int
-    num_blocks: int | None
-    max_model_len: int | None
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    priority_aging: float
-    step_target_ms: float | str
-    prefix_cache: bool
-    preemption: str
-    swap_space: float
-    speculative: str
-    num_speculative_tokens: int | str
-    speculative_model: Path | None
-    speculative_early_layers: int | None
-
-
-def takes_engine_options(function: F) -> F:
-    """Let `**options: Unpack[EngineKeywords]` be shown as the options, with their defaults."""
-    signature = inspect.signature(function)
-    kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(
-            row.name, inspect.Parameter.KEYWORD_ONLY, default=row.default, annotation=row.hint
-        )
-        for row in table(EngineOptions).values()
-        if row.name in EngineKeywords.__annotations__
-    ]
-    function.__signature__ = signature.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
-    return function
 
 
 def _seconds(default: float, help: str, group: Group = Group.SERVER) -> Any:

@@ -82,6 +82,7 @@ _NO_CODE = "inferno never runs a model's own code; leave it out"
 _NO_ADAPTERS = "inferno loads no adapters; merge them into the weights before"
 _IN_ENCODE_CHAT = "`encode_chat` has it; give its token ids to `generate`"
 _IN_ENVIRONMENT = "set HF_TOKEN or INFERNO_HOME in the environment"
+_NO_GRAPHS = "`graphs=False` runs every step from Python"
 _NOT_NEEDED = "it is not needed here; leave it out"
 _USE_STREAM = "call `stream`, or `stream_chat`, for an output piece by piece"
 
@@ -99,7 +100,9 @@ ABSENT = {
     "early_stopping": _NO_BEAMS,
     "enable_chunked_prefill": "prompts are always cut into chunks; leave it out",
     "enable_lora": _NO_ADAPTERS,
-    "enforce_eager": _NOT_NEEDED,
+    "disable_cuda_graph": _NO_GRAPHS,
+    "eager": _NO_GRAPHS,
+    "enforce_eager": _NO_GRAPHS,
     "guided_choice": _IN_STRUCTURED,
     "guided_grammar": _IN_STRUCTURED,
     "guided_json": _IN_STRUCTURED,

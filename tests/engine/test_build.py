@@ -12,13 +12,14 @@ import torch
 from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.engine.process.serve import facts_of
+from inferno.errors import InvalidRequest
 from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from tests.tiny import save_tiny_model
 
 COMPILED = f"compiled ({ops.isa(torch.device('cpu'))})"
 FLASH = "flash, in plain PyTorch"
-BY_LENGTH = "flash from 65536 scores a head on, naive below, in plain PyTorch"
+BY_LENGTH = "flash from 65536 scores a head on, all scores at once below, in plain PyTorch"
 needs_kernels = pytest.mark.skipif(why_not() is not None, reason="no compiled kernels here")
 
 
@@ -30,9 +31,13 @@ needs_kernels = pytest.mark.skipif(why_not() is not None, reason="no compiled ke
         ({"dtype": "bfloat16"}, COMPILED, "bfloat16"),
         ({"kv_dtype": "int8"}, COMPILED, "int8"),
         ({"kv_dtype": "float16"}, COMPILED, "float16"),
-        ({"dtype": "float16"}, BY_LENGTH, "float16"),
+        ({"dtype": "float16"}, f"{BY_LENGTH}, as kernels take bfloat16 and float32", "float16"),
         ({"attention": "flash"}, FLASH, "float32"),
-        ({"attention": "naive", "kv_dtype": "bfloat16"}, "naive, in plain PyTorch", "bfloat16"),
+        (
+            {"attention": "reference", "kv_dtype": "bfloat16"},
+            "reference, in plain PyTorch",
+            "bfloat16",
+        ),
     ],
     ids=str,
 )
@@ -61,3 +66,26 @@ def test_kernels_take_what_they_are_said_to_take() -> None:
     cpu = torch.device("cpu")
     assert ops.isa(cpu, torch.bfloat16) == ops.isa(cpu) != "reference"
     assert ops.isa(cpu, torch.float16) == "reference"
+
+
+@needs_kernels
+def test_the_cpu_is_batch_invariant_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_tiny_model(tmp_path)
+    asked = EngineOptions(model=tmp_path, threads=1, num_blocks=4, batch_invariant=True)
+    with caplog.at_level(logging.INFO, logger="inferno"):
+        build_engine(asked).close()
+    assert f"attention {COMPILED}" in caplog.text
+
+
+def test_plain_pytorch_is_not_batch_invariant(tmp_path: Path, reference_kernels: None) -> None:
+    save_tiny_model(tmp_path)
+    asked = EngineOptions(model=tmp_path, threads=1, num_blocks=4, batch_invariant=True)
+    with pytest.raises(InvalidRequest, match="on cpu here: it would be computed in plain PyTorch"):
+        build_engine(asked)
+
+
+def test_attention_by_name_is_not_batch_invariant(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="goes with attention auto, not with flash"):
+        EngineOptions(model=tmp_path, batch_invariant=True, attention="flash")

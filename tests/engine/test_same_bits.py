@@ -117,7 +117,7 @@ def run_together(
             num_blocks=rng.choice((24, 64)),
             block_size=16,
             max_num_batched_tokens=rng.choice((1, 7, 33, 70, 512)),
-            eager=rng.random() < 0.3,
+            graphs=rng.random() < 0.3,
             **options,
         )
     )

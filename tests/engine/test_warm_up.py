@@ -8,9 +8,11 @@ from typing import Any, cast
 import pytest
 import torch
 
+from inferno.client.wire import Loading
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution import static_batcher
 from inferno.engine.process.serve import Link, LoadProgress
 from inferno.engine.warm_up import (
     fullest_steps,
@@ -21,7 +23,11 @@ from inferno.engine.warm_up import (
 )
 from inferno.errors import EngineError
 from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+from tests.engine.fake_device import Device, fake_device
 from tests.engine.local import executor_of
+
+__all__ = ["fake_device"]  # a fixture
 
 
 def options(**given: Any) -> EngineOptions:
@@ -94,6 +100,68 @@ def test_the_fullest_steps_have_as_many_blocks_as_they_need(
     assert engine.occupancy.num_preemptions == 0
 
 
+def test_graphs_of_all_sizes_and_widths_are_captured_at_the_start(
+    fake_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards no step is captured, of short requests or of long ones, alone or together."""
+    monkeypatch.setattr(static_batcher, "_LEAST_REACH", 32)  # then 128
+    given: dict[str, Any] = {"max_num_seqs": 4, "max_num_batched_tokens": 16}
+    told: list[tuple[int, int]] = []
+    engine = build_engine(
+        options(**given, capture_graphs="start"), captures=lambda *done: told.append(done)
+    )
+    assert told == [(done, len(told) - 1) for done in range(len(told))]
+    widths = {len(table) for table in graphs_of(engine)}
+    assert widths == {2, 8}
+    num_captures = fake_device.num_captures
+    # Chunks of 2, 4, 8, 12 and 16 tokens, and 1, 2 or 4 sequences, with tables of both widths.
+    assert num_captures == 2 * (5 + 3)
+    texts = [run(engine, lengths) for lengths in ([3], [100], [5, 9, 30, 70])]
+    assert fake_device.num_captures == num_captures
+    assert fake_device.num_replays > 0
+    engine.close()
+    lazy = build_engine(options(**given))
+    assert [run(lazy, lengths) for lengths in ([3], [100], [5, 9, 30, 70])] == texts
+    lazy.close()
+
+
+def graphs_of(engine: Engine) -> list[range]:
+    """The blocks of the tables of each captured graph."""
+    return [range(width) for _, width, *_ in executor_of(engine)._runner._graphs]
+
+
+def run(engine: Engine, lengths: list[int]) -> dict[str, list[int]]:
+    """The tokens that follow prompts of such lengths."""
+    told: dict[str, list[int]] = {}
+    for number, length in enumerate(lengths):
+        ids = tuple((7 * number + place) % engine.vocab_size for place in range(length))
+        params = SamplingParams(temperature=1.0, seed=number, max_tokens=5, ignore_eos=True)
+        engine.add_request(Request(request_id=str(number), prompt_token_ids=ids, params=params))
+        told[str(number)] = []
+    while engine.has_work:
+        for event in engine.step():
+            told[event.request_id] += event.token_ids
+    return told
+
+
+def test_an_engine_whose_capture_fails_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise EngineError("a step of the engine failed")
+
+    monkeypatch.setattr("inferno.engine.build.warm_up", fail)
+    with pytest.raises(EngineError, match="a step of the engine failed"):
+        build_engine(options(capture_graphs="start"))
+
+
+def test_recorded_steps_are_told_as_a_stage_of_loading() -> None:
+    sent: list[Any] = []
+    link = SimpleNamespace(num_turns=0, send=sent.append)
+    progress = LoadProgress(cast(Link, link))
+    progress(10, 10)
+    progress.note_capture(3, 3)
+    assert sent == [Loading(10, 10, "weights"), Loading(3, 3, "graphs")]
+
+
 def test_a_step_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = options(max_num_seqs=2)
     engine = build_engine(asked)
@@ -127,4 +195,18 @@ def test_a_kernel_that_is_compiled_counts_as_loading() -> None:
     progress = LoadProgress(cast(Link, link))
     for count in (1, 2, 3):
         progress.note_kernel("a_kernel", count)
+    assert link.num_turns == 3
+
+
+def test_a_kernel_that_a_request_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    link = SimpleNamespace(num_turns=0)
+    progress = LoadProgress(cast(Link, link))
+    with caplog.at_level("INFO", logger="inferno"):
+        progress.note_kernel("early_kernel", 1)
+        progress.note_kernel("second_kernel", 2)
+        progress.end()
+        progress.note_kernel("late_kernel", 3)
+    first, last = (record.getMessage() for record in caplog.records)
+    assert first.startswith("making kernels ready")
+    assert last.startswith("a step waits for late_kernel")
     assert link.num_turns == 3

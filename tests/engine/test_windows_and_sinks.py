@@ -99,7 +99,7 @@ def run(
     return found, num_cached
 
 
-@pytest.mark.parametrize("attention", ["naive", "flash"])
+@pytest.mark.parametrize("attention", ["reference", "flash"])
 @pytest.mark.parametrize("num_batched_tokens", [1, 3, 512])
 def test_any_chunking_gives_the_tokens_of_transformers(
     saved: Saved, num_batched_tokens: int, attention: str

@@ -158,7 +158,7 @@ def _assert_equal_to_transformers(folder: Path, model: Any, **options: Any) -> N
         assert (torch.stack(found) - expected).abs().max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("attention", ["auto", "naive", "flash"])
+@pytest.mark.parametrize("attention", ["auto", "reference", "flash"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_transformers(
     tmp_path: Path, variant: str, attention: str, request: pytest.FixtureRequest

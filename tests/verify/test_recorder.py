@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_call_is_told_with_its_place(folder: Path) -> None:
-    engine = build_engine(EngineOptions(model=folder, threads=1, eager=True))
+    engine = build_engine(EngineOptions(model=folder, threads=1, graphs=False))
     notes = Notes()
     with recording(notes) as found:
         logits = engine.logits(IDS)
@@ -64,7 +64,7 @@ def test_every_call_is_told_with_its_place(folder: Path) -> None:
 
 
 def test_modules_are_told_by_name_when_they_begin_and_end(folder: Path) -> None:
-    engine = build_engine(EngineOptions(model=folder, threads=1, eager=True))
+    engine = build_engine(EngineOptions(model=folder, threads=1, graphs=False))
     notes = Notes()
     with recording(notes):
         engine.logits(IDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from enum import StrEnum
 from functools import cache
@@ -14,11 +15,12 @@ from typer.core import TyperCommand, TyperOption
 
 from inferno.cli.numbers import read_number
 from inferno.errors import InvalidRequest
-from inferno.option_table import Group, Option, OptionRow, table
+from inferno.option_table import Group, Option, OptionRow, renamed, table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _KEYWORDS = inspect.Parameter.KEYWORD_ONLY
 _LARGEST = 2**63 - 1
+_logger = logging.getLogger("inferno")
 
 
 def takes_options(
@@ -72,11 +74,15 @@ def options_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
             value = tuple(value)
         elif _is_negated(row):
             value = not value
-        elif isinstance(value, StrEnum):
-            value = value.value
+        elif row.facts.choices and isinstance(value, str):
+            value = _present_value(row, str(value))
         elif value is None and not row.is_optional:
             continue
         found[row.name] = value
+        for flag in row.facts.former_flags:
+            if given.get(_parameter(flag)):
+                _logger.warning(renamed(flag, row.flag))
+                found[row.name] = not row.default
     if given.get("cuda"):
         found["device"] = _with_cuda(found.get("device"))
     return found
@@ -110,6 +116,12 @@ def _parameters(row: OptionRow) -> Iterator[inspect.Parameter]:
         default=_default(row),
         annotation=Annotated[_annotation(row), _info(row)],
     )
+    for flag in row.facts.former_flags:
+        assert row.kind is bool, "others would have to be read"
+        hidden = typer.Option(flag, hidden=True)
+        yield inspect.Parameter(
+            _parameter(flag), _KEYWORDS, default=False, annotation=Annotated[bool, hidden]
+        )
     if row.name == "device" and row.default == "cpu":
         info = typer.Option("--cuda", help="Short for --device cuda.", rich_help_panel=Group.MODEL)
         yield inspect.Parameter("cuda", _KEYWORDS, default=False, annotation=Annotated[bool, info])
@@ -129,6 +141,8 @@ def _info(row: OptionRow) -> Any:
 def _reading(row: OptionRow) -> dict[str, Any]:
     """Return how typer is to read a number, or the word auto."""
     facts = row.facts
+    if facts.former_values:
+        return {"metavar": f"[{'|'.join(facts.choices)}]"}
     if row.kind not in (int, float):
         return {}
     auto = {"or_auto": row.default} if facts.accepts_auto else {}
@@ -155,7 +169,21 @@ def _annotation(row: OptionRow) -> Any:
 
 @cache
 def _choices(row: OptionRow) -> type[StrEnum]:
-    return StrEnum(row.name, list(row.facts.choices))  # type: ignore[return-value]
+    known = [*row.facts.choices, *dict(row.facts.former_values)]
+    return StrEnum(row.name, known)  # type: ignore[return-value]
+
+
+def _present_value(row: OptionRow, value: str) -> str:
+    """Return what a choice is called now, with a warning where it was given its former name."""
+    now = dict(row.facts.former_values).get(value, value)
+    if now != value:
+        _logger.warning(renamed(f"{row.flag} {value}", f"{row.flag} {now}"))
+    return now
+
+
+def _parameter(flag: str) -> str:
+    """Return the name of a command's parameter for a flag."""
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def _default(row: OptionRow) -> Any:
@@ -174,7 +202,7 @@ def _default(row: OptionRow) -> Any:
 def _name(row: OptionRow) -> str:
     """Return the name of a command's parameter: the flag's, where that says the opposite."""
     if _is_negated(row) or row.is_repeated:
-        return row.flag.removeprefix("--").replace("-", "_")
+        return _parameter(row.flag)
     return row.name
 
 

@@ -146,7 +146,11 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def progress(self) -> float:
-        """Return how much of the weights is loaded, from 0 to 1."""
+        """Return how much of the stage of loading is done, from 0 to 1."""
+
+    @property
+    def stage(self) -> str:
+        """Return which stage of loading that is: weights, or graphs where steps are recorded."""
 
     def stats(self) -> EngineStats:
         """Return the newest snapshot; it costs nothing."""

@@ -70,6 +70,10 @@ class ProcessClient:
         return self._supervisor.progress
 
     @property
+    def stage(self) -> str:
+        return self._supervisor.stage
+
+    @property
     def vocab_size(self) -> int:
         return self._known().vocab_size
 

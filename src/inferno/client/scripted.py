@@ -112,6 +112,10 @@ class ScriptedClient:
         return float(self._facts is not None)
 
     @property
+    def stage(self) -> str:
+        return "weights"
+
+    @property
     def vocab_size(self) -> int:
         return self._known().vocab_size
 

@@ -114,7 +114,7 @@ class Supervisor:
         self._on_death = on_death
         self.state = EngineState.LOADING
         self.facts: EngineFacts | None = None
-        self.progress = 0.0
+        self.progress, self.stage = 0.0, "weights"
         self.problem: str | None = None
         self._num_starts = 0
         self._refusal: Problem | None = None  # why it can't be loaded, once that is certain
@@ -270,8 +270,8 @@ class Supervisor:
             return
         self._watch.note(message)
         match message:
-            case Loading(done, total):
-                self.progress = done / total if total else 0.0
+            case Loading(done, total, stage):
+                self.progress, self.stage = done / total if total else 0.0, stage
             case Loaded(facts) if self.state is not EngineState.CLOSED:
                 self.facts, self.progress, self.problem = facts, 1.0, None
                 self._settle(EngineState.READY)

@@ -95,10 +95,14 @@ class Shutdown(Struct, frozen=True, array_like=True, tag=4):
 
 
 class Loading(Struct, frozen=True, array_like=True, tag=0):
-    """The engine's progress while it loads: bytes of weights loaded, and in all."""
+    """The engine's progress while it loads: bytes of weights, or recorded steps, and all of them.
+
+    stage   of loading: weights or graphs.
+    """
 
     done: int
     total: int
+    stage: str = "weights"
 
 
 class Loaded(Struct, frozen=True, array_like=True, tag=1):

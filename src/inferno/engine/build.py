@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +19,13 @@ from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
-from inferno.engine.execution.device import choose_dtype, choose_kv_dtype, find_device
+from inferno.engine.execution.device import (
+    check_invariance,
+    choose_attention,
+    choose_dtype,
+    choose_kv_dtype,
+    find_device,
+)
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.gpu import OnGpu, peak_of
@@ -48,7 +55,13 @@ from inferno.engine.sampling.device_draws import DeviceDraws
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.speculation import Proposer, Speculation
-from inferno.engine.warm_up import fullest_steps, num_blocks_of, warm_up
+from inferno.engine.warm_up import (
+    WarmUpStep,
+    capture_steps,
+    fullest_steps,
+    num_blocks_of,
+    warm_up,
+)
 from inferno.errors import ConfigError, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.find import find_model_folder
 from inferno.layers.decoder import CausalLM
@@ -73,11 +86,16 @@ _logger = logging.getLogger("inferno")
 
 
 def build_engine(
-    options: EngineOptions, progress: Progress | None = None, *, others: int = 0
+    options: EngineOptions,
+    progress: Progress | None = None,
+    *,
+    others: int = 0,
+    captures: Progress | None = None,
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
-    others  bytes of other processes that options.memory bounds as well.
+    others    bytes of other processes that options.memory bounds as well.
+    captures  counts the steps that are recorded before any request, where that is asked for.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -87,6 +105,7 @@ def build_engine(
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
+    check_invariance(options, device, dtype, config)
     if device.type == "cpu":
         warn_if_missing()
     is_cpu = device.type == "cpu"
@@ -110,6 +129,7 @@ def build_engine(
             draft,
             num_early_layers,
             progress,
+            captures,
         )
 
 
@@ -124,6 +144,7 @@ def _load(
     draft: OpenedDraft | None,
     num_early_layers: int | None,
     progress: Progress | None,
+    captures: Progress | None,
 ) -> Engine:
     """Load the model of a checked config and put an engine around it, as the plan says."""
     kernels = ops.kernel_context(options.threads or num_usable_cores())
@@ -144,7 +165,8 @@ def _load(
         def connect(num_blocks: int) -> Engine:
             plain = replace(
                 options,
-                eager=True,
+                graphs=False,
+                capture_graphs="lazy",
                 preemption="recompute",
                 speculative="off",
                 speculative_model=None,
@@ -170,7 +192,11 @@ def _load(
     _logger.info(
         "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),
-        ops.describe_attention(device, AttentionKind(options.attention), dtype),
+        ops.describe_attention(
+            *(device, choose_attention(options), dtype, kv_dtype),
+            head_size=config.head_dim,
+            block_size=options.block_size,
+        ),
         *(dtype_name(kv_dtype), num_blocks, options.block_size, max_model_len),
     )
     proposers: list[Proposer] = []
@@ -193,7 +219,7 @@ def _load(
                 records=_is_recordable(options),
             )
         )
-    return _connect(
+    engine = _connect(
         options,
         model,
         config,
@@ -205,6 +231,22 @@ def _load(
         proposers,
         num_early_layers,
     )
+    if options.capture_graphs == "start":
+        most_tokens = num_blocks // len(layout.group_windows) * options.block_size
+        _capture(engine, capture_steps(options, max_model_len, most_tokens), captures)
+    return engine
+
+
+def _capture(engine: Engine, steps: Sequence[WarmUpStep], captures: Progress | None) -> None:
+    """Run the steps that are to be recorded; the engine is closed where one fails."""
+    _logger.info("recording %d sizes of steps before the first request", len(steps))
+    begin = time.monotonic()
+    try:
+        warm_up(engine, steps, captures)
+    except BaseException:
+        engine.close()
+        raise
+    _logger.info("they were recorded in %.1f s", time.monotonic() - begin)
 
 
 def problem_with(path: Path) -> str | None:
@@ -311,7 +353,7 @@ def _early_layers(options: EngineOptions, config: DecoderConfig) -> int | None:
 
 def _is_recordable(options: EngineOptions) -> bool:
     # An attention that is asked for by name is the reference's, in plain torch.
-    return not options.eager and options.attention == AttentionKind.AUTO
+    return options.graphs and options.attention == AttentionKind.AUTO
 
 
 def _context(options: EngineOptions, config: DecoderConfig) -> int:
@@ -393,7 +435,7 @@ def _connect(
         group_windows=layout.group_windows,
         max_model_len=max_model_len,
         device=device,
-        attention=AttentionKind(options.attention),
+        attention=choose_attention(options),
         full_step=options.max_num_batched_tokens if graph_capture is not None else 0,
         max_num_seqs=options.max_num_seqs,
     )
@@ -405,7 +447,7 @@ def _connect(
             group_windows=layout.group_windows,
             max_model_len=max_model_len,
             device=device,
-            attention=AttentionKind(options.attention),
+            attention=choose_attention(options),
             max_tokens=options.max_num_batched_tokens,
             max_num_seqs=options.max_num_seqs,
             drawn_N=draws.drawn_N,

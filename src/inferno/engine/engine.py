@@ -133,6 +133,10 @@ class Engine:
             proposer_bytes=scheduler.speculation.num_bytes,
         )
 
+    def widen_tables(self, num_tokens: int) -> None:
+        """Have steps be run as those of longer requests are; see Executor."""
+        self._executor.widen_tables(num_tokens)
+
     def release_memory(self) -> None:
         """Let the system have memory that only steps need, where none is soon to come."""
         with self._bookkeeping():

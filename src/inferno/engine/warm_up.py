@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from inferno.engine.engine import Engine
-from inferno.engine.execution.static_batcher import PADDED_SIZES
+from inferno.engine.execution.static_batcher import PADDED_SIZES, table_reaches
 from inferno.errors import EngineError
 from inferno.ops.dispatch import telling_of_kernels
 from inferno.options import EngineOptions
+from inferno.plan.choices import SMALL_STEP
 from inferno.requests import FinishReason, Request, SamplingParams
 
 _PROMPTS = tuple(2**power for power in range(2, 15))  # kernels choose their tiles by such sizes
@@ -27,11 +28,15 @@ _DRAWN = SamplingParams(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, max_to
 
 @dataclass(frozen=True, slots=True)
 class WarmUpStep:
-    """A step of so many sequences, each with so many tokens to compute."""
+    """A step of so many sequences, each with so many tokens to compute.
+
+    reach   tokens that block tables reach at least, as if requests were so long.
+    """
 
     num_seqs: int
     num_tokens: int
     params: SamplingParams
+    reach: int = 0
 
 
 def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
@@ -44,6 +49,30 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
     return [
         *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
         *(WarmUpStep(size, 1, params) for size in sizes for params in (_GREEDY, _DRAWN)),
+    ]
+
+
+def capture_steps(options: EngineOptions, max_model_len: int, most_tokens: int) -> list[WarmUpStep]:
+    """Return steps after which a device's graphs of all padded sizes and table widths are captured.
+
+    most_tokens  that the cache holds of a request.
+    """
+    first = warm_up_steps(options, min(max_model_len, most_tokens))
+    if not first:
+        return []
+    longest = max(step.num_tokens for step in first)
+    sizes = sorted({step.num_seqs for step in first})
+    chunks = [*_up_to(PADDED_SIZES, min(SMALL_STEP, longest))]
+    return [
+        *first,
+        *(
+            step
+            for reach in table_reaches(max_model_len)
+            for step in (
+                *(WarmUpStep(1, size, _GREEDY, reach) for size in chunks if size > 1),
+                *(WarmUpStep(size, 1, _GREEDY, reach) for size in sizes),
+            )
+        ),
     ]
 
 
@@ -80,10 +109,14 @@ def warm_up(
 
     Raises EngineError where one fails.
     """
-    for number, step in enumerate(steps):
-        if progress is not None:
-            progress(number, len(steps))
-        _run(engine, step)
+    try:
+        for number, step in enumerate(steps):
+            if progress is not None:
+                progress(number, len(steps))
+            engine.widen_tables(step.reach)
+            _run(engine, step)
+    finally:
+        engine.widen_tables(0)
     if progress is not None:
         progress(len(steps), len(steps))
 

@@ -112,20 +112,28 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_not_invariant",
 ]
 
 
 def allocate(
-    shape: torch.Size, dtype: torch.dtype, device: torch.device, ranges: Sequence[RowRange]
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: torch.device,
+    ranges: Sequence[RowRange],
+    *,
+    is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
     """Return a weight [O, I], or of experts [X, O, I], to be filled a few rows at a time.
 
     dtype   of the activations that it meets.
     ranges  the formats of its rows, from the first on; all experts have a single one.
+    is_invariant  whether a row's product must have the same bits beside any number of others;
+                  `why_not_invariant` says where that can't be had.
     Returns None where the device's kernels want such a weight as a plain tensor.
     """
     with device:
-        return BACKENDS[device.type].allocate(shape, dtype, ranges)
+        return BACKENDS[device.type].allocate(shape, dtype, ranges, is_invariant=is_invariant)
 
 
 def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
@@ -209,6 +217,26 @@ def has_kernels(device: torch.device, format: WeightFormat) -> bool:
     return BACKENDS[device.type].has_kernels(format)
 
 
+def why_not_invariant(
+    device: torch.device,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+    width: int,
+) -> str | None:
+    """Say why a token's logits can't have the same bits in every batch on a device; None: they can.
+
+    They can where weights are allocated so, and attention is AttentionKind.INVARIANT.
+
+    width  of the model's residual stream.
+    """
+    return BACKENDS[device.type].why_not_invariant(
+        dtype, kv_dtype, head_size=head_size, block_size=block_size, width=width
+    )
+
+
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
     """Name the compiled kernels that the device runs, such as avx512_bf16; or `reference`.
 
@@ -217,9 +245,19 @@ def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
     return BACKENDS[device.type].isa(dtype)
 
 
-def describe_attention(device: torch.device, kind: AttentionKind, dtype: torch.dtype) -> str:
-    """Say in words what computes the attention of such activations on that device."""
-    return BACKENDS[device.type].describe_attention(kind, dtype)
+def describe_attention(
+    device: torch.device,
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
+    """Say in words what computes attention on that device, and, where it was chosen, why."""
+    return BACKENDS[device.type].describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
 
 
 def empty_cache(

@@ -143,7 +143,12 @@ class Memory(Protocol):
     """The layout of weights and caches on a device, and the life of what its ops work with."""
 
     def allocate(
-        self, shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+        self,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        ranges: Sequence[RowRange],
+        *,
+        is_invariant: bool = False,
     ) -> PackedWeight | PackedExperts | None: ...
 
     def deserialize(self, serialized: SerializedWeight) -> PackedWeight: ...
@@ -168,9 +173,27 @@ class Memory(Protocol):
 
     def has_kernels(self, format: WeightFormat) -> bool: ...
 
+    def why_not_invariant(
+        self,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        *,
+        head_size: int,
+        block_size: int,
+        width: int,
+    ) -> str | None: ...
+
     def isa(self, dtype: torch.dtype | None = None) -> str: ...
 
-    def describe_attention(self, kind: AttentionKind, dtype: torch.dtype) -> str: ...
+    def describe_attention(
+        self,
+        kind: AttentionKind,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        *,
+        head_size: int,
+        block_size: int,
+    ) -> str: ...
 
 
 class Backend(ForwardOps, TokenOps, Memory, Protocol):

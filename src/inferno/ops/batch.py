@@ -13,11 +13,17 @@ from torch import Tensor
 
 
 class AttentionKind(StrEnum):
-    """The attention algorithm that the reference runs."""
+    """The attention algorithm: AUTO is a backend's own, others by name the reference's."""
 
-    NAIVE = "naive"  # all scores of a request at once
+    REFERENCE = "reference"  # all scores of a request at once
     FLASH = "flash"  # tiled, online softmax
-    AUTO = "auto"  # flash for long chunks, naive for the rest
+    AUTO = "auto"  # flash for long chunks, the other for the rest
+    INVARIANT = "invariant"  # a backend's own, in one order for any number of rows
+
+    @property
+    def is_by_name(self) -> bool:
+        """Return whether an algorithm of the reference is asked for, and no kernel will do."""
+        return self not in (AttentionKind.AUTO, AttentionKind.INVARIANT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Observer(Protocol):
 def observing(observer: Observer) -> Iterator[None]:
     """Tell an observer of each forward op that is called until the block ends, on any device.
 
-    It hears every engine of the process. A replayed step calls no ops (`EngineOptions.eager`).
+    It hears every engine of the process. A replayed step calls no ops (`EngineOptions.graphs`).
     """
     usual = dict(BACKENDS)
     for kind, backend in usual.items():

@@ -473,7 +473,7 @@ def _workspace(
     if mixture is not None:
         packed = max(packed, mixture.num_chosen * (2 * inner + 2 * size))
     value = FORMATS[dtype].code_bits // 8
-    arenas = (1 if options.eager else 2) * value * alive
+    arenas = (2 if options.graphs else 1) * value * alive
     packed_value = 1.25 if quantize is not None and mixture is None else value
     steps = num_tokens * (arenas + math.ceil(packed_value * packed))
     return _RUNNING_BYTES + steps + _tables_and_logits(decoder, options, cache, context)

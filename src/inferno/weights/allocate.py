@@ -134,14 +134,17 @@ def allocate_packed(
     device: torch.device,
     dtype: torch.dtype,
     ranges: Sequence[RowRange],
+    *,
+    is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
     """Replace weight `name` by a packed one, not yet filled; return None if kernels want it plain.
 
-    ranges  the formats of its rows; dtype: of the activations that it meets.
+    ranges  the formats of its rows; dtype: of the activations that it meets; is_invariant: see
+            `ops.allocate`.
     """
     shape = model.get_parameter(name).shape
     try:
-        packed = ops.allocate(shape, dtype, device, ranges)
+        packed = ops.allocate(shape, dtype, device, ranges, is_invariant=is_invariant)
     except RuntimeError:
         bits = sum(one.num_rows * shape[-1] * one.format.bits for one in ranges)
         needed = math.ceil(bits / 8) * math.prod(shape[:-2])

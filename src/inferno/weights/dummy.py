@@ -38,6 +38,7 @@ def fill_dummy(
     fused: FusedSpec | None = None,
     format_of: FormatOf | None = None,
     kept_bytes: float | None = None,
+    is_invariant: bool = False,
     progress: Callable[[int, int], None] | None = None,
     seed: int = 0,
 ) -> None:
@@ -46,8 +47,8 @@ def fill_dummy(
     The weights of norms are ones; everything else is normal with mean 0 and a standard deviation
     of 0.02, taken in turn from one pool of four million values that `seed` determines, which is
     two orders of magnitude faster than drawing every weight. Those that checkpoints hold packed
-    are random codes under one scale, with about that deviation. `fused`, `format_of`, `kept_bytes`
-    and `progress` are as in `load_weights`. Raises NotEnoughMemory.
+    are random codes under one scale, with about that deviation. `fused`, `format_of`, `kept_bytes`,
+    `is_invariant` and `progress` are as in `load_weights`. Raises NotEnoughMemory.
     """
     sizes = {
         name: math.ceil(size) for name, size in weight_bytes(model, dtype, fused=fused).items()
@@ -61,7 +62,7 @@ def fill_dummy(
         if format_of and is_matrix(name, unfilled.ndim):
             kept = format_of(name, unfilled, stored or ops.float_format(dtype))
             ranges = [RowRange(unfilled.shape[-2], kept)]
-            packed = allocate_packed(model, name, device, dtype, ranges)
+            packed = allocate_packed(model, name, device, dtype, ranges, is_invariant=is_invariant)
         if packed is None:
             parameter = allocate(model, name, device, dtype)
             if name.endswith("norm.weight"):

@@ -48,6 +48,7 @@ def load_weights(
     tied: Mapping[str, str] | None = None,
     format_of: FormatOf | None = None,
     kept_bytes: float | None = None,
+    is_invariant: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by the checkpoint's tensors.
@@ -59,6 +60,7 @@ def load_weights(
     format_of  says in which format matrices are kept, for the device's kernels; None: all are
               plain tensors.
     kept_bytes  what the weights take once they are packed; None: what they took before.
+    is_invariant  whether a row's products must have the same bits beside any number of others.
     progress  is told the bytes filled so far and in all, after every piece of a few megabytes.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
@@ -83,7 +85,7 @@ def load_weights(
         packed = None
         if name in kept:
             ranges = _ranges(unfilled, sources, kept[name])
-            packed = allocate_packed(model, name, device, dtype, ranges)
+            packed = allocate_packed(model, name, device, dtype, ranges, is_invariant=is_invariant)
         if packed is None:
             parameter = allocate(model, name, device, dtype)
             for source in sources:

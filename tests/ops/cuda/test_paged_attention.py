@@ -421,9 +421,9 @@ def test_other_heads_and_caches_are_left_to_the_reference(device: torch.device) 
         assert_right(requests, [chunk], requests.attend([chunk]))
 
 
-def test_naive_and_flash_by_name_are_the_reference(device: torch.device) -> None:
+def test_all_at_once_and_flash_by_name_are_the_reference(device: torch.device) -> None:
     requests = Requests(Shape(), [20], device)
-    for kind in (AttentionKind.NAIVE, AttentionKind.FLASH):
+    for kind in (AttentionKind.REFERENCE, AttentionKind.FLASH):
         batch = replace(requests.batch([range(20)]), attention=kind)
         arguments = (requests.queries[0], batch, requests.kv)
         expected = reference.attention(*arguments, scale=1.0)

@@ -20,6 +20,7 @@ from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 from tests.fp8 import save_tiny_fp8
 from tests.mxfp4 import save_tiny_mxfp4
+from tests.ops.cuda.interpreted_products import in_order
 from tests.tiny import expected_logits, save_tiny
 
 pytestmark = pytest.mark.gpu
@@ -73,7 +74,7 @@ def saved(
     return tmp_path, MODELS[request.param](tmp_path)
 
 
-def build(folder: Path, device: torch.device, quantize: str = "none") -> Engine:
+def build(folder: Path, device: torch.device, quantize: str = "none", **others: Any) -> Engine:
     options = EngineOptions(
         model=folder,
         device=str(device),
@@ -83,6 +84,7 @@ def build(folder: Path, device: torch.device, quantize: str = "none") -> Engine:
         block_size=16,
         max_num_seqs=8,
         speculative="off",
+        **others,
     )
     return build_engine(options)
 
@@ -125,6 +127,19 @@ def test_tokens_are_the_same_alone_and_together(
     assert together == alone
 
 
+class SeenWeights:
+    """The weights that products meet."""
+
+    def __init__(self) -> None:
+        self.weights: list[Any] = []
+
+    def wants(self, op: str) -> bool:
+        return op in ("linear", "gated_linear")
+
+    def see(self, op: str, arguments: dict[str, Any], result: Any) -> None:
+        self.weights.append(arguments["weight_OI"])
+
+
 def generate(engine: Engine, prompts: list[list[int]]) -> list[list[tuple[int, float]]]:
     """Each prompt's drawn tokens with their log-probabilities."""
     told: dict[str, list[tuple[int, float]]] = {}
@@ -140,3 +155,25 @@ def generate(engine: Engine, prompts: list[list[int]]) -> list[list[tuple[int, f
             assert event.error is None, event.error
             told[event.request_id] += [(each.token_id, each.logprob) for each in event.logprobs]
     return list(told.values())
+
+
+@pytest.mark.parametrize("saved", ["qwen3", "qwen3_moe"], indirect=True)
+def test_batch_invariant_tokens_are_the_same_beside_many_others(
+    saved: tuple[Path, Any], device: torch.device
+) -> None:
+    """Steps of 36 rows, of 4, of 3 and of 20, and prompts in other chunks."""
+    folder, _ = saved
+    prompts = [TEXT[:3], TEXT[5:6], TEXT * 4]
+    with in_order():
+        engine = build(folder, device, batch_invariant=True, max_num_batched_tokens=128)
+        seen = SeenWeights()
+        with ops.observing(seen):
+            together = generate(engine, prompts)
+        assert seen.weights
+        assert not any(isinstance(weight, torch.Tensor) for weight in seen.weights)
+        alone = generate(engine, prompts[:1])
+        engine.close()
+        assert together[:1] == alone
+        engine = build(folder, device, batch_invariant=True, max_num_batched_tokens=20)
+        assert generate(engine, prompts) == together
+        engine.close()

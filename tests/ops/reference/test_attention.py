@@ -123,7 +123,7 @@ def test_any_mixture_of_chunks_is_attended_as_the_definition_says(
     assert_near(attended, made.expected(0.4, sinks))
 
 
-@pytest.mark.parametrize("kind", [AttentionKind.NAIVE, AttentionKind.FLASH])
+@pytest.mark.parametrize("kind", [AttentionKind.REFERENCE, AttentionKind.FLASH])
 def test_long_prompts_agree_with_pytorch(kind: AttentionKind) -> None:
     case = make_case([(300, 300)], block_size=16, attention=kind)
     expected = F.scaled_dot_product_attention(
@@ -192,7 +192,7 @@ def test_each_layer_reads_the_tables_of_its_own_group() -> None:
         assert_near(attention(expected.q_THD, both, kv, scale=0.4), expected.expected(0.4))
 
 
-@pytest.mark.parametrize("kind", [AttentionKind.NAIVE, AttentionKind.FLASH])
+@pytest.mark.parametrize("kind", [AttentionKind.REFERENCE, AttentionKind.FLASH])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_rounded_once(kind: AttentionKind, dtype: torch.dtype) -> None:
     case = make_case([(1, 30), (20, 35)], attention=kind, dtype=dtype)
@@ -206,4 +206,4 @@ def test_long_chunks_are_flashed_and_decoding_is_not() -> None:
     assert is_flash(AttentionKind.AUTO, FLASH_FROM_SCORES)
     assert not is_flash(AttentionKind.AUTO, FLASH_FROM_SCORES - 1)
     assert is_flash(AttentionKind.FLASH, 1)
-    assert not is_flash(AttentionKind.NAIVE, 10**9)
+    assert not is_flash(AttentionKind.REFERENCE, 10**9)

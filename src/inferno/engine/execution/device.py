@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.config.decoder import DecoderConfig
 from inferno.engine.execution.gpu import find_gpu
 from inferno.errors import DeviceUnavailable, InvalidRequest
 from inferno.machine import has_bfloat16
+from inferno.ops import AttentionKind
 from inferno.options import EngineOptions
 from inferno.plan import choices
 from inferno.quantization import INT8
@@ -52,6 +54,33 @@ def choose_kv_dtype(
             param="kv_dtype",
         )
     return _DTYPES[name]
+
+
+def choose_attention(options: EngineOptions) -> AttentionKind:
+    """Return the algorithm of attention; where it is AUTO, the device's backend chooses."""
+    return AttentionKind.INVARIANT if options.batch_invariant else AttentionKind(options.attention)
+
+
+def check_invariance(
+    options: EngineOptions, device: torch.device, dtype: torch.dtype, config: DecoderConfig
+) -> None:
+    """Raise InvalidRequest where tokens can't have the same bits in any batch, as asked."""
+    if not options.batch_invariant:
+        return
+    reason = ops.why_not_invariant(
+        device,
+        dtype,
+        choose_kv_dtype(options, dtype, device),
+        head_size=config.head_dim,
+        block_size=options.block_size,
+        width=config.hidden_size,
+    )
+    if reason is not None:
+        raise InvalidRequest(
+            f"batch_invariant can't be had on {device} here: {reason}; change that, or leave it "
+            "out",
+            param="batch_invariant",
+        )
 
 
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:

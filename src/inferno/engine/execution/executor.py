@@ -58,6 +58,12 @@ class Executor(Protocol):
         """
         ...
 
+    def widen_tables(self, num_tokens: int) -> None:
+        """Have tables reach so many tokens at least from now on, as those of long requests do.
+
+        Then steps of short ones are recorded as those of long ones will be; 0 ends it.
+        """
+
     def release_memory(self) -> None:
         """Let the system have memory that only steps need, between two of them.
 

@@ -16,13 +16,17 @@ from inferno.ops import LayerKV
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Device, and dtypes by name; bytes of the weights and of the whole KV cache."""
+    """Device, and dtypes by name; bytes of the weights and of the whole KV cache.
+
+    head_size   of its keys and values.
+    """
 
     device: str
     dtype: str
     kv_dtype: str
     weights_bytes: int
     kv_cache_bytes: int
+    head_size: int
 
 
 def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
@@ -35,6 +39,7 @@ def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
         kv_dtype=dtype_name(kv[0].keys_NSKD.dtype),
         weights_bytes=_bytes_of(parameters) + packed,
         kv_cache_bytes=_bytes_of(tensors_of(kv)),
+        head_size=kv[0].keys_NSKD.shape[3],
     )
 
 

@@ -69,6 +69,7 @@ def load_model(
             fused=fused,
             format_of=layout.format_of,
             kept_bytes=layout.kept_bytes,
+            is_invariant=options.batch_invariant,
             progress=progress,
         )
     else:
@@ -103,6 +104,7 @@ def _read(
             dtype=layout.dtype,
             format_of=layout.format_of,
             kept_bytes=layout.kept_bytes,
+            is_invariant=options.batch_invariant,
             progress=progress,
         )
         if cache is not None:

@@ -141,6 +141,10 @@ class LocalExecutor:
     def footprint(self) -> Footprint:
         return self._runner.footprint
 
+    def widen_tables(self, num_tokens: int) -> None:
+        if self._ahead is not None:  # others look no further than a request's own blocks
+            self._ahead.batcher.widen_tables(num_tokens)
+
     def release_memory(self) -> None:
         self._sampler.forget(self._sequences.ids)
         self._sequences.clear()

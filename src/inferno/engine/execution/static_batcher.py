@@ -202,6 +202,7 @@ class StaticBatcher:
         self._places: dict[_Layout, _Places] = {}
         self._tables: dict[KnownSequence, _Table] = {}
         self._last: _Last | None = None
+        self._least_reach = _LEAST_REACH
         self._draw_inputs: DrawInputs | None = None
 
     @property
@@ -209,6 +210,10 @@ class StaticBatcher:
         """Return what the draw of the step that was built last reads."""
         assert self._draw_inputs is not None, "a batch is built before it is sampled"
         return self._draw_inputs
+
+    def widen_tables(self, num_tokens: int) -> None:
+        """Have tables of padded steps reach so many tokens at least, from now on."""
+        self._least_reach = max(_LEAST_REACH, num_tokens)
 
     def continues(
         self, chunks: Sequence[ScheduledChunk], sequences: Sequence[KnownSequence]
@@ -363,7 +368,8 @@ class StaticBatcher:
 
     def _width(self, num_blocks: int) -> int:
         width = -(-_LEAST_REACH // self._block_size)
-        while width < num_blocks:
+        needed = max(num_blocks, min(self._most_blocks, -(-self._least_reach // self._block_size)))
+        while width < needed:
             width *= 4
         return min(width, self._most_blocks)
 
@@ -456,6 +462,16 @@ class StaticBatcher:
                 for group, window in enumerate(self._group_windows)
             ),
         )
+
+
+def table_reaches(max_model_len: int) -> list[int]:
+    """Return how many tokens the tables of padded steps may reach, the fewest first."""
+    reaches = []
+    reach = _LEAST_REACH
+    while reach < max_model_len:
+        reaches.append(reach)
+        reach *= 4
+    return [*reaches, max_model_len]
 
 
 def padded_size(num_tokens: int) -> int:

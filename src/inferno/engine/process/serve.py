@@ -48,6 +48,7 @@ from inferno.client.wire import (
 )
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.device import choose_attention
 from inferno.engine.process.fault_injection import VARIABLE, Faults
 from inferno.engine.process.fingerprint import fingerprint
 from inferno.engine.process.own_process import (
@@ -70,6 +71,7 @@ from inferno.requests import Request, TokenEvent
 IDLE_STATS_SECONDS = 1.0
 _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
+_KERNEL_SECONDS = 5.0  # between log lines of kernels that are made ready
 _PROGRESS_SECONDS = 0.1
 _RECEIVE_BYTES = 1 << 16
 # The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
@@ -107,7 +109,9 @@ def serve(start: Start, link: Link) -> int:
             held_headers(start.options.model),
             telling_of_first_kernels(start.options.device, progress.note_kernel),
         ):
-            engine = build_engine(start.options, progress, others=server_bytes)
+            engine = build_engine(
+                start.options, progress, others=server_bytes, captures=progress.note_capture
+            )
             facts = facts_of(engine, start.options, progress.beat)
     except (InfernoError, OSError) as problem:
         link.send(NotLoaded(problem_of(problem)))
@@ -119,9 +123,11 @@ def serve(start: Start, link: Link) -> int:
         return 1
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it for garbage would hold up steps
+    progress.end()
     link.send(Loaded(facts))
     link.expected_seconds = lambda: engine.expected_step_seconds
-    Service(engine, link, faults, facts).run()
+    with telling_of_first_kernels(start.options.device, progress.note_kernel):
+        Service(engine, link, faults, facts).run()
     engine.close()
     return 0
 
@@ -180,6 +186,8 @@ class LoadProgress:
         self._link = link
         self._next = 0.0
         self._done = 0
+        self._next_kernel = 0.0
+        self._is_loaded = False
 
     def __call__(self, done: int, total: int) -> None:
         self.beat()
@@ -189,15 +197,33 @@ class LoadProgress:
             self._next = now + _PROGRESS_SECONDS
         self._done = done
 
+    def note_capture(self, done: int, total: int) -> None:
+        """Tell the parent how many steps are recorded of those that are before any request."""
+        self.beat()
+        if (now := time.monotonic()) >= self._next or done == total:
+            self._link.send(Loading(done, total, "graphs"))
+            self._next = now + _PROGRESS_SECONDS
+
     def note_kernel(self, name: str, count: int) -> None:
-        """Tell the parent that loading goes on: the first start compiles kernels, which takes long.
+        """Tell the parent that it goes on: a kernel's first launch compiles it, which takes long.
 
         name, count     of the kernel that is made ready.
         """
-        if count == 1:
+        now = time.monotonic()
+        if self._is_loaded:
+            _logger.info("a step waits for %s, which `inferno warmup` would make ready ahead", name)
+        elif count == 1:
             _logger.info("making kernels ready, which takes long when a GPU meets them first")
+            self._next_kernel = now + _KERNEL_SECONDS
+        elif now >= self._next_kernel:
+            _logger.info("%d kernels were made ready, now %s", count - 1, name)
+            self._next_kernel = now + _KERNEL_SECONDS
         _logger.debug("kernel %d: %s", count, name)
         self.beat()
+
+    def end(self) -> None:
+        """Note that the model is loaded: who waits for a kernel from now on is a request."""
+        self._is_loaded = True
 
     def beat(self) -> None:
         """Tell the parent of progress that is not counted in bytes."""
@@ -402,8 +428,11 @@ def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -
         kv_dtype=footprint.kv_dtype,
         attention=ops.describe_attention(
             torch.device(footprint.device),
-            ops.AttentionKind(options.attention),
+            choose_attention(options),
             getattr(torch, footprint.dtype),
+            getattr(torch, footprint.kv_dtype),
+            head_size=footprint.head_size,
+            block_size=options.block_size,
         ),
         fingerprint=fingerprint(options, footprint.dtype, beat),
         weight_bytes=footprint.weights_bytes,

@@ -18,7 +18,7 @@ from inferno import ops
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.engine.execution.batcher import Batcher
-from inferno.engine.execution.device import choose_dtype, choose_kv_dtype
+from inferno.engine.execution.device import choose_attention, choose_dtype, choose_kv_dtype
 from inferno.engine.execution.footprint import dtype_name, measure
 from inferno.engine.execution.loading import Progress, load_model
 from inferno.engine.execution.runner import Runner
@@ -31,7 +31,7 @@ from inferno.engine.sampling.sampler import Sampler
 from inferno.errors import ConfigError, ModelError, NotEnoughMemory
 from inferno.machine import return_free_memory
 from inferno.model_files import CONFIG, model_files
-from inferno.ops import AttentionKind, KernelContext
+from inferno.ops import KernelContext
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
 from inferno.plan.memory import DraftPlan
@@ -121,7 +121,7 @@ def load_draft(
         group_windows=layout.group_windows,
         max_model_len=max_model_len,
         device=device,
-        attention=AttentionKind(options.attention),
+        attention=choose_attention(options),
         full_step=MOST_CAUGHT_UP if records else 0,
         max_num_seqs=options.max_num_seqs,
     )

@@ -1,7 +1,7 @@
 """The CPU's backend: compiled kernels, and the reference for what they don't take.
 
 They take activations in float32 and bfloat16, weights in panels, and a cache that lies as
-`empty_cache` makes it; float16, plain weights and `--attention naive|flash` are the reference's.
+`empty_cache` makes it; float16, plain weights and attention by name are the reference's.
 Shape letters as in ops.
 """
 
@@ -19,6 +19,7 @@ from inferno.ops.cpu.huge_pages import weight_memory as aligned_memory
 from inferno.ops.cpu.mixture import experts, route
 from inferno.ops.cpu.native import (
     COMPUTED,
+    TYPES,
     empty,
     is_ours,
     kernel_context,
@@ -77,6 +78,7 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_not_invariant",
 ]
 
 _SILU = _native.activation(0, 0.0, 0.0)
@@ -87,6 +89,22 @@ _GATED_OUTPUTS = 32  # whose two halves are whole panels
 
 def has_kernels(format: WeightFormat) -> bool:
     return format.packing is not None
+
+
+def why_not_invariant(
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+    width: int,
+) -> str | None:
+    """Return None for all that kernels compute: they have one order of sums in any case."""
+    if dtype in COMPUTED and kv_dtype in TYPES:
+        return None
+    return reference.why_not_invariant(
+        dtype, kv_dtype, head_size=head_size, block_size=block_size, width=width
+    )
 
 
 def isa(dtype: torch.dtype | None = None) -> str:

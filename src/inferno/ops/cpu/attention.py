@@ -51,8 +51,7 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    is_asked_for = batch.attention is not AttentionKind.AUTO  # by its name: the reference's
-    if is_asked_for or not (is_ours(q_THD) and cache.is_laid_out(kv)):
+    if batch.attention.is_by_name or not (is_ours(q_THD) and cache.is_laid_out(kv)):
         return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
     q_THD = rows(q_THD)
     out_THD = empty(q_THD.shape, q_THD.dtype) if out is None else out
@@ -65,10 +64,21 @@ def attention(
     return out_THD
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
-    if kind is AttentionKind.AUTO and dtype in COMPUTED:
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
+    if not kind.is_by_name and dtype in COMPUTED:
         return f"compiled ({_native.isa()})"
-    return reference.describe_attention(kind, dtype)
+    described = reference.describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    computed = " and ".join(sorted(str(one).removeprefix("torch.") for one in COMPUTED))
+    return described if kind.is_by_name else f"{described}, as kernels take {computed}"
 
 
 def _view(batch: Batch, kv: LayerKV) -> _native.Batch:

@@ -174,9 +174,16 @@ def _read(serialized: SerializedWeight) -> PanelWeight:
 
 
 def allocate(
-    shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+    shape: torch.Size,
+    dtype: torch.dtype,
+    ranges: Sequence[RowRange],
+    *,
+    is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
-    """Return a weight of unfilled panels, or the reference's where no kernel takes the format."""
+    """Return a weight of unfilled panels, or the reference's where no kernel takes the format.
+
+    Products of panels have one order in any case.
+    """
     formats = [one.format for one in ranges]
     is_computed = dtype in COMPUTED or len(shape) == 3  # of experts the reference reads panels
     if not is_computed or any(format.packing is None for format in formats):

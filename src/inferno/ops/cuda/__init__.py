@@ -14,7 +14,11 @@ from inferno.ops.cuda.mixture import experts
 from inferno.ops.cuda.norms import add_rms_norm, rms_norm
 from inferno.ops.cuda.packed_embedding import embedding
 from inferno.ops.cuda.packed_weights import allocate, has_kernels
-from inferno.ops.cuda.paged_attention import attention, describe_attention
+from inferno.ops.cuda.paged_attention import (
+    attention,
+    describe_attention,
+    why_not_invariant,
+)
 from inferno.ops.cuda.products import gated_linear, linear
 from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
@@ -64,4 +68,5 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_not_invariant",
 ]

@@ -541,7 +541,11 @@ def combine_splits_kernel(
     HEAD_SIZE: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Merge the splits of one row in ascending order, MERGED at a time."""
+    """Merge the splits of one row in ascending order, MERGED at a time.
+
+    Those merged together begin at a multiple of MERGED, wherever the request's first one is: with a
+    window that depends on the other tokens of its chunk, and a row's bits must not.
+    """
     request, index, _ = find_item(
         *(tl.program_id(0), query_starts, context_lens, num_requests),
         *(group_size, few_rows, window, 1, "tokens"),
@@ -552,7 +556,6 @@ def combine_splits_kernel(
     head = first_head + tl.program_id(1)
     query_len, context_len = lens_of(request, request < num_requests, query_starts, context_lens)
     first_split, end_split = splits_seen(query_len, context_len, window)
-    num_splits = end_split - first_split
     is_sink = head < num_sinks
     sink = tl.load(sinks + head, mask=is_sink, other=0.0).to(tl.float32) * LOG2_E
     best = tl.where(is_sink, sink, LOWEST)
@@ -560,10 +563,10 @@ def combine_splits_kernel(
     dim = tl.arange(0, BLOCK_D)
     sums = tl.zeros((BLOCK_D,), tl.float32)
     row = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
-    for first in range(0, num_splits, MERGED):
+    for first in range(first_split // MERGED * MERGED, end_split, MERGED):
         split = first + tl.arange(0, MERGED)
-        is_split = split < num_splits
-        place = row * max_splits + split
+        is_split = (split >= first_split) & (split < end_split)
+        place = row * max_splits + split - first_split
         bests = tl.load(partial_stats + place * 2, mask=is_split, other=LOWEST)
         totals = tl.load(partial_stats + place * 2 + 1, mask=is_split, other=0.0)
         parts = tl.load(

@@ -22,7 +22,7 @@ from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
 # Of tiles: a warp with 8 values a thread, for it costs no less than it would with fewer; and as
 # many values as stay in registers.
-_MIN_WIDTH, _MAX_WIDTH = 256, 16384
+_MIN_WIDTH, MAX_WIDTH = 256, 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _takes(x_TE: Tensor, *others: Tensor) -> bool:
     return (
         x_TE.ndim == 2
         and x_TE.dtype in TYPE_NAMES
-        and 1 < x_TE.shape[1] <= _MAX_WIDTH
+        and 1 < x_TE.shape[1] <= MAX_WIDTH
         and all(other.dtype is x_TE.dtype for other in others)
         and all(one.stride(-1) == 1 for one in (x_TE, *others))
     )
@@ -143,7 +143,7 @@ def add_rms_norm(
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield both kernels for every width of a tile, of rows that are multiples of 16 and not."""
     width = _MIN_WIDTH
-    while width <= _MAX_WIDTH:
+    while width <= MAX_WIDTH:
         for dtype, letters in TYPE_NAMES.items():
             for mark in (":16", ""):
                 yield from _of_width(chip, width, dtype, letters, mark)

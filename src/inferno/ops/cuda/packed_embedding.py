@@ -17,7 +17,12 @@ from torch import Tensor
 from inferno.ops.cuda import elementwise
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.dequantize import CHUNK, elements, format_constants, scale
-from inferno.ops.cuda.packed_weights import SLOTS, CodedWeight, chunk_inputs
+from inferno.ops.cuda.packed_weights import (
+    SLOTS,
+    CodedWeight,
+    InvariantFloats,
+    chunk_inputs,
+)
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight
 
@@ -25,6 +30,8 @@ _CHUNKS = 8
 
 
 def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
+    if isinstance(weight_VE, InvariantFloats):
+        weight_VE = weight_VE.values
     if not isinstance(weight_VE, CodedWeight) or not ids_T.is_contiguous():
         return elementwise.embedding(ids_T, weight_VE)
     format, (num_rows, width) = weight_VE.format, weight_VE.shape

@@ -38,6 +38,7 @@ from inferno.ops.packed import (
     is_plain,
     pack_fp8,
     scales_of,
+    unpacked,
 )
 from inferno.ops.reference.stored import UnpackedWeight
 from inferno.quantization import (
@@ -81,6 +82,7 @@ class CodedWeight:
 
     dtype          of activations that meet it, and of rows taken out of an embedding.
     rounds_inputs  whether what meets it becomes FP8, as it is.
+    is_invariant   whether a row's product must have the same bits beside any other rows.
     """
 
     format: WeightFormat
@@ -89,6 +91,7 @@ class CodedWeight:
     codes: Tensor
     scales: Tensor
     rounds_inputs: bool = False
+    is_invariant: bool = False
 
     @property
     def num_bytes(self) -> int:
@@ -145,6 +148,43 @@ class CodedWeight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class InvariantFloats:
+    """A weight [O, I] of plain floats, whose product of a row has the same bits beside any others.
+
+    A tensor's has not: cuBLAS chooses its order of sums by the number of rows.
+    """
+
+    values: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """Return the shape [O, I]."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of activations that meet it."""
+        return self.values.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the number of bytes that it takes."""
+        return self.values.nbytes
+
+    def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
+        """Set rows from output `first` on."""
+        values_NI = unpacked(rows_NI, self.dtype)
+        self.values[first : first + len(values_NI)] = values_NI
+
+    def unpack(self, dtype: torch.dtype) -> Tensor:
+        """Return the values [O, I]."""
+        return self.values.to(dtype)
+
+    def steps(self) -> None:
+        """Return None: floats were not quantized."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CodedExperts:
     """The weights [X, O, I] of a mixture's experts: codes [X, O, J] and scales [X, O, S]."""
 
@@ -185,10 +225,17 @@ def has_kernels(format: WeightFormat) -> bool:
 
 
 def allocate(
-    shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+    shape: torch.Size,
+    dtype: torch.dtype,
+    ranges: Sequence[RowRange],
+    *,
+    is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
-    """Return a weight to be filled; None for floats, which stay plain tensors."""
-    if is_plain(ranges):
+    """Return a weight to be filled; None for floats that stay plain tensors.
+
+    Experts' products have one order as they are.
+    """
+    if is_plain(ranges) and (len(shape) == 3 or not is_invariant):
         return None
     if len(shape) == 3:
         [one] = ranges
@@ -197,18 +244,20 @@ def allocate(
         if one.format not in SLOTS:
             return reference.allocate(shape, dtype, ranges)
         return CodedExperts(one.format, shape, dtype, *_empty(one.format, shape))
-    parts = tuple(_range(one, shape[1], dtype) for one in ranges)
+    parts = tuple(_range(one, shape[1], dtype, is_invariant) for one in ranges)
     return parts[0] if len(parts) == 1 else RowRanges(parts)
 
 
-def _range(one: RowRange, num_inputs: int, dtype: torch.dtype) -> PackedWeight:
+def _range(one: RowRange, num_inputs: int, dtype: torch.dtype, is_invariant: bool) -> PackedWeight:
     shape = torch.Size((one.num_rows, num_inputs))
     if one.format.is_float:
-        return UnpackedWeight(torch.empty(shape, dtype=dtype), dtype, None)
+        values = torch.empty(shape, dtype=dtype)
+        return InvariantFloats(values) if is_invariant else UnpackedWeight(values, dtype, None)
     if one.format == FP8_DYNAMIC:
         return CodedWeight(FP8, shape, dtype, *_empty(FP8, shape), rounds_inputs=True)
     if one.format in SLOTS:
-        return CodedWeight(one.format, shape, dtype, *_empty(one.format, shape))
+        codes, scales = _empty(one.format, shape)
+        return CodedWeight(one.format, shape, dtype, codes, scales, is_invariant=is_invariant)
     return StoredRows.empty(one.format, shape, dtype)
 
 

@@ -6,7 +6,8 @@ Keys are walked in ascending positions, in tiles and splits that begin at fixed 
 token's bits depend neither on the other requests of its batch, nor on the batch's size, nor on
 whether the step was captured. They do depend on which of both kernels computed it: a token that was
 computed in a short chunk may differ in its last bits from the same token in a long one. Within one
-kernel, chunks may be cut anywhere.
+kernel, chunks may be cut anywhere. AttentionKind.INVARIANT has all requests computed by splits:
+then a token's bits depend on its own request's earlier tokens alone.
 
 Tiles were chosen by what the compiler says of registers and shared memory, and by bytes on their
 way; none was measured on a GPU. What the kernels don't take (`_takes`) is the reference's.
@@ -36,6 +37,7 @@ from inferno.ops.cuda.attention_kernels import (
 )
 from inferno.ops.cuda.cache import QUANTIZED
 from inferno.ops.cuda.chips import Chip, chip_of
+from inferno.ops.cuda.norms import MAX_WIDTH
 from inferno.ops.cuda.variants import Variant, Work
 from inferno.ops.reference.flash import LOG2_E
 
@@ -51,6 +53,7 @@ CACHED = {
 # rows would read its keys again for each tile of rows.
 FEW_ROWS = 64
 _NO_WINDOW = 1 << 30
+_ANY_ROWS = 1 << 30  # every request has few rows then
 _GROUP_OF_16 = 16  # heads that fit into the least tile of a tensor core
 _TYPES = {
     torch.bfloat16: "bf16",
@@ -201,17 +204,63 @@ def attention(
     return out_THD
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
-    if kind is AttentionKind.AUTO and dtype in CACHED:
-        return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
-    return reference.describe_attention(kind, dtype)
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
+    described = reference.describe_attention(
+        kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    if kind.is_by_name:
+        return described
+    reason = _why_not(dtype, kv_dtype, head_size, block_size)
+    if reason is not None:
+        return f"{described}, as {reason}"
+    if kind is AttentionKind.INVARIANT:
+        return "flash by splits of keys, in one order for any number of rows, in Triton"
+    return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
+
+
+def _why_not(
+    dtype: torch.dtype, kv_dtype: torch.dtype, head_size: int, block_size: int
+) -> str | None:
+    """Say why kernels don't compute such attention; None where they do."""
+    if kv_dtype not in CACHED.get(dtype, ()):
+        kinds = ", ".join(_name(one) for one in CACHED.get(dtype, ()))
+        return f"keys and values are in {_name(kv_dtype)}, and kernels take {kinds}"
+    sizes = head_sizes(dtype, kv_dtype)
+    if head_size not in sizes:
+        return f"heads have {head_size} values, and kernels take {', '.join(map(str, sizes))}"
+    if block_size & (block_size - 1):
+        return f"--block-size is {block_size}, and kernels take powers of two"
+    return None
+
+
+def why_not_invariant(
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+    width: int,
+) -> str | None:
+    """Name what a model has that PyTorch would compute; all kernels have one order of sums."""
+    if dtype not in _HALVES:
+        return "it takes --dtype bfloat16 or float16: PyTorch multiplies others"
+    if width > MAX_WIDTH:
+        return f"the model is {width} wide, and kernels take norms of {MAX_WIDTH} at most"
+    return _why_not(dtype, kv_dtype, head_size, block_size)
 
 
 def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor | None) -> bool:
     _, slots, heads, size = kv.keys_NSKD.shape
     laid_out = (heads * slots * size, size, slots * size, 1)
     return (
-        batch.attention is AttentionKind.AUTO
+        not batch.attention.is_by_name
         and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
         and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
         and slots & (slots - 1) == 0
@@ -255,6 +304,8 @@ class _Call:
         _, self.block_size, self.num_kv_heads, self.head_size = kv.keys_NSKD.shape
         self.group_size = q_THD.shape[1] // self.num_kv_heads
         self.few_rows = max(FEW_ROWS, self.group_size)
+        if batch.attention is AttentionKind.INVARIANT:
+            self.few_rows = _ANY_ROWS
         tables = batch.groups[kv.group]
         self.tables_RB = tables.block_tables_RB
         self.window = tables.window or _NO_WINDOW
@@ -348,7 +399,8 @@ class _Call:
         """Return the most splits that a request may have, by the width of the tables alone."""
         by_tables = num_splits(self.tables_RB.shape[1] * self.block_size)
         # What the tokens of one request see, and a split that it begins in, and one it ends in.
-        by_window: int = (self.window + self.few_rows) // SHORT_SPLIT.value + 2
+        most_tokens = min(self.few_rows, len(self.q_THD))
+        by_window: int = (self.window + most_tokens) // SHORT_SPLIT.value + 2
         return min(by_tables, by_window)
 
     def _cache(self) -> tuple[Tensor, ...]:

@@ -14,6 +14,10 @@ What a row's sum is made of, and in which order, is a function of the weight alo
 SPLIT_ROWS rows, whatever their number: a chunk's groups one after the other, chunks by warps, then
 warps in pairs. Groups are scaled after they are summed; in tiles weights are scaled before.
 
+Weights that are `is_invariant` meet any number of rows in tiles, plain ones too. A tile's inputs go
+to one kind of tensor core instruction, 16 after the other from the first on, whatever its rows and
+outputs: which tile is chosen changes no bit. There the gated product is never made in two steps.
+
 Shape letters: T tokens, I input and O output features, F outputs of a gated product, J words of
 codes and S of scales of a row.
 """
@@ -33,12 +37,17 @@ from inferno.ops.cuda import fp8_products
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, format_constants, scale
 from inferno.ops.cuda.elementwise import silu_mul
-from inferno.ops.cuda.fp8_products import ROW_TILES
-from inferno.ops.cuda.packed_weights import CHUNK_WORDS, SLOTS, CodedWeight, chunk_inputs
+from inferno.ops.cuda.packed_weights import (
+    CHUNK_WORDS,
+    SLOTS,
+    CodedWeight,
+    InvariantFloats,
+    chunk_inputs,
+)
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight, RowRanges
 from inferno.ops.reference.stored import UnpackedWeight
-from inferno.quantization import WeightFormat
+from inferno.quantization import MXFP4, WeightFormat
 
 SPLIT_ROWS = 16  # at most, of the kernel that splits the inputs
 _SPLITS = 8  # warps of a program of it, each of which takes its share of the inputs
@@ -86,7 +95,8 @@ def gated_linear(
         return reference.gated_linear(x_TI, weight_OI, bias_O)
     x_TI = _rows(x_TI)
     out_TF = x_TI.new_empty((len(x_TI), weight_OI.shape[0] // 2))
-    if len(x_TI) > _GATED_ROWS or not _is_ours(x_TI, weight_OI, out_TF):
+    is_two_steps = len(x_TI) > _GATED_ROWS and not _is_invariant(weight_OI)
+    if is_two_steps or not _is_ours(x_TI, weight_OI, out_TF):
         return silu_mul(linear(x_TI, weight_OI, bias_O))
     _launch(x_TI, weight_OI, bias_O, out_TF, is_gated=True)
     return out_TF
@@ -97,6 +107,13 @@ def _rows(x_TI: Tensor) -> Tensor:
     return x_TI if x_TI.stride(-1) == 1 else x_TI.contiguous()
 
 
+def _is_invariant(weight_OI: Tensor | PackedWeight) -> bool:
+    """Say whether a row's bits must not depend on the number of rows."""
+    if isinstance(weight_OI, CodedWeight):
+        return weight_OI.is_invariant
+    return isinstance(weight_OI, InvariantFloats)
+
+
 def _is_ours(x_TI: Tensor, weight_OI: Tensor | PackedWeight, out_TO: Tensor) -> bool:
     """Say whether kernels of this file make a product; cuBLAS makes plain ones of many rows."""
     if out_TO.stride(-1) != 1:
@@ -104,6 +121,8 @@ def _is_ours(x_TI: Tensor, weight_OI: Tensor | PackedWeight, out_TO: Tensor) -> 
     if isinstance(weight_OI, Tensor):
         is_plain = weight_OI.dtype == x_TI.dtype and weight_OI.stride(-1) == 1
         return is_plain and len(x_TI) <= SPLIT_ROWS
+    if isinstance(weight_OI, InvariantFloats):
+        return True
     return isinstance(weight_OI, CodedWeight) and not weight_OI.rounds_inputs
 
 
@@ -153,10 +172,16 @@ def _choose_split(
 
 
 def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
-    """Choose for so many rows: few of them leave fewer tiles, which had better be small then."""
+    """Choose for so many rows: few of them leave fewer tiles, which had better be small then.
+
+    Of 64 outputs at least: the tensor cores of every chip then have one instruction for all tiles.
+    """
+    if num_rows <= SPLIT_ROWS:
+        # Bound by reading the weight: as many steps on their way as leave room for two programs.
+        return _Tile(64, SPLIT_ROWS, 4, 5 if chip.shared_bytes > 100 << 10 else 4)
     if num_rows <= 32:
         return _Tile(64, 32, 4, 3)
-    if num_rows <= _GATED_ROWS:
+    if num_rows <= _GATED_ROWS or is_gated:
         # Without warpgroups a warp keeps its operands in registers too, and four have too few.
         return _Tile(64, _GATED_ROWS, 8 if is_gated and not chip.has_warpgroups else 4, 3)
     return _Tile(128, 128, 8, 3 if chip.shared_bytes > 100 << 10 else 2)
@@ -179,8 +204,9 @@ def _launch(
         codes, scales = weight_OI.codes, weight_OI.scales
         num_chunks = -(-num_inputs // chunk_inputs(weight_OI.format))
     else:
-        assert isinstance(weight_OI, Tensor)
-        format, codes, scales = None, weight_OI, weight_OI
+        values_OI = weight_OI.values if isinstance(weight_OI, InvariantFloats) else weight_OI
+        assert isinstance(values_OI, Tensor)
+        format, codes, scales = None, values_OI, values_OI
         num_chunks = -(-num_inputs // _FLOAT_CHUNK)
     arguments = (
         *(x_TI, codes, scales, x_TI if bias_O is None else bias_O, out_TO),
@@ -188,7 +214,8 @@ def _launch(
         *(x_TI.stride(0), codes.stride(0), scales.stride(0), out_TO.stride(0)),
     )
     flags = {"IS_GATED": is_gated, "HAS_BIAS": bias_O is not None}
-    if num_rows <= SPLIT_ROWS:
+    is_invariant = _is_invariant(weight_OI)
+    if num_rows <= SPLIT_ROWS and not is_invariant:
         split = _choose_split(chip, format, num_rows, is_gated=is_gated)
         split_linear_kernel[(-(-num_outputs // split.block_outputs),)](
             *arguments,
@@ -198,7 +225,7 @@ def _launch(
             num_stages=split.num_stages,
         )
         return
-    assert format is not None, "cuBLAS makes plain products of many rows"
+    assert format is not None or is_invariant, "cuBLAS makes plain products of many rows"
     tile = _choose_tile(chip, num_rows, is_gated=is_gated)
     num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
     in_group = min(num_row_tiles, ROW_TILES)
@@ -228,7 +255,7 @@ def _split_constants(format: WeightFormat | None, split: _Split) -> dict[str, ob
     }
 
 
-def _tile_constants(format: WeightFormat, tile: _Tile) -> dict[str, object]:
+def _tile_constants(format: WeightFormat | None, tile: _Tile) -> dict[str, object]:
     return {
         **_format_constants(format),
         "BLOCK_O": tile.block_outputs,
@@ -378,7 +405,10 @@ def tiled_linear_kernel(
     BLOCK_O: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
-    """Make a tile of BLOCK_O outputs of BLOCK_T rows; arguments as above."""
+    """Make a tile of BLOCK_O outputs of BLOCK_T rows; arguments as above.
+
+    Its inputs are added up in the order in which they lie, by no more at a time than 16.
+    """
     # A few tiles of rows for each tile of outputs, then the next few: the first axis goes fastest.
     row_tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     rows = row_tile * BLOCK_T + tl.arange(0, BLOCK_T)
@@ -394,22 +424,37 @@ def tiled_linear_kernel(
     total = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
     total_up = total
     for chunk in tl.range(0, num_chunks):
-        words = tl.load(at + chunk * CHUNK)
-        if IS_GATED:
-            up_words = tl.load(up_at + chunk * CHUNK)
-        for slot in tl.static_range(SLOTS):
-            if slot % (2 * GROUPS_PER_WORD) == 0:
-                word_index = (chunk * SLOTS + slot) // (2 * GROUPS_PER_WORD)
-                word = tl.load(scales_at + word_index)
-                if IS_GATED:
-                    up_word = tl.load(up_scales_at + word_index)
-            first = (chunk * SLOTS + slot) * CHUNK
-            is_input = first + in_chunk < num_inputs
-            x_mask = is_row[None, :] & is_input[:, None]
-            x_tile = tl.load(x_at + first, mask=x_mask, other=0.0)
-            total = _add_slot(total, words, word, x_tile, slot, FORMAT)
+        if FORMAT == "float":
+            inputs = chunk * (4 * CHUNK) + tl.arange(0, 4 * CHUNK)
+            is_input = inputs < num_inputs
+            values_at = (
+                weight + weight_rows.to(tl.int64)[:, None] * weight_stride_o + inputs[None, :]
+            )
+            rows_at = x + rows.to(tl.int64)[None, :] * x_stride_t + inputs[:, None]
+            x_tile = tl.load(rows_at, mask=is_row[None, :] & is_input[:, None], other=0.0)
+            tile = tl.load(values_at, mask=is_input[None, :], other=0.0)
+            total = tl.dot(tile, x_tile, total)
             if IS_GATED:
-                total_up = _add_slot(total_up, up_words, up_word, x_tile, slot, FORMAT)
+                ups_at = values_at + num_outputs.to(tl.int64) * weight_stride_o
+                up_tile = tl.load(ups_at, mask=is_input[None, :], other=0.0)
+                total_up = tl.dot(up_tile, x_tile, total_up)
+        else:
+            words = tl.load(at + chunk * CHUNK)
+            if IS_GATED:
+                up_words = tl.load(up_at + chunk * CHUNK)
+            for slot in tl.static_range(SLOTS):
+                if slot % (2 * GROUPS_PER_WORD) == 0:
+                    word_index = (chunk * SLOTS + slot) // (2 * GROUPS_PER_WORD)
+                    word = tl.load(scales_at + word_index)
+                    if IS_GATED:
+                        up_word = tl.load(up_scales_at + word_index)
+                first = (chunk * SLOTS + slot) * CHUNK
+                is_input = first + in_chunk < num_inputs
+                x_mask = is_row[None, :] & is_input[:, None]
+                x_tile = tl.load(x_at + first, mask=x_mask, other=0.0)
+                total = _add_slot(total, words, word, x_tile, slot, FORMAT)
+                if IS_GATED:
+                    total_up = _add_slot(total_up, up_words, up_word, x_tile, slot, FORMAT)
     if HAS_BIAS:
         total += tl.load(bias + weight_rows)[:, None].to(tl.float32)
     if IS_GATED:
@@ -461,9 +506,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 is_bound_by_memory=True,
                 is_in_check=is_plain and num_rows == 1 and format is None,
             )
-        if format is None:
-            continue
-        for num_rows in (32, _GATED_ROWS) if is_gated else (32, _GATED_ROWS, 2 * _GATED_ROWS):
+        for num_rows in (SPLIT_ROWS, 32, _GATED_ROWS, *(() if is_gated else (2 * _GATED_ROWS,))):
             tile = _choose_tile(chip, num_rows, is_gated=is_gated)
             yield Variant(
                 name=f"tiled_linear_{name}_{tile.block_rows}",
@@ -476,7 +519,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 work=_work(format, tile.block_outputs * (1 + is_gated), tile.block_rows),
                 uses_tensor_cores=True,
                 tile_rows=tile.block_outputs,
-                is_in_check=is_plain and num_rows == 128 and format.name == "mxfp4",
+                is_in_check=is_plain and num_rows == 128 and format in (None, MXFP4),
             )
 
 

@@ -26,6 +26,7 @@ from inferno.ops.reference.memory import (
     new_download,
     new_upload,
     prefault,
+    why_not_invariant,
 )
 from inferno.ops.reference.moe import experts, route
 from inferno.ops.reference.paged_attention import attention
@@ -77,4 +78,5 @@ __all__ = [
     "store",
     "top_tokens",
     "uniform",
+    "why_not_invariant",
 ]

@@ -31,7 +31,14 @@ def isa(dtype: torch.dtype | None = None) -> str:
     return "reference"
 
 
-def describe_attention(kind: AttentionKind, dtype: torch.dtype) -> str:
+def describe_attention(
+    kind: AttentionKind,
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+) -> str:
     return f"{describe(kind)}, in plain PyTorch"
 
 
@@ -40,8 +47,23 @@ def kernel_context(num_threads: int) -> KernelContext:
     return _TorchContext()
 
 
+def why_not_invariant(
+    dtype: torch.dtype,
+    kv_dtype: torch.dtype,
+    *,
+    head_size: int,
+    block_size: int,
+    width: int,
+) -> str | None:
+    return "it would be computed in plain PyTorch, whose products round by the shape of a batch"
+
+
 def allocate(
-    shape: torch.Size, dtype: torch.dtype, ranges: Sequence[RowRange]
+    shape: torch.Size,
+    dtype: torch.dtype,
+    ranges: Sequence[RowRange],
+    *,
+    is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
     if is_plain(ranges):
         return None

@@ -59,7 +59,7 @@ def attention(
 def describe(kind: AttentionKind) -> str:
     """Say in words what was chosen."""
     if kind is AttentionKind.AUTO:
-        return f"flash from {FLASH_FROM_SCORES} scores a head on, naive below"
+        return f"flash from {FLASH_FROM_SCORES} scores a head on, all scores at once below"
     return str(kind)
 
 

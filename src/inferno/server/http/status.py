@@ -56,7 +56,8 @@ class StatusViews:
             self._admission.check_draining()
             self._admission.check_ready()
         except Unavailable as problem:
-            body = {"status": problem.code, "progress": round(self._engine.progress, 3)}
+            progress = round(self._engine.progress, 3)
+            body = {"status": problem.code, "stage": self._engine.stage, "progress": progress}
             body |= _error(problem.code, problem.message)
             headers = [*_JSON, (b"retry-after", b"%d" % (problem.retry_after or 1))]
             await send_whole(send, 503, headers, msgspec.json.encode(body))

@@ -94,7 +94,12 @@ def observe(
 def _observable(options: EngineOptions, chunk: int) -> EngineOptions:
     """Return options for one request at a time, run eagerly: a replayed step calls no op."""
     return replace(
-        options, max_num_seqs=1, max_num_batched_tokens=chunk, step_target_ms=0, eager=True
+        options,
+        max_num_seqs=1,
+        max_num_batched_tokens=chunk,
+        step_target_ms=0,
+        graphs=False,
+        capture_graphs="lazy",
     )
 
 
