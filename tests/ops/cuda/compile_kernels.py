@@ -39,8 +39,8 @@ CACHE = ROOT / "build" / "triton-cache"
 # What tensor cores are called in PTX, by generation.
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
 
-# Bytes of stack that a kernel may have, by patterns that variants' names match from the first letter
-# on, and why. A few bytes are the compiler's choice: it stops at a number of registers with which
+# Bytes of stack that a kernel may have, by patterns that names of variants begin with, and why. A
+# few bytes are the choice of the compiler, which stops at a number of registers with which
 # one more block fits a multiprocessor.
 ALLOWED_STACK: dict[str, tuple[int, str]] = {
     "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),

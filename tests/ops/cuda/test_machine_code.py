@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
 from inferno.ops.cuda.shipped import KERNEL_MODULES, shipped_variants
-from tests.ops.cuda.compile_kernels import Compiled, compile_in_processes, wide_share
+from tests.ops.cuda.compile_kernels import Compiled, compile_in_processes, form_of, wide_share
+from tests.ops.cuda.faulty_kernels import variants
 
 pytestmark = pytest.mark.gpu
 
@@ -68,6 +71,24 @@ def test_the_share_of_wide_loads() -> None:
     assert wide_share(copies) == 1
     assert wide_share(copies + "cp.async.ca.shared.global [ %r1 ], [ %rd1 ], 0x4, %r2;") == 0.8
     assert wide_share("cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd1];") == 1
+
+
+def test_a_form_is_all_that_the_code_follows_from() -> None:
+    """Two variants of one form are compiled once, so nothing else may tell their code apart."""
+    first = next(variants(CHIPS[0]))
+    one = replace(first, kernel=SimpleNamespace(cache_key="text"))
+    others = [
+        replace(one, kernel=SimpleNamespace(cache_key="another text")),
+        replace(one, signature={**one.signature, "x": "*fp16:16"}),
+        replace(one, signature={**one.signature, "x": "*bf16"}),
+        replace(one, constants={**one.constants, "SIZE": 512}),
+        replace(one, chip=CHIPS[1]),
+        replace(one, num_warps=8),
+        replace(one, num_stages=3),
+        replace(one, has_fused_multiply_add=False),
+    ]
+    assert len({form_of(each) for each in (one, *others)}) == 1 + len(others)
+    assert form_of(replace(one, name="another", is_in_check=False)) == form_of(one)
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)

@@ -212,7 +212,9 @@ def test_bfloat16(device: torch.device) -> None:
 
 
 @triton.jit
-def codes_kernel(words, out, SLOT: tl.constexpr, FORMAT: tl.constexpr, COUNT: tl.constexpr):
+def codes_kernel(
+    words: Any, out: Any, SLOT: tl.constexpr, FORMAT: tl.constexpr, COUNT: tl.constexpr
+) -> None:
     i = tl.arange(0, COUNT)
     if FORMAT == "bits":  # the interpreter multiplies no bfloat16
         found = float8_bits(tl.load(words + i), SLOT, 4).to(tl.bfloat16, bitcast=True)

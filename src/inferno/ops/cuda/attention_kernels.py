@@ -183,7 +183,7 @@ def split_dims(x_MD, PARTS: tl.constexpr):
         even, odd = tl.split(x)
         x0, x2 = tl.split(even)
         x1, x3 = tl.split(odd)
-        parts = (x0, x1, x2, x3)
+        parts = (x0, x1, x2, x3)  # type: ignore[assignment]
     return parts
 
 
@@ -208,9 +208,9 @@ def no_sums(ROWS: tl.constexpr, DIMS: tl.constexpr, PARTS: tl.constexpr):
     if PARTS == 1:
         sums = (zeros,)
     elif PARTS == 2:
-        sums = (zeros, zeros)
+        sums = (zeros, zeros)  # type: ignore[assignment]
     else:
-        sums = (zeros, zeros, zeros, zeros)
+        sums = (zeros, zeros, zeros, zeros)  # type: ignore[assignment]
     return sums
 
 
@@ -308,7 +308,8 @@ def attend_to_tile(
             v_part = cached_elements(v, part, FORMAT, dtype)
         shrunk = sums[part] * shrink[:, None]
         part_sums = tl.dot(weights, v_part.to(dtype), shrunk, input_precision=PRECISION)
-        new_sums = new_sums + (part_sums,)  # noqa: RUF005 - Triton has no stars in tuples
+        # Triton has no stars in tuples.
+        new_sums = new_sums + (part_sums,)  # type: ignore[assignment]  # noqa: RUF005
     return new_best, total, new_sums
 
 

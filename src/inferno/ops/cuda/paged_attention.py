@@ -442,7 +442,8 @@ def variants(chip: Chip) -> Iterator[Variant]:
             yield _variant(chip, prefill_attention_kernel, dtype, cached, head_size, tile, is_plain)
             sizes = (1, _GROUP_OF_16 + 1)
             for tile in {decode_tile(chip, dtype, cached, head_size, size): None for size in sizes}:
-                in_check = is_plain and tile.rows == _GROUP_OF_16
+                # Of bytes too: that they are loaded as wide as floats takes more.
+                in_check = is_in_check and tile.rows == _GROUP_OF_16
                 yield _variant(
                     chip, decode_attention_kernel, dtype, cached, head_size, tile, in_check
                 )
