@@ -54,8 +54,10 @@ class ScriptedSampler:
         self._sampler = sampler
         self.scripts: dict[str, Sequence[int]] = {}
 
-    def process(self, logits_RV: Tensor, rows: Sequence[LogitsRow]) -> ProcessedRows:
-        return self._sampler.process(logits_RV, rows)
+    def process(
+        self, logits_RV: Tensor, rows: Sequence[LogitsRow], drawn_N: Tensor | None = None
+    ) -> ProcessedRows:
+        return self._sampler.process(logits_RV, rows, drawn_N)
 
     def choose(
         self,

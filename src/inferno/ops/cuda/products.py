@@ -37,6 +37,7 @@ from inferno.ops.cuda import fp8_products
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, format_constants, scale
 from inferno.ops.cuda.elementwise import silu_mul
+from inferno.ops.cuda.fp8_products import ROW_TILES
 from inferno.ops.cuda.packed_weights import (
     CHUNK_WORDS,
     SLOTS,

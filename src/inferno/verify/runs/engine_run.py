@@ -218,12 +218,15 @@ def _observing_sampler() -> Iterator[list[tuple[Tensor, bool]]]:
         return logits
 
     def process_observed(
-        self: Sampler, logits_RV: Tensor, rows: Sequence[LogitsRow]
+        self: Sampler,
+        logits_RV: Tensor,
+        rows: Sequence[LogitsRow],
+        drawn_N: Tensor | None = None,
     ) -> ProcessedRows:
         given = _plain(logits_RV)
         is_own = len(made) == 1 and torch.equal(given, made[0])
         steps.extend((row, is_own) for row in given)
-        return process(self, logits_RV, rows)
+        return process(self, logits_RV, rows, drawn_N)
 
     Runner.logits = logits_observed  # type: ignore[method-assign]
     Sampler.process = process_observed  # type: ignore[method-assign]

@@ -208,10 +208,13 @@ def _observing(outcome: Outcome) -> Iterator[None]:
         return hidden
 
     def process_observed(
-        self: Sampler, logits_RV: Tensor, rows: Sequence[LogitsRow]
+        self: Sampler,
+        logits_RV: Tensor,
+        rows: Sequence[LogitsRow],
+        drawn_N: Tensor | None = None,
     ) -> ProcessedRows:
         observer.see_sampling(logits_RV)
-        return process(self, logits_RV, rows)
+        return process(self, logits_RV, rows, drawn_N)
 
     LocalExecutor.launch = launch_observed  # type: ignore[method-assign]
     Runner.forward = forward_observed  # type: ignore[method-assign]
