@@ -47,7 +47,9 @@ class Columns:
 def laid_out(change: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     """A backend that keeps weights by columns, after a change."""
 
-    def allocate(shape: torch.Size, dtype: torch.dtype, ranges: object) -> Columns:
+    def allocate(
+        shape: torch.Size, dtype: torch.dtype, ranges: object, *, is_invariant: bool = False
+    ) -> Columns:
         return Columns(torch.empty(shape[1], shape[0], dtype=dtype), change)
 
     return lambda _: allocate
