@@ -236,6 +236,14 @@ def test_what_ends_while_nobody_asks_takes_bounded_memory_and_the_latest_is_foun
     assert propose(proposer, sequence([0], output[:3])) == [output[3]]
 
 
+def test_outputs_too_short_to_be_found_are_not_kept() -> None:
+    proposer = NgramProposer()
+    for length in (0, 1, 3):
+        for _ in range(100):
+            proposer.forget(sequence([0], range(length)))
+    assert not proposer._unread
+
+
 def test_running_sequences_take_bounded_memory_and_give_it_back() -> None:
     generator = random.Random(1)
     proposer = NgramProposer(most_bytes=400_000)

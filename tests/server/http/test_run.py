@@ -146,7 +146,8 @@ def test_loading_can_be_interrupted(number: int) -> None:
     with process(script={"load_seconds": 600}) as child:
         server = child.listening()
         assert server.ask("GET", "/health").status == 200
-        assert server.ask("GET", "/ready").code == "loading"
+        ready = server.ask("GET", "/ready")
+        assert (ready.code, ready.json["stage"]) == ("loading", "weights")
         child.signal(number)
         assert child.process.wait(timeout=PATIENCE) == 0
 

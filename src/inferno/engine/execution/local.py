@@ -23,6 +23,7 @@ from inferno.engine.sampling.device_draws import (
     Drawn,
     DrawRows,
     is_free,
+    logits_row,
     num_demanding,
 )
 from inferno.engine.sampling.logits_processors import LogitsRow
@@ -330,7 +331,7 @@ class LocalExecutor:
                 uses += _logits_rows(chunk, sequence)
             elif chunk.wants_token:
                 rows.append(start + chunk.num_tokens - 1)
-                uses.append(_logits_row(sequence, chunk.start + chunk.num_tokens))
+                uses.append(logits_row(sequence, chunk.start + chunk.num_tokens))
         if not rows:
             return [()] * len(step.chunks)
         sampled = self._sample_rows(step, rows, uses, masks)
@@ -442,28 +443,12 @@ def _first_rows(chunks: Sequence[ScheduledChunk]) -> list[int]:
     return starts
 
 
-def _logits_row(
-    sequence: KnownSequence, position: int, proposed: tuple[int, ...] = ()
-) -> LogitsRow:
-    return LogitsRow(
-        sequence.sequence_id,
-        sequence.params,
-        sequence.seed,
-        position,
-        sequence.token_ids,
-        sequence.num_prompt_tokens,
-        sequence.eos_token_ids,
-        sequence.bad_words_ids,
-        proposed,
-    )
-
-
 def _logits_rows(chunk: ScheduledChunk, sequence: KnownSequence) -> Iterator[LogitsRow]:
     """Yield what the rows of a chunk with proposals are for; the first follows none of these."""
     proposed = chunk.proposed_token_ids
     first = chunk.start + chunk.num_tokens - len(proposed)
     for count in range(chunk.num_sampled_rows):
-        yield _logits_row(sequence, first + count, proposed[:count])
+        yield logits_row(sequence, first + count, proposed[:count])
 
 
 def _that_stand(sampled: Sequence[Sampled], proposed: Sequence[int]) -> Sequence[Sampled]:

@@ -34,8 +34,10 @@ _LONGEST_MATCH = 16  # longer ones are as good
 _FIRST_CAPACITY = 256  # tokens
 # Tokens of long texts that are indexed in a step, which takes 0.2 ms then.
 _MOST_INDEXED = 4096
-# Tokens of outputs that ended since proposals were last wanted: those before are not found.
+# Tokens of outputs that ended since proposals were last wanted: those before are not found. Shorter
+# outputs than the least are never found.
 _MOST_UNREAD = 16_384
+_LEAST_WRITTEN = 4
 _BYTES_PER_TOKEN = 4
 _FEW = 16  # tokens up to which a loop is faster than numpy
 _BETWEEN = -1  # no token's id, between outputs
@@ -98,6 +100,8 @@ class NgramProposer:
                 del self._prompts[sequence.request.request_id]
         # It is indexed when proposals are wanted: those who sleep cost nothing.
         output = array("i", sequence.token_ids[sequence.num_prompt_tokens :][-self._most_unread :])
+        if len(output) < _LEAST_WRITTEN:
+            return
         self._unread.append((sequence.request.cache_salt, output))
         self._num_unread += len(output)
         while self._num_unread > self._most_unread:
@@ -345,7 +349,7 @@ class _Written:
     def add(self, salt: str, token_ids: array[int]) -> None:
         """Have an output be found."""
         token_ids = token_ids[-max(0, self._most_tokens - 1) :]
-        if len(token_ids) <= 3 or len(token_ids) >= self._most_tokens:
+        if len(token_ids) < _LEAST_WRITTEN or len(token_ids) >= self._most_tokens:
             return
         texts = self._by_salt.pop(salt, [])
         self.num_bytes -= _bytes_of_salt(texts)

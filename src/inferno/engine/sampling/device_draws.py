@@ -181,7 +181,9 @@ class DeviceDraws:
     def _draw_processed(self, logits_RV: Tensor, rows: DrawRows, uniform_R: Tensor) -> Drawn:
         """Begin to process rows and to choose their tokens, and to bring what is asked for."""
         num, vocab_size = logits_RV.shape
-        uses = [_row(each, at) for each, at in zip(rows.sequences, rows.positions, strict=True)]
+        uses = [
+            logits_row(each, at) for each, at in zip(rows.sequences, rows.positions, strict=True)
+        ]
         # Where a token is still to be read by the host, it lies where this draw's will.
         processed = self._sampler.process(logits_RV, uses, self._results_N)
         token_R = processed.token_R
@@ -224,7 +226,9 @@ def num_demanding(sequence: DrawnSequence, position: int) -> int:
     return max(0, sequence.num_prompt_tokens + params.min_tokens - position)
 
 
-def _row(sequence: DrawnSequence, position: int) -> LogitsRow:
+def logits_row(sequence: DrawnSequence, position: int, proposed: tuple[int, ...] = ()) -> LogitsRow:
+    """Return what the logits are for that choose a sequence's token at a position."""
+    is_pending = position > len(sequence.token_ids) + len(proposed)
     return LogitsRow(
         sequence.sequence_id,
         sequence.params,
@@ -234,7 +238,8 @@ def _row(sequence: DrawnSequence, position: int) -> LogitsRow:
         sequence.num_prompt_tokens,
         sequence.eos_token_ids,
         sequence.bad_words_ids,
-        pending_row=None if position == len(sequence.token_ids) else sequence.pending_row,
+        proposed,
+        sequence.pending_row if is_pending else None,
     )
 
 

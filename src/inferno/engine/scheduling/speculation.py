@@ -292,7 +292,10 @@ class Speculation:
     def learn(
         self, sequence: SequenceState, num_proposed: int, num_stood: int, began: float
     ) -> None:
-        """Take in how many of a sequence's proposals stood; `began`: to see that took until now."""
+        """Take in how many of a sequence's proposals stood.
+
+        began   when its results began to be taken in, which takes longer than without proposals.
+        """
         known = self._known[sequence]
         name = known.in_flight
         proposed, stood = known.counts.get(name, (0, 0))
