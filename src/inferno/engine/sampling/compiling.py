@@ -166,11 +166,20 @@ class ConstraintCompiler:
         body = json.dumps({"structured": asdict(compilation.key.structured)}).encode()
         job = self._children.job(body, _SHORT_CPU_SECONDS)
         compilation.source = job.future
-        job.future.add_done_callback(lambda _: self._hand_over(partial(self._finish, compilation)))
+        job.future.add_done_callback(lambda _: self._go_on(compilation))
         try:
             self._children.start(job)
         except InfernoError as problem:
             job.resolve(problem)
+
+    def _go_on(self, compilation: _Compilation) -> None:
+        """Finish it: in the thread, but at once where no child has compiled it."""
+        source = compilation.source
+        assert source is not None, "it is there before its child begins"
+        if source.cancelled() or source.exception() is not None:
+            self._finish(compilation)
+        else:
+            self._hand_over(partial(self._finish, compilation))
 
     def _leave(self, compilation: _Compilation, made: Made) -> None:
         """Let a request that was cancelled go, and what is compiled for nobody any more."""
