@@ -173,7 +173,7 @@ class ConstraintCompiler:
             job.resolve(problem)
 
     def _go_on(self, compilation: _Compilation) -> None:
-        """Finish it: in the thread, but at once where no child has compiled it."""
+        """Have the thread finish it; where no child has compiled it, finish at once."""
         source = compilation.source
         assert source is not None, "it is there before its child begins"
         if source.cancelled() or source.exception() is not None:
