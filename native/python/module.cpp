@@ -258,6 +258,16 @@ nb::object empty(nb::handle sizes, int type) {
                                              nullptr, dtype));
 }
 
+using Addresses = std::vector<std::pair<std::uintptr_t, std::size_t>>;
+
+std::vector<Memory> memory_at(const Addresses& addresses) {
+    std::vector<Memory> memory;
+    for (const auto& [begin, bytes] : addresses) {
+        memory.push_back({static_cast<char*>(pointer(begin)), bytes});
+    }
+    return memory;
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -302,16 +312,13 @@ NB_MODULE(_native, m) {
     nb::class_<Prefault>(m, "Prefault")
         .def(
             "__init__",
-            [](Prefault* self, const std::vector<std::pair<std::uintptr_t, std::size_t>>& parts,
+            [](Prefault* self, const Addresses& parts, const Addresses& small,
                nb::handle /* owner */) {
-                std::vector<Memory> memory;
-                for (const auto& [begin, bytes] : parts) {
-                    memory.push_back({static_cast<char*>(pointer(begin)), bytes});
-                }
-                new (self) Prefault(std::move(memory));
+                new (self) Prefault(memory_at(parts), memory_at(small));
             },
-            nb::keep_alive<1, 3>())
+            nb::keep_alive<1, 4>())
         .def_prop_ro("is_done", &Prefault::is_done);
+    m.def("can_collapse", &can_collapse);
 
     m.def("isas", &isas);
     m.def("isa", [] { return the_kernels().isa; });

@@ -1,4 +1,4 @@
-// The system's own way to make pages ready, and touching them where it has none.
+// The system's own ways to make pages ready or larger, and touching them where it has none.
 #include "prefault.h"
 
 #include <unistd.h>
@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -51,9 +53,33 @@ bool populate(char* begin, std::size_t bytes) {
     return true;
 }
 
+// 0, or why it can't be done.
+int collapse([[maybe_unused]] char* huge_page) {
+#if defined(__linux__)
+    constexpr int kCollapse = 25;  // MADV_COLLAPSE, from Linux 6.1 on
+    return madvise(huge_page, kPiece, kCollapse) == 0 ? 0 : errno;
+#else
+    return ENOSYS;
+#endif
+}
+
+bool try_to_collapse() {
+    const std::unique_ptr<char, decltype(&std::free)> memory(
+        static_cast<char*>(std::aligned_alloc(kPiece, kPiece)), std::free);
+    if (!memory) return false;
+    touch(memory.get(), 1);
+    return collapse(memory.get()) == 0;
+}
+
 }  // namespace
 
-Prefault::Prefault(std::vector<Memory> parts) : parts_(std::move(parts)), process_(getpid()) {
+bool can_collapse() {
+    static const bool can = try_to_collapse();
+    return can;
+}
+
+Prefault::Prefault(std::vector<Memory> parts, std::vector<Memory> small)
+    : parts_(std::move(parts)), small_(std::move(small)), process_(getpid()) {
     try {
         thread_ = new std::thread([this] { run(); });
     } catch (const std::system_error&) {
@@ -74,16 +100,33 @@ void Prefault::run() {
         if (is_closing_) return;
         std::this_thread::sleep_for(kLook);
     }
+    collapse_small();
+    is_done_ = touch_parts();
+}
+
+void Prefault::collapse_small() const {
+    for (const Memory& part : small_) {
+#if defined(__linux__)
+        // Where no huge page is free now, the system will look again.
+        madvise(part.begin, part.bytes, MADV_HUGEPAGE);
+#endif
+        for (std::size_t at = 0; at + kPiece <= part.bytes; at += kPiece) {
+            if (is_closing_ || collapse(part.begin + at) == ENOMEM) return;
+        }
+    }
+}
+
+bool Prefault::touch_parts() const {
     std::size_t most = 0;
     for (const Memory& part : parts_) most = std::max(most, part.bytes);
     for (std::size_t at = 0; at < most; at += kPiece) {
         for (const Memory& part : parts_) {
-            if (is_closing_) return;
+            if (is_closing_) return false;
             if (at >= part.bytes) continue;
-            if (!populate(part.begin + at, std::min(kPiece, part.bytes - at))) return;
+            if (!populate(part.begin + at, std::min(kPiece, part.bytes - at))) return false;
         }
     }
-    is_done_ = true;
+    return true;
 }
 
 }  // namespace inferno

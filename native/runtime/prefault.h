@@ -1,5 +1,5 @@
-// Makes memory's pages ready before they are needed, in a thread of low priority that begins a
-// moment later.
+// Makes memory's pages ready, or larger, before they are needed, in a thread of low priority that
+// begins a moment later.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,17 @@ struct Memory {
     std::size_t bytes;
 };
 
+// Whether the system can move what has been written to huge pages (Linux 6.1 and later).
+bool can_collapse();
+
 // The system gives a page when it is first touched, which takes longer than writing it; where the
 // machine is a virtual one, ten times as long. What lies in the pages stays as it is, so that others
-// may use them meanwhile. All parts are touched side by side, from their beginnings on. Nothing
-// depends on it: where the system refuses a thread nothing is touched.
+// may use them meanwhile. All parts are touched side by side, from their beginnings on. Before, those
+// of `small`, which lie on small pages and begin with a huge one, are moved to huge pages. Nothing
+// depends on it: where the system refuses a thread nothing is done.
 class Prefault {
    public:
-    explicit Prefault(std::vector<Memory> parts);
+    explicit Prefault(std::vector<Memory> parts, std::vector<Memory> small = {});
     ~Prefault();  // stops, wherever it is
     Prefault(const Prefault&) = delete;
     Prefault& operator=(const Prefault&) = delete;
@@ -30,8 +34,10 @@ class Prefault {
 
    private:
     void run();
+    void collapse_small() const;
+    bool touch_parts() const;
 
-    const std::vector<Memory> parts_;
+    const std::vector<Memory> parts_, small_;
     std::atomic<bool> is_closing_{false};
     std::atomic<bool> is_done_{false};
     // A process that was forked meanwhile has the object and not the thread, so it can't join it.

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from inferno import _native, ops
 from inferno.ops.cpu import huge_pages
 from inferno.ops.cpu.huge_pages import weight_memory
+from tests.patience import PATIENCE
 
 HUGE_PAGE = 2 << 20
+ALLOWED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 @pytest.fixture(autouse=True)
@@ -57,17 +62,17 @@ def test_a_slab_that_is_full_is_followed_by_another(monkeypatch: pytest.MonkeyPa
 
 def test_memory_goes_back_with_the_last_weight_in_it() -> None:
     first, second = weight_memory(1 << 20), weight_memory(1 << 20)
-    slab = huge_pages._slabs._slab
-    assert slab is not None
+    (slab,) = huge_pages._slabs._slabs
     where = second.data_ptr()
     del first
     gc.collect()
-    assert slab() is not None
+    assert slab.memory() is not None
     assert second.fill_(7).eq(7).all()
     assert where == second.data_ptr()
     del second
     gc.collect()
-    assert slab() is None
+    assert slab.memory() is None
+    assert not huge_pages._slabs.filled()
     assert weight_memory(1 << 20).fill_(1).eq(1).all()  # out of a new one
 
 
@@ -82,21 +87,78 @@ def test_where_the_system_denies_it_there_is_plain_memory(monkeypatch: pytest.Mo
         assert memory.data_ptr() % 64 == 0
 
 
+HAS_HUGE_PAGES = ALLOWED.exists() and "[never]" not in ALLOWED.read_text()
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this system has no huge pages")
+def test_without_another_way_the_system_is_asked_for_huge_pages_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huge_pages, "_collapses_later", lambda: False)
+    assert "hg" in mapping_of(weight_memory(8 << 20))["VmFlags:"]
+    assert not huge_pages.on_small_pages()
+
+
 @pytest.mark.skipif(
-    "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    if Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
-    else True,
-    reason="this system has no huge pages",
+    not (HAS_HUGE_PAGES and _native.can_collapse()), reason="this system moves no pages"
 )
-def test_the_system_is_asked_for_huge_pages() -> None:
-    memory = weight_memory(8 << 20)
-    place, flags = memory.data_ptr(), None
+def test_weights_are_moved_to_huge_pages_in_the_background() -> None:
+    weights = [weight_memory(size).fill_(3) for size in (8 << 20, 150 << 20, 100_001)]
+    places = [weight.data_ptr() for weight in weights]
+    kv = ops.empty_cache((2, 16, 1, 64), torch.bfloat16, torch.device("cpu"))
+    prefault = ops.prefault([kv], 0)
+    assert isinstance(prefault, _native.Prefault)
+    deadline = time.monotonic() + PATIENCE
+    while not prefault.is_done:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    for weight, place in zip(weights, places, strict=True):
+        assert weight.data_ptr() == place
+        assert weight.eq(3).all()
+        assert "hg" in mapping_of(weight)["VmFlags:"]
+        assert int(mapping_of(weight)["AnonHugePages:"][0]) > 0
+
+
+@pytest.mark.parametrize("text", ["always madvise [never]", None])
+def test_nothing_is_moved_where_huge_pages_are_forbidden(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text is not None:
+        (tmp_path / "enabled").write_text(text)
+    monkeypatch.setattr(huge_pages, "_ALLOWED", tmp_path / "enabled")
+    huge_pages._collapses_later.cache_clear()
+    try:
+        assert not huge_pages._collapses_later()
+    finally:
+        huge_pages._collapses_later.cache_clear()
+
+
+def test_ranges_to_move_are_whole_huge_pages_within_their_mapping() -> None:
+    weights = [weight_memory(size) for size in (150_000_001, 70_000, 200_000_003)]
+    ranges = huge_pages._slabs.filled()
+    assert len(ranges) == 3
+    for address, num_bytes in ranges:
+        assert address % HUGE_PAGE == num_bytes % HUGE_PAGE == 0
+    for weight in weights:
+        assert any(
+            begin <= weight.data_ptr() and weight.data_ptr() + len(weight) <= begin + num_bytes
+            for begin, num_bytes in ranges
+        )
+    for slab, (address, num_bytes) in zip(huge_pages._slabs._slabs, ranges, strict=True):
+        memory = slab.memory()
+        assert memory is not None
+        assert address + num_bytes <= huge_pages._address(memory) + len(memory)
+
+
+def mapping_of(memory: Tensor) -> dict[str, list[str]]:
+    """What the kernel says of the mapping in which memory lies."""
+    found: dict[str, list[str]] = {}
+    is_ours = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
-        head = line.split(" ")[0]
+        head, *rest = line.split()
         if "-" in head and not head.endswith(":"):
             begin, end = (int(one, 16) for one in head.split("-"))
-            is_ours = begin <= place < end
-        elif line.startswith("VmFlags:") and is_ours:
-            flags = line.split()[1:]
-    assert flags is not None
-    assert "hg" in flags
+            is_ours = begin <= memory.data_ptr() < end
+        elif is_ours:
+            found[head] = rest
+    return found

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.batch import LayerKV
-from inferno.ops.cpu.huge_pages import map_memory
+from inferno.ops.cpu.huge_pages import map_memory, on_small_pages
 from inferno.ops.cpu.native import TYPES
 
 
@@ -50,10 +50,12 @@ def is_laid_out(kv: LayerKV) -> bool:
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
+    """Move weights to huge pages, and make the caches' beginnings ready, in the background."""
     tensors = {t.data_ptr(): t for layer in kv for t in (layer.keys_NSKD, layer.values_NSKD)}
     share = num_bytes // len(tensors)
     parts = [(begin, min(tensor.nbytes, share)) for begin, tensor in tensors.items()]
-    return _native.Prefault(parts, list(tensors.values()))
+    # Weights that are gone before it has come to them are no harm: it changes no memory's content.
+    return _native.Prefault(parts, on_small_pages(), list(tensors.values()))
 
 
 def view(kv: LayerKV) -> _native.Cache:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import mmap
 import sys
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from threading import Lock
 
 import torch
 from torch import Tensor
 
+from inferno import _native
 from inferno.ops.reference.stored import ALIGNMENT, aligned_memory
 
 _HUGE_PAGE = 2 << 20
@@ -25,16 +30,14 @@ _LEAST_BYTES = 64 << 10
 _SLAB_BYTES = 256 << 20
 
 
+# What an administrator allows: always, madvise or never.
+_ALLOWED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
 def map_memory(num_bytes: int) -> mmap.mmap:
-    """Return untouched memory. Raises MemoryError where there is no room."""
-    try:
-        if sys.platform != "linux":
-            return mmap.mmap(-1, num_bytes)
-        # Private: what is shared has huge pages only by another setting of the system.
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError) as problem:
-        raise MemoryError(f"no {num_bytes} bytes: {problem}") from None
-    with suppress(OSError):  # a system without them
+    """Return untouched memory on huge pages. Raises MemoryError where there is no room."""
+    memory = _map(num_bytes)
+    with suppress(OSError, AttributeError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
@@ -49,33 +52,101 @@ def weight_memory(num_bytes: int) -> Tensor:
         return aligned_memory(num_bytes)
 
 
+def on_small_pages() -> Sequence[tuple[int, int]]:
+    """Return the memory of weights that is to be moved to huge pages: addresses and bytes.
+
+    What has been moved is still among these: to find that out takes no time.
+    """
+    return _slabs.filled() if _collapses_later() else ()
+
+
+@cache
+def _collapses_later() -> bool:
+    """Return whether weights are loaded to small pages, to be moved to huge ones afterwards.
+
+    What is written first to huge pages is written later: of a virtual machine, which gives free
+    memory back to its host, a load took up to twice as long.
+    """
+    try:
+        is_allowed = "[never]" not in _ALLOWED.read_text()
+    except OSError:
+        return False
+    return is_allowed and _native.can_collapse()
+
+
+def _map(num_bytes: int) -> mmap.mmap:
+    try:
+        if sys.platform != "linux":
+            return mmap.mmap(-1, num_bytes)
+        # Private: what is shared has huge pages only by another setting of the system.
+        return mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as problem:
+        raise MemoryError(f"no {num_bytes} bytes: {problem}") from None
+
+
+@dataclass(slots=True)
+class _Slab:
+    """Memory for weights, as long as some lie in it: from a huge page's beginning on."""
+
+    memory: weakref.ref[mmap.mmap]
+    first: int
+    num_bytes: int
+    used: int = 0
+
+
 class _Slabs:
-    """The slab of which the next weight gets a part, as long as some weight lies in it."""
+    """The slabs in which weights lie; the last one gives the next weight a part."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._slab: weakref.ref[mmap.mmap] | None = None
-        self._used = 0
+        self._slabs: list[_Slab] = []
+        self._last: _Slab | None = None
 
     def take(self, num_bytes: int) -> Tensor:
-        """Return a part of the slab, or of a new one. Raises MemoryError."""
-        if num_bytes > _SLAB_BYTES // 2:
-            memory, first = _new_slab(num_bytes)
-            return torch.frombuffer(memory, dtype=torch.uint8, offset=first, count=num_bytes)
+        """Return a part of the last slab, or of a new one. Raises MemoryError."""
         with self._lock:
-            slab = None if self._slab is None else self._slab()
-            if slab is None or self._used + num_bytes > len(slab):
-                slab, self._used = _new_slab(_SLAB_BYTES)
-                self._slab = weakref.ref(slab)
-            part = torch.frombuffer(slab, dtype=torch.uint8, offset=self._used, count=num_bytes)
-            self._used += num_bytes + -num_bytes % ALIGNMENT
-        return part
+            if num_bytes > _SLAB_BYTES // 2:
+                slab, memory = self._add(num_bytes)
+                return _part(slab, memory, num_bytes)
+            found = None if self._last is None else self._last.memory()
+            if (
+                self._last is None
+                or found is None
+                or self._last.used + num_bytes > self._last.num_bytes
+            ):
+                self._last, found = self._add(_SLAB_BYTES)
+            return _part(self._last, found, num_bytes)
+
+    def filled(self) -> list[tuple[int, int]]:
+        """Return each slab's address and bytes, in whole huge pages."""
+        with self._lock:
+            found = [(slab, slab.memory()) for slab in self._slabs]
+            self._slabs = [slab for slab, memory in found if memory is not None]
+            return [
+                (_address(memory) + slab.first, slab.used + -slab.used % _HUGE_PAGE)
+                for slab, memory in found
+                if memory is not None
+            ]
+
+    def _add(self, num_bytes: int) -> tuple[_Slab, mmap.mmap]:
+        """Add a slab, and return its memory too. Raises MemoryError."""
+        make = _map if _collapses_later() else map_memory
+        whole_pages = num_bytes + -num_bytes % _HUGE_PAGE
+        memory = make(whole_pages + _HUGE_PAGE)
+        slab = _Slab(weakref.ref(memory), -_address(memory) % _HUGE_PAGE, whole_pages)
+        self._slabs.append(slab)
+        return slab, memory
 
 
-def _new_slab(num_bytes: int) -> tuple[mmap.mmap, int]:
-    """Return memory, and the place of its first whole huge page."""
-    memory = map_memory(num_bytes + _HUGE_PAGE)
-    return memory, -torch.frombuffer(memory, dtype=torch.uint8).data_ptr() % _HUGE_PAGE
+def _part(slab: _Slab, memory: mmap.mmap, num_bytes: int) -> Tensor:
+    """Return the next part of a slab."""
+    offset = slab.first + slab.used
+    slab.used += num_bytes + -num_bytes % ALIGNMENT
+    return torch.frombuffer(memory, dtype=torch.uint8, offset=offset, count=num_bytes)
+
+
+def _address(memory: mmap.mmap) -> int:
+    return torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
 
 
 _slabs = _Slabs()
