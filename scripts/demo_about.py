@@ -10,16 +10,25 @@ from demo_about_chat import CHAT
 from demo_about_server import SERVER
 from demo_about_shapes import SHAPES
 from demo_about_speed import SPEED, sizes
-from demo_about_spoken import SPOKEN
+from demo_about_spoken_chat import SPOKEN_CHAT
+from demo_about_spoken_server import SPOKEN_SERVER
+from demo_about_spoken_speed import SPOKEN_SPEED
+from demo_about_spoken_start import SPOKEN_START
 from demo_about_start import START
 from demo_exchange import Exchange
 from demo_reference import reference
 from demo_topic import Topic
 
+SPOKEN = tuple(
+    itertools.chain(
+        *(table.items() for table in (SPOKEN_START, SPOKEN_CHAT, SPOKEN_SERVER, SPOKEN_SPEED))
+    )
+)
+
 
 def _as_people_speak(topic: Topic) -> Topic:
     """The topic with the wordings that belong to its answer."""
-    more = [asked for begin, asked in SPOKEN.items() if topic.answer.startswith(begin)]
+    more = [asked for begin, asked in SPOKEN if topic.answer.startswith(begin)]
     return replace(topic, asking=topic.asking + tuple(itertools.chain(*more)))
 
 

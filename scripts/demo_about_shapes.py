@@ -124,7 +124,7 @@ SHAPES = (
         ),
     ),
     Topic(
-        "Not yet: tuned GPU kernels, embeddings, and weights in AWQ or GPTQ.",
+        "Not yet: embeddings, several GPUs for one model, and weights in AWQ or GPTQ.",
         naming="what is missing;embeddings;the limits of inferno;what inferno can't do",
         asking=(
             "what [is|'s] [missing|not there yet|not supported|still missing][| in inferno]",

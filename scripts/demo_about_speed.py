@@ -40,7 +40,7 @@ SPEED = (
         ),
     ),
     Topic(
-        "It runs on NVIDIA GPUs through PyTorch, untuned: inferno generate --prompt Hello --cuda",
+        "It runs on NVIDIA GPUs, with kernels in Triton: inferno generate --prompt Hello --cuda",
         doing="[use|run on|choose|take] [the|a|my] [GPU|NVIDIA GPU|graphics card|NVIDIA card];"
         "use CUDA;run [it|a model] on [a|my|the] [GPU|NVIDIA card|graphics card]",
         naming="CUDA;--device cuda;NVIDIA GPUs",
@@ -48,6 +48,16 @@ SPEED = (
             "[can|does] [inferno|it] [use|support] [CUDA|an NVIDIA GPU|NVIDIA|my GPU|GPUs]",
             "I have [a GPU|an NVIDIA GPU|an NVIDIA card][|. How do I use it]",
             "[why|how] [is it slow|fast is it] on a GPU",
+        ),
+    ),
+    Topic(
+        "A CPU makes floats of FP8 files; a GPU keeps and makes FP8: inferno generate "
+        "--prompt Hello --cuda --quantize fp8",
+        doing="[run|use|load|read] [FP8|an FP8 model|FP8 weights|a model in FP8];make FP8 weights",
+        naming="FP8;FP8 weights;FP8 models;--quantize fp8;e4m3",
+        asking=(
+            "is FP8 supported[| on a CPU| on a GPU]",
+            "[does|can] [it|inferno] [run|use|load|read] FP8",
         ),
     ),
     Topic(
