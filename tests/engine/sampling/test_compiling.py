@@ -152,8 +152,20 @@ def test_what_nobody_wants_any_more_is_not_compiled(
     assert compiler.start(request(StructuredOutput(choice=("other",)))).result(PATIENCE)
 
 
+@pytest.mark.parametrize(
+    ("part", "is_kept"),
+    [
+        ("compile", False),
+        *(("is_costly", False), ("is_costly", True)),
+        *(("constrain", False), ("constrain", True)),
+    ],
+)
 def test_a_library_that_fails_refuses_its_request_alone(
-    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+    compiler: ConstraintCompiler,
+    library: Library,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    is_kept: bool,
 ) -> None:
     class Panic(BaseException):
         """What a library in Rust raises."""
@@ -161,11 +173,14 @@ def test_a_library_that_fails_refuses_its_request_alone(
     def fail(*_: object) -> None:
         raise Panic("at the disco")
 
+    if is_kept:
+        compiler.start(request()).result(PATIENCE)
     with monkeypatch.context() as broken:
-        broken.setattr(library, "compile", fail)
+        broken.setattr(library, part, fail)
         with pytest.raises(InvalidRequest, match="can't be built: Panic"):
             compiler.start(request()).result(PATIENCE)
-    assert compiler.start(request()).result(PATIENCE)
+    for shape in (SIMPLE, StructuredOutput(choice=("other",))):
+        assert compiler.start(request(shape)).result(PATIENCE)
 
 
 def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:

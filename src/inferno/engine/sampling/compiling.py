@@ -11,9 +11,9 @@ import json
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -240,10 +240,8 @@ class ConstraintCompiler:
             try:
                 source = compilation.source.result()
                 matcher = self._library().compile(source, key.eos_token_ids)
-            except InfernoError as known:
-                problem = known
-            except BaseException as unknown:  # a panic of the library is no Exception
-                problem = InvalidRequest(f"the constraint can't be built: {unknown!r}")
+            except BaseException as raised:
+                problem = _refusal(raised)
         with self._lock:
             if self._under_way.get(key) is compilation:
                 del self._under_way[key]
@@ -257,23 +255,18 @@ class ConstraintCompiler:
 
     def _make_soon(self, matcher: Any, request: Request, made: Made) -> None:
         """Make constraints now, or after all that takes less than they do."""
-        if self._library().is_costly(matcher, request):
-            self._hand_over(partial(self._make, matcher, request, made), is_long=True)
-        else:
-            self._make(matcher, request, made)
+        with _telling(request, made):
+            if self._library().is_costly(matcher, request):
+                self._hand_over(partial(self._make, matcher, request, made), is_long=True)
+            else:
+                self._make(matcher, request, made)
 
     def _make(self, matcher: Any, request: Request, made: Made) -> None:
         if made.cancelled() or self._is_closed:
             _tell([(request, made)], _closed())
             return
-        try:
+        with _telling(request, made):
             constraints = self._library().constrain(matcher, request)
-        except InfernoError as problem:
-            _tell([(request, made)], problem)
-        except Exception as problem:  # whatever a grammar's library raises is this request's alone
-            refusal = InvalidRequest(f"the constraint can't be built: {problem!r}")
-            _tell([(request, made)], refusal)
-        else:
             with suppress(InvalidStateError):  # it was cancelled
                 made.set_result(constraints)
 
@@ -340,6 +333,27 @@ class _Outcomes:
 
     def failed(self, problem: Exception) -> EngineError:
         return EngineError(f"the process that compiles grammars could not be asked: {problem}")
+
+
+@contextmanager
+def _telling(request: Request, made: Made) -> Iterator[None]:
+    """Tell who waits for constraints what is raised where they are made: nobody waits for ever."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):  # of the thread that asks, not of the library
+        raise
+    except BaseException as problem:
+        _tell([(request, made)], _refusal(problem))
+
+
+def _refusal(problem: BaseException) -> InfernoError:
+    """Return the error for one request, to which whatever a library of grammars raises belongs.
+
+    A panic of such a library is no Exception.
+    """
+    if isinstance(problem, InfernoError):
+        return problem
+    return InvalidRequest(f"the constraint can't be built: {problem!r}")
 
 
 def _tell(waiting: Sequence[tuple[Request, Made]], problem: InfernoError) -> None:
