@@ -183,6 +183,28 @@ def test_a_library_that_fails_refuses_its_request_alone(
         assert compiler.start(request(shape)).result(PATIENCE)
 
 
+def test_threads_switch_as_before_when_the_last_of_several_compilers_is_done(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    usual, longer = sys.getswitchinterval(), Library()
+    library.may_compile.clear()
+    longer.may_compile.clear()
+    other = ConstraintCompiler(lambda: longer)
+    first = compiler.start(request())
+    until(lambda: library.num_begun == 1)
+    second = other.start(request())
+    until(lambda: longer.num_begun == 1)
+    assert sys.getswitchinterval() < usual
+    library.may_compile.set()
+    assert first.result(PATIENCE)
+    until(lambda: compiler._thread is None)
+    assert sys.getswitchinterval() < usual, "one is at work still"
+    longer.may_compile.set()
+    assert second.result(PATIENCE)
+    other.close()
+    until(lambda: sys.getswitchinterval() == usual)
+
+
 def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:
     def load() -> Library:
         raise OSError("the disk is gone")

@@ -8,6 +8,7 @@ from process to process. Requests of the same shape wait for one compilation, an
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections import OrderedDict, deque
@@ -203,22 +204,15 @@ class ConstraintCompiler:
 
     def _work(self) -> None:
         """Do what there is to do; steps get Python's lock back sooner meanwhile."""
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(min(usual, _SWITCH_SECONDS))
-        try:
-            self._work_off()
-        finally:
-            sys.setswitchinterval(usual)
-
-    def _work_off(self) -> None:
-        while True:
-            with self._lock:
-                tasks = self._tasks or self._long_tasks
-                if not tasks:
-                    self._thread = None
-                    return
-                task = tasks.popleft()
-            task()
+        with _switches.sooner():
+            while True:
+                with self._lock:
+                    tasks = self._tasks or self._long_tasks
+                    if not tasks:
+                        self._thread = None
+                        return
+                    task = tasks.popleft()
+                task()
 
     def _prepare(self, eos_token_ids: frozenset[int]) -> None:
         if not self._is_closed:
@@ -269,6 +263,42 @@ class ConstraintCompiler:
             constraints = self._library().constrain(matcher, request)
             with suppress(InvalidStateError):  # it was cancelled
                 made.set_result(constraints)
+
+
+class _Switches:
+    """The time for which threads may keep Python's lock: one for a process, so all share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_threads = 0  # that want it short
+        self._usual = 0.0
+
+    @contextmanager
+    def sooner(self) -> Iterator[None]:
+        """Have threads give the lock to others sooner, until the last of those that ask is done."""
+        with self._lock:
+            if not self._num_threads:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _SWITCH_SECONDS))
+            self._num_threads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_threads -= 1
+                if not self._num_threads:
+                    sys.setswitchinterval(self._usual)
+
+    def forget_threads(self) -> None:
+        """Begin anew in a forked child: whoever asked stayed with the parent."""
+        if self._num_threads:
+            sys.setswitchinterval(self._usual)
+        self._lock, self._num_threads = threading.Lock(), 0
+
+
+_switches = _Switches()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_switches.forget_threads)
 
 
 class KeptGrammars:
