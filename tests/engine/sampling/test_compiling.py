@@ -19,7 +19,7 @@ import pytest
 from inferno.engine.sampling import compiling
 from inferno.engine.sampling.compiling import ConstraintCompiler, KeptGrammars, Made
 from inferno.engine.sampling.constraints import Constraint
-from inferno.errors import EngineDied, InvalidRequest
+from inferno.errors import EngineDied, EngineError, InvalidRequest
 from inferno.limited.pool import Bounds
 from inferno.requests import Request, SamplingParams
 from inferno.structured import StructuredOutput
@@ -181,6 +181,27 @@ def test_a_library_that_fails_refuses_its_request_alone(
             compiler.start(request()).result(PATIENCE)
     for shape in (SIMPLE, StructuredOutput(choice=("other",))):
         assert compiler.start(request(shape)).result(PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["inferno-limited", "inferno-grammars"])
+def test_a_system_that_has_no_room_for_threads_holds_nobody_up_for_ever(
+    compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        if name == "inferno-grammars":
+            assert compiler.start(request()).result(PATIENCE)
+        else:
+            with pytest.raises(EngineError, match="could not be asked: can't start new thread"):
+                compiler.start(request()).result(PATIENCE)
+    assert compiler.start(request(StructuredOutput(choice=("other",)))).result(PATIENCE)
 
 
 def test_threads_switch_as_before_when_the_last_of_several_compilers_is_done(

@@ -195,12 +195,21 @@ class ConstraintCompiler:
             compilation.source.cancel()
 
     def _hand_over(self, task: Callable[[], None], *, is_long: bool = False) -> None:
-        """Have the thread do it, which is there while there is anything to do."""
+        """Have the thread do it, which is there while there is anything to do.
+
+        Where the system has no room for a thread, whoever asks does it.
+        """
         with self._lock:
             (self._long_tasks if is_long else self._tasks).append(task)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="inferno-grammars")
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._work, name="inferno-grammars")
+            try:
                 self._thread.start()
+                return
+            except RuntimeError:
+                pass
+        self._work()
 
     def _work(self) -> None:
         """Do what there is to do; steps get Python's lock back sooner meanwhile."""
