@@ -33,6 +33,10 @@ SIMPLE = StructuredOutput(choice=("yes", "no"))
 BUSY = StructuredOutput(json={"enum": [f"value number {i}" for i in range(8000)]})
 
 
+class Panic(BaseException):
+    """What a library in Rust raises."""
+
+
 class Library:
     """A library of grammars that keeps what it is given, and waits while it is told to."""
 
@@ -167,9 +171,6 @@ def test_a_library_that_fails_refuses_its_request_alone(
     part: str,
     is_kept: bool,
 ) -> None:
-    class Panic(BaseException):
-        """What a library in Rust raises."""
-
     def fail(*_: object) -> None:
         raise Panic("at the disco")
 
@@ -224,6 +225,17 @@ def test_threads_switch_as_before_when_the_last_of_several_compilers_is_done(
     assert second.result(PATIENCE)
     other.close()
     until(lambda: sys.getswitchinterval() == usual)
+
+
+def test_a_library_that_fails_to_prepare_is_asked_all_the_same(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Panic("at the disco")
+
+    monkeypatch.setattr(library, "prepare", fail)
+    for shape in (SIMPLE, StructuredOutput(choice=("other",))):
+        assert compiler.start(request(shape)).result(PATIENCE)
 
 
 def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:

@@ -225,7 +225,8 @@ class ConstraintCompiler:
 
     def _prepare(self, eos_token_ids: frozenset[int]) -> None:
         if not self._is_closed:
-            with suppress(Exception):  # it is tried again for those who wait, and told to them
+            # It is tried again for those who wait, and told to them; a panic is no Exception.
+            with suppress(BaseException):
                 self._library().prepare(eos_token_ids)
 
     def _library(self) -> Grammars:
