@@ -152,6 +152,7 @@ class Engine:
         """
         if request.params.structured is None or self._constraints is None:
             return None
+        _check_token_ids(request, self.vocab_size)  # here too, for masks are made of them
         return self._constraints.start(request)
 
     def add_request(

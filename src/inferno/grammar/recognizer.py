@@ -73,7 +73,7 @@ class State:
     distance    the fewest bytes to an end.
     """
 
-    __slots__ = ("_next", "_only_byte", "distance", "is_end", "scans")
+    __slots__ = ("__weakref__", "_next", "_only_byte", "distance", "is_end", "scans")
 
     def __init__(self, scans: tuple[_Scan, ...], is_end: bool, distance: int) -> None:
         self.scans = scans

@@ -248,15 +248,15 @@ class _Children:
             return sum(not job.future.cancelled() for job in self._jobs)
 
     def add(self, job: Job) -> None:
-        """Have a child do it; Overloaded where too many wait."""
+        """Have a child do it; Overloaded where too many wait, `failed` where there can be none."""
         with self._changed:
             if self._is_closed:
                 raise self._outcomes.closed()
             if len(self._jobs) >= self._bounds.max_waiting:
                 raise self._outcomes.busy(self._bounds.max_waiting)
-            heapq.heappush(self._jobs, job)
-            if self._num_idle < len(self._jobs) and len(self._children) < NUM_CHILDREN:
+            if self._num_idle <= len(self._jobs) and len(self._children) < NUM_CHILDREN:
                 self._start_thread()
+            heapq.heappush(self._jobs, job)
             self._changed.notify()
 
     def close(self) -> None:
@@ -272,12 +272,17 @@ class _Children:
 
     def _start_thread(self) -> None:
         child = self._make_child()
-        self._children.append(child)
         # A daemon: the interpreter's end doesn't wait for a job.
         thread = threading.Thread(
             target=self._work, args=(child,), name="inferno-limited", daemon=True
         )
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as problem:  # the system has no room for another
+            if not self._children:
+                raise self._outcomes.failed(problem) from None
+        else:
+            self._children.append(child)
 
     def _work(self, child: LimitedProcess) -> None:
         while (job := self._take()) is not None:

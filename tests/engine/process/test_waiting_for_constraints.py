@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -198,6 +199,24 @@ def test_a_service_tells_why_a_constraint_cant_be_made(link: FakeLink, maker: Ma
     until(lambda: "b" in maker.made)
     maker.made["b"].set_result([Only(4)])
     assert link.read("b") == ([4] * 5, LENGTH)
+
+
+@pytest.mark.parametrize("ids", ["allowed", "bad words", "eos"])
+def test_tokens_that_the_model_has_not_are_refused_before_a_constraint_is_made(
+    engine: Engine, maker: Maker, ids: str
+) -> None:
+    request, token_id = make_request("a"), engine.vocab_size
+    match ids:
+        case "allowed":
+            params = replace(request.params, allowed_token_ids=(token_id,))
+            request = replace(request, params=params)
+        case "bad words":
+            request = replace(request, bad_words_ids=((token_id,),))
+        case "eos":
+            request = replace(request, eos_token_ids=frozenset({token_id}))
+    with pytest.raises(InvalidRequest, match="no token of this model"):
+        engine.start_constraints(request)
+    assert not maker.made
 
 
 def test_a_service_forgets_what_is_aborted_while_it_waits(link: FakeLink, maker: Maker) -> None:

@@ -204,6 +204,19 @@ def test_a_draft_of_another_size_proposes_only_tokens_of_both(
     recorder.check()
 
 
+def test_masks_are_of_as_many_tokens_as_a_smaller_draft_has(folder: Path, tmp_path: Path) -> None:
+    draft = save(tmp_path, vocab_size=VOCAB_SIZE - 36)  # which takes a word less
+    engine, recorder = with_draft(folder, draft, masked=True)
+    for number in range(4):
+        params = SamplingParams(max_tokens=9, seed=number)
+        prompt = (5 + number, 9, 20)
+        engine.add_request(Request(request_id=str(number), prompt_token_ids=prompt, params=params))
+    while engine.has_work:
+        engine.step()
+    assert not recorder.num_failed
+    assert any(found for _, _, found in recorder.guesses)
+
+
 def test_a_sequence_beyond_the_drafts_context_goes_on_without_guesses(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 from hypothesis import given, settings
@@ -38,6 +39,31 @@ def test_the_latest_place_counts() -> None:
     assert propose(proposer, text) == [5]
     text.token_ids += [6, 1, 2, 3]
     assert propose(proposer, text) == [6]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("failing", range(6))  # tables of a prompt, an output, and a longer one
+def test_memory_that_runs_out_leaves_nothing_behind(
+    failing: int, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_table, calls = ngram._new_table, count()
+
+    def fail(num_slots: int) -> memoryview[int]:
+        if next(calls) == failing:
+            raise MemoryError
+        return new_table(num_slots)
+
+    proposer, text = NgramProposer(), sequence([1, 2, 3, 4, 5], [9] * 300)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(ngram, "_new_table", fail)
+        with pytest.raises(MemoryError):
+            propose(proposer, text)
+    if goes_on:
+        text.token_ids += [2, 3, 4]
+        assert propose(proposer, text) == [5]
+    proposer.forget(text)
+    assert not proposer._prompts
+    assert proposer._num_bytes == 0
 
 
 def test_new_tokens_find_nothing() -> None:

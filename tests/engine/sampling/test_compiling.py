@@ -19,7 +19,7 @@ import pytest
 from inferno.engine.sampling import compiling
 from inferno.engine.sampling.compiling import ConstraintCompiler, KeptGrammars, Made
 from inferno.engine.sampling.constraints import Constraint
-from inferno.errors import EngineDied, InvalidRequest
+from inferno.errors import EngineDied, EngineError, InvalidRequest
 from inferno.limited.pool import Bounds
 from inferno.requests import Request, SamplingParams
 from inferno.structured import StructuredOutput
@@ -31,6 +31,10 @@ pytest.importorskip("llguidance")
 SIMPLE = StructuredOutput(choice=("yes", "no"))
 # A thing of many parts, which takes far longer than a child needs to be asked.
 BUSY = StructuredOutput(json={"enum": [f"value number {i}" for i in range(8000)]})
+
+
+class Panic(BaseException):
+    """What a library in Rust raises."""
 
 
 class Library:
@@ -152,20 +156,86 @@ def test_what_nobody_wants_any_more_is_not_compiled(
     assert compiler.start(request(StructuredOutput(choice=("other",)))).result(PATIENCE)
 
 
+@pytest.mark.parametrize(
+    ("part", "is_kept"),
+    [
+        ("compile", False),
+        *(("is_costly", False), ("is_costly", True)),
+        *(("constrain", False), ("constrain", True)),
+    ],
+)
 def test_a_library_that_fails_refuses_its_request_alone(
-    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+    compiler: ConstraintCompiler,
+    library: Library,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    is_kept: bool,
 ) -> None:
-    class Panic(BaseException):
-        """What a library in Rust raises."""
-
     def fail(*_: object) -> None:
         raise Panic("at the disco")
 
+    if is_kept:
+        compiler.start(request()).result(PATIENCE)
     with monkeypatch.context() as broken:
-        broken.setattr(library, "compile", fail)
+        broken.setattr(library, part, fail)
         with pytest.raises(InvalidRequest, match="can't be built: Panic"):
             compiler.start(request()).result(PATIENCE)
-    assert compiler.start(request()).result(PATIENCE)
+    for shape in (SIMPLE, StructuredOutput(choice=("other",))):
+        assert compiler.start(request(shape)).result(PATIENCE)
+
+
+@pytest.mark.parametrize("name", ["inferno-limited", "inferno-grammars"])
+def test_a_system_that_has_no_room_for_threads_holds_nobody_up_for_ever(
+    compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        if name == "inferno-grammars":
+            assert compiler.start(request()).result(PATIENCE)
+        else:
+            with pytest.raises(EngineError, match="could not be asked: can't start new thread"):
+                compiler.start(request()).result(PATIENCE)
+    assert compiler.start(request(StructuredOutput(choice=("other",)))).result(PATIENCE)
+
+
+def test_threads_switch_as_before_when_the_last_of_several_compilers_is_done(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    usual, longer = sys.getswitchinterval(), Library()
+    library.may_compile.clear()
+    longer.may_compile.clear()
+    other = ConstraintCompiler(lambda: longer)
+    first = compiler.start(request())
+    until(lambda: library.num_begun == 1)
+    second = other.start(request())
+    until(lambda: longer.num_begun == 1)
+    assert sys.getswitchinterval() < usual
+    library.may_compile.set()
+    assert first.result(PATIENCE)
+    until(lambda: compiler._thread is None)
+    assert sys.getswitchinterval() < usual, "one is at work still"
+    longer.may_compile.set()
+    assert second.result(PATIENCE)
+    other.close()
+    until(lambda: sys.getswitchinterval() == usual)
+
+
+def test_a_library_that_fails_to_prepare_is_asked_all_the_same(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Panic("at the disco")
+
+    monkeypatch.setattr(library, "prepare", fail)
+    for shape in (SIMPLE, StructuredOutput(choice=("other",))):
+        assert compiler.start(request(shape)).result(PATIENCE)
 
 
 def test_a_tokenizer_that_cant_be_read_is_told_each_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from pathlib import Path
@@ -167,6 +168,23 @@ def test_a_mask_is_the_same_wherever_its_state_was_met() -> None:
                     break
                 ours.accept((token_id,))
                 theirs.accept((token_id,))
+
+
+def test_masks_keep_no_grammar_alive() -> None:
+    def num_states() -> int:
+        gc.collect()
+        return sum(isinstance(each, State) for each in gc.get_objects())
+
+    shape, ends = StructuredOutput(regex="[a-z]+"), frozenset({0})
+    params = SamplingParams(structured=shape, max_tokens=99)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+    compiler, before = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096), num_states()
+    grammar = compiler.compile(grammar_source(shape).to_json(), ends)
+    [constraint] = compiler.constrain(grammar, request)
+    constraint.mask_into(empty_mask(2048))
+    assert num_states() > before
+    del grammar, constraint
+    assert num_states() == before
 
 
 def test_masks_that_were_used_last_are_kept_within_their_bytes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
-from inferno.engine.sampling.constraints import Mask, MaskKey, empty_mask, set_bit
+from inferno.engine.sampling.constraints import Mask, MaskKey, empty_mask, only_token, set_bit
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import (
     Sampled,
@@ -481,3 +481,13 @@ def test_an_error_of_the_model_is_told_whatever_a_mask_leaves_out() -> None:
     (result,) = Sampler(40, CPU).sample(logits, [row()], {key_of(row()): mask_of(40, 7)})
     assert result.error is not None
     assert "non-finite" in result.error
+
+
+def test_the_only_token_of_a_mask_is_found_wherever_it_is() -> None:
+    assert only_token(empty_mask(96)) is None
+    for token_id in range(96):
+        mask = empty_mask(96)
+        set_bit(mask, token_id, is_allowed=True)
+        assert only_token(mask) == token_id
+        set_bit(mask, (token_id + 40) % 96, is_allowed=True)
+        assert only_token(mask) is None

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from inferno.engine.kv.block_manager import BlockManager
+from inferno.engine.sampling.constraints import MAX_ROLLBACK, Mask
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.scheduling.speculation import Speculation
@@ -230,3 +231,55 @@ def test_passes_of_a_model_are_charged_to_it_alone() -> None:
     run.steps(30)
     accounts = run.speculation._accounts
     assert accounts["model"].balance < 0 <= accounts["test"].balance
+
+
+class Anything:
+    """Allows every token, and notes how many were taken back at a time."""
+
+    is_complete = True
+    num_to_end = 0
+
+    def __init__(self) -> None:
+        self.most_taken_back = 0
+
+    def mask_into(self, mask: Mask) -> None:
+        mask[:] = -1
+
+    def forced(self, most: int) -> Sequence[int]:
+        return ()
+
+    def accept(self, token_ids: Sequence[int]) -> None:
+        """Allow them."""
+
+    def rollback(self, num_tokens: int) -> None:
+        self.most_taken_back = max(self.most_taken_back, num_tokens)
+
+    def fits(self, num_tokens: int) -> bool:
+        return True
+
+    def next_to_end(self) -> int:
+        return -1
+
+
+def test_no_more_is_proposed_than_a_constraint_can_take_back_with_the_token_after_it() -> None:
+    class All(Oracle):
+        def propose(
+            self, sequences: Sequence[SequenceState], most: Sequence[int]
+        ) -> Sequence[Sequence[int]]:
+            return [[1] * room for room in most]
+
+    clock, constraint = Clock(), Anything()
+    proposer = All(clock, is_right=True)
+    scheduler = Run(Speculation([proposer], num_tokens=1000, clock=clock), clock).scheduler
+    params = SamplingParams(max_tokens=2000, ignore_eos=True)
+    request = Request(request_id="a", prompt_token_ids=(5,), params=params)
+    scheduler.add(request, lambda _request, _index: constraint)
+    for _ in range(3):
+        plan = scheduler.plan()
+        steering = scheduler.steering()
+        steering.masks(32)
+        [chunk] = plan.chunks
+        results = [StepResult((1,) * (1 + len(chunk.proposed_token_ids)))]
+        assert not steering.masks_to_redraw(results, 32)
+        scheduler.commit(plan, results)
+    assert constraint.most_taken_back == MAX_ROLLBACK

@@ -374,11 +374,16 @@ class DraftModelProposer:
         return True
 
     def _masks(self, guessing: Sequence[_Draft]) -> dict[MaskKey, Mask]:
-        """Return the masks of what the sequences that have a constraint may say next."""
+        """Return the masks of what the sequences that have a constraint may say next.
+
+        They are of as many tokens as are drawn of: the draft model may have fewer.
+        """
+        num_words = len(empty_mask(self._num_common))
         masks: dict[MaskKey, Mask] = {}
         for draft in guessing:
             if draft.sequence.constraint is not None:
                 mask = empty_mask(self._mask_size)
                 draft.sequence.constraint.mask_into(mask)
-                masks[draft.sequence.sequence_id, draft.num_tokens + len(draft.guesses)] = mask
+                position = draft.num_tokens + len(draft.guesses)
+                masks[draft.sequence.sequence_id, position] = mask[:num_words]
         return masks

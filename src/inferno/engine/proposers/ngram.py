@@ -93,11 +93,7 @@ class NgramProposer:
         known = self._sequences.pop(sequence, None)
         if known is not None:
             self._num_bytes -= known.output.num_bytes
-            prompt = self._prompts[sequence.request.request_id]
-            prompt.num_users -= 1
-            if not prompt.num_users:
-                self._num_bytes -= prompt.text.num_bytes
-                del self._prompts[sequence.request.request_id]
+            self._leave_prompt(sequence.request.request_id)
         # It is indexed when proposals are wanted: those who sleep cost nothing.
         output = array("i", sequence.token_ids[sequence.num_prompt_tokens :][-self._most_unread :])
         if len(output) < _LEAST_WRITTEN:
@@ -143,11 +139,23 @@ class NgramProposer:
             prompt = self._prompts[request.request_id] = _Prompt(text)
             self._num_bytes += text.num_bytes
         prompt.num_users += 1
-        capacity = self._affordable(_FIRST_CAPACITY)
-        output = _Text(sequence.token_ids, length, capacity, has_pairs=True)
+        try:
+            capacity = self._affordable(_FIRST_CAPACITY)
+            output = _Text(sequence.token_ids, length, capacity, has_pairs=True)
+        except BaseException:
+            self._leave_prompt(request.request_id)
+            raise
         self._num_bytes += output.num_bytes
         known = self._sequences[sequence] = _Sequence(prompt, output)
         return known
+
+    def _leave_prompt(self, request_id: str) -> None:
+        """Note that a sequence looks at its request's prompt no more; the last lets go of it."""
+        prompt = self._prompts[request_id]
+        prompt.num_users -= 1
+        if not prompt.num_users:
+            self._num_bytes -= prompt.text.num_bytes
+            del self._prompts[request_id]
 
     def _affordable(self, capacity: int) -> int:
         """Return for how many of so many tokens there is memory."""
@@ -158,9 +166,9 @@ class NgramProposer:
         if length - output.start > output.capacity:
             capacity = output.capacity + self._affordable(max(output.capacity, _FIRST_CAPACITY))
             if capacity > output.capacity:
-                self._num_bytes -= output.num_bytes
+                before = output.num_bytes
                 output.reserve(capacity)
-                self._num_bytes += output.num_bytes
+                self._num_bytes += output.num_bytes - before
         self._index(output, min(length, output.start + output.capacity))
 
     def _index(self, text: _Text, end: int) -> None:
@@ -194,11 +202,11 @@ class _Text:
 
     def reserve(self, capacity: int) -> None:
         """Make new tables; nothing is found before places are noted again."""
-        self.capacity = capacity
+        num_slots = _SLOTS * capacity + 1
+        tables = _new_table(num_slots), _new_table(num_slots if self._has_pairs else 0)
+        self._threes, self._pairs = tables  # without memory for both, the old ones stay
+        self._num_slots, self.capacity = num_slots, capacity
         self.next_place = self.start  # the first that is not noted
-        self._num_slots = _SLOTS * capacity + 1
-        self._threes = _new_table(self._num_slots)
-        self._pairs = _new_table(self._num_slots if self._has_pairs else 0)
 
     def index(self, end: int) -> None:
         """Note the places before `end`; a token stands at each of them."""

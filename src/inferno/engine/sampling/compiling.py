@@ -8,12 +8,13 @@ from process to process. Requests of the same shape wait for one compilation, an
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -194,35 +195,38 @@ class ConstraintCompiler:
             compilation.source.cancel()
 
     def _hand_over(self, task: Callable[[], None], *, is_long: bool = False) -> None:
-        """Have the thread do it, which is there while there is anything to do."""
+        """Have the thread do it, which is there while there is anything to do.
+
+        Where the system has no room for a thread, whoever asks does it.
+        """
         with self._lock:
             (self._long_tasks if is_long else self._tasks).append(task)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="inferno-grammars")
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._work, name="inferno-grammars")
+            try:
                 self._thread.start()
+                return
+            except RuntimeError:
+                pass
+        self._work()
 
     def _work(self) -> None:
         """Do what there is to do; steps get Python's lock back sooner meanwhile."""
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(min(usual, _SWITCH_SECONDS))
-        try:
-            self._work_off()
-        finally:
-            sys.setswitchinterval(usual)
-
-    def _work_off(self) -> None:
-        while True:
-            with self._lock:
-                tasks = self._tasks or self._long_tasks
-                if not tasks:
-                    self._thread = None
-                    return
-                task = tasks.popleft()
-            task()
+        with _switches.sooner():
+            while True:
+                with self._lock:
+                    tasks = self._tasks or self._long_tasks
+                    if not tasks:
+                        self._thread = None
+                        return
+                    task = tasks.popleft()
+                task()
 
     def _prepare(self, eos_token_ids: frozenset[int]) -> None:
         if not self._is_closed:
-            with suppress(Exception):  # it is tried again for those who wait, and told to them
+            # It is tried again for those who wait, and told to them; a panic is no Exception.
+            with suppress(BaseException):
                 self._library().prepare(eos_token_ids)
 
     def _library(self) -> Grammars:
@@ -240,10 +244,8 @@ class ConstraintCompiler:
             try:
                 source = compilation.source.result()
                 matcher = self._library().compile(source, key.eos_token_ids)
-            except InfernoError as known:
-                problem = known
-            except BaseException as unknown:  # a panic of the library is no Exception
-                problem = InvalidRequest(f"the constraint can't be built: {unknown!r}")
+            except BaseException as raised:
+                problem = _refusal(raised)
         with self._lock:
             if self._under_way.get(key) is compilation:
                 del self._under_way[key]
@@ -257,25 +259,56 @@ class ConstraintCompiler:
 
     def _make_soon(self, matcher: Any, request: Request, made: Made) -> None:
         """Make constraints now, or after all that takes less than they do."""
-        if self._library().is_costly(matcher, request):
-            self._hand_over(partial(self._make, matcher, request, made), is_long=True)
-        else:
-            self._make(matcher, request, made)
+        with _telling(request, made):
+            if self._library().is_costly(matcher, request):
+                self._hand_over(partial(self._make, matcher, request, made), is_long=True)
+            else:
+                self._make(matcher, request, made)
 
     def _make(self, matcher: Any, request: Request, made: Made) -> None:
         if made.cancelled() or self._is_closed:
             _tell([(request, made)], _closed())
             return
-        try:
+        with _telling(request, made):
             constraints = self._library().constrain(matcher, request)
-        except InfernoError as problem:
-            _tell([(request, made)], problem)
-        except Exception as problem:  # whatever a grammar's library raises is this request's alone
-            refusal = InvalidRequest(f"the constraint can't be built: {problem!r}")
-            _tell([(request, made)], refusal)
-        else:
             with suppress(InvalidStateError):  # it was cancelled
                 made.set_result(constraints)
+
+
+class _Switches:
+    """The time for which threads may keep Python's lock: one for a process, so all share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_threads = 0  # that want it short
+        self._usual = 0.0
+
+    @contextmanager
+    def sooner(self) -> Iterator[None]:
+        """Have threads give the lock to others sooner, until the last of those that ask is done."""
+        with self._lock:
+            if not self._num_threads:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _SWITCH_SECONDS))
+            self._num_threads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_threads -= 1
+                if not self._num_threads:
+                    sys.setswitchinterval(self._usual)
+
+    def forget_threads(self) -> None:
+        """Begin anew in a forked child: whoever asked stayed with the parent."""
+        if self._num_threads:
+            sys.setswitchinterval(self._usual)
+        self._lock, self._num_threads = threading.Lock(), 0
+
+
+_switches = _Switches()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_switches.forget_threads)
 
 
 class KeptGrammars:
@@ -340,6 +373,27 @@ class _Outcomes:
 
     def failed(self, problem: Exception) -> EngineError:
         return EngineError(f"the process that compiles grammars could not be asked: {problem}")
+
+
+@contextmanager
+def _telling(request: Request, made: Made) -> Iterator[None]:
+    """Tell who waits for constraints what is raised where they are made: nobody waits for ever."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):  # of the thread that asks, not of the library
+        raise
+    except BaseException as problem:
+        _tell([(request, made)], _refusal(problem))
+
+
+def _refusal(problem: BaseException) -> InfernoError:
+    """Return the error for one request, to which whatever a library of grammars raises belongs.
+
+    A panic of such a library is no Exception.
+    """
+    if isinstance(problem, InfernoError):
+        return problem
+    return InvalidRequest(f"the constraint can't be built: {problem!r}")
 
 
 def _tell(waiting: Sequence[tuple[Request, Made]], problem: InfernoError) -> None:

@@ -127,7 +127,7 @@ def only_token(mask: Mask) -> int | None:
     """Return the token that a mask allows, if it is the only one."""
     if np.count_nonzero(mask) != 1:
         return None
-    index = int(mask.argmax()) or int(mask.argmin())  # the sign bit makes a word negative
+    index = int((mask != 0).argmax())
     word = int(mask[index]) & 0xFFFFFFFF
     return index * 32 + word.bit_length() - 1 if word.bit_count() == 1 else None
 

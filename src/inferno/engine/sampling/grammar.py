@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from weakref import ref
 
 import llguidance
 import numpy as np
@@ -209,24 +210,28 @@ class KeptMasks:
     """Masks by the states of recognizers, those used last, within a number of bytes.
 
     What may follow is the same wherever the state is: of many streams that have one shape, most
-    find the masks that others have made. Each keeps its grammar's recognizer as well.
+    find the masks that others have made. They keep no grammar alive, which is larger than they are.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[State, Mask] = OrderedDict()
+        # Masks of states that are gone are never found, and forgotten in their turn.
+        self._kept: OrderedDict[ref[State], Mask] = OrderedDict()
 
     def find(self, state: State | None) -> Mask | None:
         """Return the mask of a state, if it is kept; it is the last used now."""
-        found = None if state is None else self._kept.get(state)
-        if state is not None and found is not None:
-            self._kept.move_to_end(state)
+        if state is None:
+            return None
+        key = ref(state)
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
         return found
 
     def keep(self, state: State | None, mask: Mask) -> None:
         """Keep a copy of a mask, and forget those that were used least lately to make room."""
         if state is not None:
-            self._kept[state] = mask.copy()
+            self._kept[ref(state)] = mask.copy()
             while len(self._kept) * mask.nbytes > self._most_bytes:
                 self._kept.popitem(last=False)
 

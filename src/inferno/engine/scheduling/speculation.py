@@ -341,7 +341,7 @@ class Speculation:
             is_whole = share == sequence.num_uncomputed_tokens and not sequence.num_pending_tokens
             most = min(num_tokens, sequence.max_length - len(sequence.token_ids) - 1)
             if sequence.constraint is not None:
-                most = min(most, MAX_ROLLBACK)
+                most = min(most, MAX_ROLLBACK - 1)  # with the token that is drawn after them
             if sequence.is_stream and is_whole and most > 0 and self.may_propose(sequence):
                 yield sequence, most
 
