@@ -51,7 +51,7 @@ def test_a_chip_without_warpgroups_has_the_tiles_of_one_that_never_had_them(
     assert blackwell in CHIPS
 
     def tiles(chip: Chip) -> list[object]:
-        half = torch.bfloat16
+        half, sizes = torch.bfloat16, paged_attention.HEAD_SIZES
         return [
             *(fp8_products._choose(chip, n) for n in (1, 17, 65)),
             *(
@@ -62,14 +62,8 @@ def test_a_chip_without_warpgroups_has_the_tiles_of_one_that_never_had_them(
             *(products._choose_split(chip, None, n, is_gated=True) for n in (1, 16)),
             *(mixture._choose(chip, half, format, n) for format in ("", "fp8") for n in (16, 64)),
             mixture._choose_rows(chip, half, 1 << 20, 8),
-            *(
-                choose(size)
-                for size in paged_attention.HEAD_SIZES
-                for choose in (
-                    lambda size: paged_attention.prefill_tile(chip, half, half, size),
-                    lambda size: paged_attention.decode_tile(chip, half, torch.int8, size, 4),
-                )
-            ),
+            *(paged_attention.prefill_tile(chip, half, half, size) for size in sizes),
+            *(paged_attention.decode_tile(chip, half, torch.int8, size, 4) for size in sizes),
         ]
 
     assert tiles(blackwell) == tiles(ada)
