@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from inferno import ops
+from inferno.engine.execution import loading
 from inferno.ops.cuda import fp8_products, products
 from inferno.verify import case
 from inferno.verify.checks.error_bounds import Bounded, Kernel, Rounds
+from inferno.verify.checks.foundation import weight_problems
 from inferno.verify.checks.products import values
 from inferno.verify.options import VerifyOptions
 from inferno.verify.outcome import Report
@@ -64,6 +68,30 @@ def test_right_products_pass(family: str, short: None, tmp_path: Path) -> None:
     report = verified(tmp_path)
     assert report.passed, report.verdict
     assert sum(len(row.products) for row in report.rows) > 4
+
+
+@pytest.mark.parametrize("quantize", ["none", "fp8-dynamic"])
+def test_weights_in_fp8_are_compared_as_they_are(
+    quantize: str, short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 16 bits too: what is kept exactly was rounded to nothing before."""
+    save_tiny_fp8(tmp_path, "qwen3", **SIZES)
+    file, name = tmp_path / "model.safetensors", "model.layers.0.mlp.up_proj.weight"
+    tensors = load_file(file)
+    tensors[name].view(torch.uint8)[5] = 0  # an output of zeros, in a block whose scale is none
+    save_file(tensors, file, metadata={"format": "pt"})
+    options = VerifyOptions(model=tmp_path, dtype="float16", quantize=quantize, threads=1)
+    with case.open_case(options, lambda _: None) as one:
+        # Where there is a CPU it wants other types for quantized weights.
+        monkeypatch.setattr(loading, "_quantization", lambda *_: one.quantize)
+        given = one.engine, one.hf_config, one.config, torch.device("cpu"), torch.float16
+        model = loading.load_model(*given, None)
+        compared = one.weights, one.fused, one.quantize, lambda _: None
+        assert weight_problems(model, *compared) == []
+        wrong: Any = model.get_submodule("model.layers.0.mlp.down_proj")
+        wrong.weight.scales[3] += 1
+        [problem] = weight_problems(model, *compared)
+    assert "down_proj.weight in memory is not what its file holds" in problem
 
 
 def test_a_scale_that_is_too_large_is_found(
