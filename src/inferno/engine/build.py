@@ -90,6 +90,7 @@ class _Resolved:
     """The options of an engine, and what they come to for a model on a device.
 
     num_early_layers  that propose tokens; None for none.
+    steps_ahead       see build_engine.
     """
 
     options: EngineOptions
@@ -99,6 +100,7 @@ class _Resolved:
     device: torch.device
     dtype: torch.dtype
     num_early_layers: int | None
+    steps_ahead: bool
 
 
 def build_engine(
@@ -107,11 +109,14 @@ def build_engine(
     *,
     others: int = 0,
     captures: Progress | None = None,
+    steps_ahead: bool = True,
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
-    others    bytes of other processes that options.memory bounds as well.
-    captures  counts the steps that are recorded before any request, where that is asked for.
+    others       bytes of other processes that options.memory bounds as well.
+    captures     counts the steps that are recorded before any request, where that is asked for.
+    steps_ahead  whether a device that computes on its own begins a step before the last one's
+                 tokens are read; without it no step is padded, and each is sampled as on a CPU.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -137,6 +142,7 @@ def build_engine(
         device=device,
         dtype=dtype,
         num_early_layers=num_early_layers,
+        steps_ahead=steps_ahead,
     )
     with ExitStack() as stack:
         if device.type == "cuda":
@@ -434,7 +440,7 @@ def _connect(
         max_num_seqs=options.max_num_seqs,
     )
     ahead = None
-    if ops.is_asynchronous(device) and num_early_layers is None:
+    if ops.is_asynchronous(device) and resolved.steps_ahead and num_early_layers is None:
         draws = DeviceDraws(sampler, options.max_num_seqs, device)
         static_batcher = StaticBatcher(
             block_size=options.block_size,
