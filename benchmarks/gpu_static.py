@@ -29,7 +29,8 @@ from inferno.ops.cuda.shipped import shipped_variants
 from inferno.ops.cuda.variants import Variant
 from tests.ops.cuda.compile_kernels import Compiled, compile_in_processes
 
-_MAX_BLOCKS = {80: 32, 86: 16, 89: 24, 90: 32, 100: 32}  # of a multiprocessor, by capability
+# Of a multiprocessor, by capability.
+_MAX_BLOCKS = {80: 32, 86: 16, 89: 24, 90: 32, 100: 32, 120: 24}
 _REGISTER_UNIT = 256  # registers are given to a warp in such pieces
 _RESERVED_BYTES = 1024  # of shared memory, which the system takes for each block
 # Little's law: so long lasts a load from memory, nearly alike on all chips.

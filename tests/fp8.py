@@ -31,6 +31,10 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
+# Mixtral's names of an expert's products, and others'.
+MIXTRAL = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+
+
 def compressed(strategy: str) -> dict[str, Any]:
     """The section of compressed-tensors for dynamic activations."""
     of_weights = {"dynamic": False, "observer": "minmax", "strategy": strategy}
@@ -113,7 +117,7 @@ def save_tiny_fp8(
     parameters = dict(model.named_parameters())
     suffix = "_scale_inv" if kind == "fp8" else "_scale"
     for seed, name in enumerate(sorted(tensors)):
-        if name.endswith("_proj.weight"):
+        if name.endswith(("_proj.weight", *(f".{each}.weight" for each in MIXTRAL))):
             shape = tensors[name].shape
             codes = random_codes(*shape, seed=seed)
             scales = random_scales(shape, "block" if kind == "fp8" else kind, seed).to(dtype)
@@ -127,10 +131,11 @@ def save_tiny_fp8(
 
 def _part(parameters: dict[str, Any], name: str) -> Any:
     """The part of a parameter of `transformers` that a tensor of the file fills."""
-    before, _, after = name.partition(".experts.")
+    before, _, after = name.replace(".block_sparse_moe.", ".mlp.").partition(".experts.")
     if not after:
         return parameters[name].data
     number, module, _ = after.split(".")
+    module = MIXTRAL.get(module, module)
     if module == "down_proj":
         return parameters[f"{before}.experts.down_proj"].data[int(number)]
     gates, ups = parameters[f"{before}.experts.gate_up_proj"].data[int(number)].chunk(2)

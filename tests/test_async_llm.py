@@ -18,7 +18,10 @@ import uvloop
 from inferno import LLM, AsyncLLM, SamplingParams
 from inferno.errors import EngineDied, InvalidRequest, ModelNotFound, NeverFits
 from inferno.loaded_model import LoadedModel
+from tests.engine.fake_device import Device, fake_device
 from tests.tiny import save_tiny_model
+
+__all__ = ["fake_device"]  # a fixture
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 LONG = SamplingParams(temperature=0.0, max_tokens=200, ignore_eos=True)
@@ -295,17 +298,34 @@ def test_what_is_refused_is_raised_where_it_is_awaited(folder: Path) -> None:
     asyncio.run(main())
 
 
+def test_recorded_steps_are_told_in_the_loop(folder: Path, fake_device: Device) -> None:
+    async def main() -> None:
+        seen: list[tuple[int, int, int]] = []
+
+        def note(done: int, total: int) -> None:
+            seen.append((done, total, threading.get_ident()))
+
+        small: dict[str, Any] = {"max_model_len": 64, "max_num_seqs": 2}
+        async with make(folder, capture_graphs="start", captures=note, **small):
+            pass
+        total = len(seen) - 1
+        assert total >= fake_device.num_captures > 0
+        assert seen == [(done, total, threading.get_ident()) for done in range(total + 1)]
+
+    asyncio.run(main())
+
+
 def test_leaving_while_it_loads_stops_the_loading(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = LoadedModel.__init__
     is_loading, may_go_on, has_ended = (threading.Event() for _ in range(3))
 
-    def load(self: LoadedModel, name: str, revision: str, options: Any, progress: Any) -> None:
+    def load(self: LoadedModel, *args: Any) -> None:
         is_loading.set()
         assert may_go_on.wait(60)
         try:
-            loaded(self, name, revision, options, progress)
+            loaded(self, *args)
         except EngineDied:
             has_ended.set()
             raise

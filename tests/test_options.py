@@ -84,7 +84,7 @@ def test_what_llm_takes_are_the_engines_options_with_their_defaults() -> None:
     assert {name: shown[name].default for name in rows} == {
         name: row.default for name, row in rows.items()
     }
-    assert set(shown) - set(rows) == {"model", "revision", "progress"}
+    assert set(shown) - set(rows) == {"model", "revision", "progress", "captures"}
 
 
 @pytest.mark.parametrize("kind", [EngineOptions, ServerOptions])

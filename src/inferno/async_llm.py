@@ -89,7 +89,8 @@ class AsyncLLM:
 
     Use it in `async with`, which loads it in a thread; or call `start`, or nothing, for the first
     request loads it, too; then `close` it. It belongs to the event loop that first uses it; others
-    get EngineDied. `progress` is called in that loop. Many requests at once share batches.
+    get EngineDied. `progress` and `captures` are called in that loop. Many requests at once share
+    batches.
 
     >>> async def main() -> int:
     ...     async with AsyncLLM("demo") as llm:
@@ -107,6 +108,7 @@ class AsyncLLM:
         self._name = str(options.pop("model"))
         self._revision: str | None = options.pop("revision")
         self._progress: Progress | None = options.pop("progress")
+        self._captures: Progress | None = options.pop("captures")
         self._options = EngineOptions(model=Path(self._name), **options)
         self._pid = os.getpid()
         self._owner = _running_loop()
@@ -350,13 +352,17 @@ class AsyncLLM:
         return loop
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> LoadedModel:
-        def note(done: int, total: int) -> None:
-            if self._is_closed:
-                raise EngineDied("this LLM is closed; make a new one")
-            if self._progress is not None:
-                loop.call_soon_threadsafe(self._progress, done, total)
+        def telling(tell: Progress | None) -> Progress:
+            def note(done: int, total: int) -> None:
+                if self._is_closed:
+                    raise EngineDied("this LLM is closed; make a new one")
+                if tell is not None:
+                    loop.call_soon_threadsafe(tell, done, total)
 
-        model = LoadedModel(self._name, self._revision, self._options, note)
+            return note
+
+        progress, captures = telling(self._progress), telling(self._captures)
+        model = LoadedModel(self._name, self._revision, self._options, progress, captures)
         if self._is_closed:
             model.close()
         return model

@@ -77,6 +77,7 @@ class LLM:
     model       a model's folder, a Hugging Face id, or `demo`, the embedded model.
     revision    of a Hugging Face id: a branch, tag or commit.
     progress    called with (done, total) bytes while weights load.
+    captures    called with (done, total) steps while they are recorded, if capture_graphs is start.
     The other arguments are EngineOptions' fields. Raises ModelError, DeviceUnavailable,
     NotEnoughMemory, InvalidRequest. May be used from several threads: their requests share batches.
     """
@@ -88,10 +89,11 @@ class LLM:
         *,
         revision: str | None = None,
         progress: Callable[[int, int], None] | None = None,
+        captures: Callable[[int, int], None] | None = None,
         **options: Unpack[EngineKeywords],
     ) -> None:
         engine_options = EngineOptions(model=Path(model), **options)
-        self._model = LoadedModel(str(model), revision, engine_options, progress)
+        self._model = LoadedModel(str(model), revision, engine_options, progress, captures)
         self._client = self._model.client
         self._text = self._model.text
         self._loop = self._model.loop

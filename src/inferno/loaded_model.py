@@ -42,7 +42,12 @@ class LoadedModel:
     """
 
     def __init__(
-        self, name: str, revision: str | None, options: EngineOptions, progress: Progress | None
+        self,
+        name: str,
+        revision: str | None,
+        options: EngineOptions,
+        progress: Progress | None,
+        captures: Progress | None,
     ) -> None:
         folder = find_model_folder(name, revision)
         options = replace(options, model=folder)
@@ -56,7 +61,7 @@ class LoadedModel:
             self.default_params = SamplingParams(**self.text.defaults)
             return_free_memory()  # of parsing a large tokenizer: twice what is kept of it
             self._threads = BorrowedThreads()
-            self.client = InlineClient(build_engine(options, progress))
+            self.client = InlineClient(build_engine(options, progress, captures=captures))
         self._numbers = itertools.count()
         self.loop = BlockingLoop()
         # For those who forget to. What is under way holds the client, and so the loop, too.

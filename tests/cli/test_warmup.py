@@ -34,10 +34,12 @@ def test_a_gpus_kernels_and_sizes_are_made_ready(monkeypatch: pytest.MonkeyPatch
     real = build.build_engine
     asked = []
 
-    def build_here(options: Any, progress: Any) -> Any:
+    def build_here(options: Any, progress: Any, *, captures: Any) -> Any:
         asked.append(options.device)
         knobs.runtime.jit_cache_hook(fn=SimpleNamespace(name="a_kernel"))
-        return real(replace(options, device="cpu", gpu_memory_utilization=None), progress)
+        return real(
+            replace(options, device="cpu", gpu_memory_utilization=None), progress, captures=captures
+        )
 
     monkeypatch.setattr(build, "build_engine", build_here)
     result = invoke("demo", "--device", "cuda:1", "--gpu-memory-utilization", "0.5", *SMALL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from inferno.ops.packed import StoredRows, pack_mxfp4, unpack
+from inferno.ops.packed import RowRanges, StoredRows, pack_mxfp4, unpack
 from inferno.quantization import MXFP4
 from tests.mxfp4 import decode, random_bytes
 
@@ -121,3 +123,14 @@ def test_random_weights_err_by_a_quarter_of_a_blocks_largest_at_most() -> None:
     largest = values.abs().view(64, 3, 32).amax(-1, keepdim=True)
     assert (error <= largest / 4).all()
     assert error.mean() < values.abs().mean() / 8
+
+
+def test_steps_of_ranges_lie_on_one_device() -> None:
+    """A GPU's, too, beside rows that were never quantized."""
+    far, shape = torch.empty(2, 3, device="meta"), torch.Size((2, 3))
+    parts: Any = (
+        SimpleNamespace(shape=shape, steps=steps) for steps in (lambda: None, lambda: far)
+    )
+    steps = RowRanges(tuple(parts)).steps()
+    assert steps is not None
+    assert (steps.device.type, steps.shape) == ("meta", (4, 3))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,10 +16,16 @@ from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest
 from inferno.model_files import FolderFiles
 from inferno.ops import PackedWeight
-from inferno.quantization import FORMATS, INT8
+from inferno.quantization import FORMATS, FP8_DYNAMIC, INT8, InputRounding, WeightFormat
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.checks.quality import precision_row
-from inferno.verify.checks.quantized import far_off, num_coarse_groups
+from inferno.verify.checks.quantized import (
+    far_off,
+    num_coarse_groups,
+    rounding_beside,
+    steps_of,
+    values_of,
+)
 from inferno.verify.outcome import Row
 from tests.data import data_path
 from tests.tiny import expected_logits, save_tiny_model
@@ -270,3 +277,24 @@ def test_quality_is_compared_with_the_model_as_it_was(
     assert f"the oracle's {math.exp(float(loss)):.2f}" in json.dumps(row.findings)
     assert row.measures[0].mean_error > 1e-3
     assert not row.passed
+
+
+class Far(torch.Tensor):
+    """A tensor of another device, with which the CPU can't compute."""
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_weights_of_a_gpu_are_compared_on_the_cpu() -> None:
+    far = torch.ones(2, 3).as_subclass(Far)
+    weight: Any = SimpleNamespace(shape=far.shape, unpack=lambda _: far, steps=lambda: far)
+    for found in (values_of(weight, torch.float32), steps_of(weight)):
+        assert type(found) is torch.Tensor
+
+
+@pytest.mark.parametrize("format", [INT8, FP8_DYNAMIC], ids=str)
+def test_a_gpu_rounds_what_meets_weights_to_fp8_alone(format: WeightFormat) -> None:
+    assert rounding_beside(format, torch.device("cpu")) is format.inputs
+    on_gpu = InputRounding.NOTHING if format == INT8 else InputRounding.TO_FP8
+    assert rounding_beside(format, torch.device("cuda:1")) is on_gpu

@@ -22,6 +22,7 @@ from inferno.quantization import FP8
 from inferno.weights.open import open_checkpoint
 from tests.fp8 import decode, random_codes, random_scales, save_tiny_fp8
 from tests.tiny import edit_config, expected_logits
+from tests.verify.tiny_models import verified
 from tests.weights.files import SINGLE
 
 # Rows and inputs end amid blocks, and q, k and v end amid what is packed at once.
@@ -47,6 +48,8 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
         "fp8",
         {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 136},
     ),
+    ("mixtral", "fp8", {"num_local_experts": 3, "num_experts_per_tok": 2}),
+    ("mixtral", "channel", {"num_local_experts": 3, "num_experts_per_tok": 2}),
 ]
 
 
@@ -56,7 +59,7 @@ def test_logits_are_those_of_the_values_in_transformers(
     variant: tuple[str, str, dict[str, Any]], dtype: torch.dtype, tmp_path: Path
 ) -> None:
     family, kind, sizes = variant
-    if family in ("qwen2", "llama", "mistral"):
+    if family in ("qwen2", "llama", "mistral", "mixtral"):
         sizes = {"hidden_size": 160, "head_dim": 40} | sizes
     model = save_tiny_fp8(tmp_path, family, kind, dtype, **{**SIZES, **sizes})
     expected = expected_logits(model, TEXT)
@@ -107,6 +110,36 @@ def test_a_plan_counts_what_stays_and_what_becomes_floats(tmp_path: Path) -> Non
     filled = [math.prod(leading) * -(-width // 128) * 132 for *leading, width in shapes]
     assert on_gpu.weights["fp8"] == sum(filled)
     assert not on_gpu.unpacked
+
+
+def test_a_plan_says_of_what_stays_that_it_does(tmp_path: Path) -> None:
+    """Quantized activations change no weight."""
+    save_tiny_fp8(tmp_path, "qwen3", **SIZES)
+    shape = read_shape(tmp_path)
+    kept, changed = (
+        make_plan(
+            shape,
+            EngineOptions(model=tmp_path, dtype="bfloat16", device="cuda", quantize=quantize),
+            None,
+            gpu_total=80 << 30,
+        )
+        for quantize in ("fp8-dynamic", "int8")
+    )
+    assert not kept.unpacked
+    assert changed.unpacked["F8_E4M3"].kept_as == "int8"
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mixtral"])
+def test_products_are_those_of_the_values_in_float64(family: str, tmp_path: Path) -> None:
+    """As `inferno verify` computes them, from elements and scales by its own rules."""
+    sizes = {**SIZES, "num_hidden_layers": 1}
+    if family == "mixtral":
+        sizes |= {"hidden_size": 160, "num_local_experts": 3, "num_experts_per_tok": 2}
+    save_tiny_fp8(tmp_path, family, **sizes)
+    report = verified(tmp_path)
+    assert report.passed, report.verdict
+    names = {measure.name for row in report.rows for measure in row.products}
+    assert any("down_proj" in name for name in names)
 
 
 @pytest.mark.parametrize("kind", ["block", "channel", "tensor"])

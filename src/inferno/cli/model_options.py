@@ -82,4 +82,4 @@ def load_model(model: str, **options: Any) -> inferno.LLM:
             options.get("device", "cpu"),
             lambda name, count: progress.tell(f"making kernels ready: {count}, {name}"),
         ):
-            return llm(model, progress=progress, **options)
+            return llm(model, progress=progress, captures=progress.note_capture, **options)

@@ -35,6 +35,10 @@ class LoadingBar:
         """Show what is being done that is not counted in bytes."""
         self._bar.update(self._task, description=what, completed=0, total=None, visible=True)
 
+    def note_capture(self, done: int, total: int) -> None:
+        """Show which of the steps is recorded that are before any request."""
+        self.tell(f"recording step {min(done + 1, total)} of {total}")
+
 
 @contextlib.contextmanager
 def loading_bar(what: str = "loading") -> Iterator[LoadingBar]:

@@ -74,7 +74,7 @@ def _warm_up(options: EngineOptions) -> None:
             bar.tell(f"trying step {min(done + 1, total)} of {total}")
 
         with telling_of_first_kernels(options.device, note_kernel):
-            engine = build_engine(options, bar)
+            engine = build_engine(options, bar, captures=bar.note_capture)
             try:
                 warm_up(engine, warm_up_steps(options, engine.max_model_len), note_step)
                 footprint = engine.footprint

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -85,17 +85,38 @@ _EARLY_PART = 4
 _logger = logging.getLogger("inferno")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resolved:
+    """The options of an engine, and what they come to for a model on a device.
+
+    num_early_layers  that propose tokens; None for none.
+    steps_ahead       see build_engine.
+    """
+
+    options: EngineOptions
+    hf_config: dict[str, Any]
+    config: DecoderConfig
+    max_model_len: int
+    device: torch.device
+    dtype: torch.dtype
+    num_early_layers: int | None
+    steps_ahead: bool
+
+
 def build_engine(
     options: EngineOptions,
     progress: Progress | None = None,
     *,
     others: int = 0,
     captures: Progress | None = None,
+    steps_ahead: bool = True,
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
-    others    bytes of other processes that options.memory bounds as well.
-    captures  counts the steps that are recorded before any request, where that is asked for.
+    others       bytes of other processes that options.memory bounds as well.
+    captures     counts the steps that are recorded before any request, where that is asked for.
+    steps_ahead  whether a device that computes on its own begins a step before the last one's
+                 tokens are read; without it no step is padded, and each is sampled as on a CPU.
 
     Raises ModelError, DeviceUnavailable, NotEnoughMemory, and InvalidRequest for a contradictory
     option.
@@ -113,45 +134,39 @@ def build_engine(
     draft_folder = _draft_folder(options)
     draft = None if draft_folder is None else open_draft(draft_folder, options)
     plan = plan_engine(options, hf_config, config, others, draft) if is_cpu else None
+    resolved = _Resolved(
+        options=options,
+        hf_config=hf_config,
+        config=config,
+        max_model_len=max_model_len,
+        device=device,
+        dtype=dtype,
+        num_early_layers=num_early_layers,
+        steps_ahead=steps_ahead,
+    )
     with ExitStack() as stack:
         if device.type == "cuda":
             plan = plan_on_gpu(options, hf_config, config, device, draft)
             stack.enter_context(naming_gpu_memory(plan, device, options))
             stack.enter_context(torch.cuda.device(device))  # of several the one in force here
-        return _load(
-            options,
-            hf_config,
-            config,
-            max_model_len,
-            device,
-            dtype,
-            plan,
-            draft,
-            num_early_layers,
-            progress,
-            captures,
-        )
+        return _load(resolved, plan, draft, progress, captures)
 
 
 def _load(
-    options: EngineOptions,
-    hf_config: dict[str, Any],
-    config: DecoderConfig,
-    max_model_len: int,
-    device: torch.device,
-    dtype: torch.dtype,
+    resolved: _Resolved,
     plan: Plan | None,
     draft: OpenedDraft | None,
-    num_early_layers: int | None,
     progress: Progress | None,
     captures: Progress | None,
 ) -> Engine:
     """Load the model of a checked config and put an engine around it, as the plan says."""
+    options, config, max_model_len = resolved.options, resolved.config, resolved.max_model_len
+    device, dtype = resolved.device, resolved.dtype
     kernels = ops.kernel_context(options.threads or num_usable_cores())
     if device.type == "cuda":
         kernels = OnGpu(device, kernels)
     with kernels:
-        model = load_model(options, hf_config, config, device, dtype, progress)
+        model = load_model(options, resolved.hf_config, config, device, dtype, progress)
     return_free_memory()  # through which weights passed
     kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
@@ -172,11 +187,8 @@ def _load(
                 speculative_model=None,
                 speculative_early_layers=None,
             )
-            return _connect(
-                *(plain, model, config, layout, num_blocks, max_model_len, device, kernels),
-                proposers=[],
-                num_early_layers=None,
-            )
+            tried = replace(resolved, options=plain, num_early_layers=None)
+            return _connect(tried, model, layout, num_blocks, kernels, proposers=[])
 
         workspace = _try_fullest_steps(connect, options, layout, max_model_len, device)
         num_blocks = blocks_on_gpu(
@@ -219,18 +231,7 @@ def _load(
                 records=_is_recordable(options),
             )
         )
-    engine = _connect(
-        options,
-        model,
-        config,
-        layout,
-        num_blocks,
-        max_model_len,
-        device,
-        kernels,
-        proposers,
-        num_early_layers,
-    )
+    engine = _connect(resolved, model, layout, num_blocks, kernels, proposers)
     if options.capture_graphs == "start":
         most_tokens = num_blocks // len(layout.group_windows) * options.block_size
         _capture(engine, capture_steps(options, max_model_len, most_tokens), captures)
@@ -407,17 +408,16 @@ def _offload(
 
 
 def _connect(
-    options: EngineOptions,
+    resolved: _Resolved,
     model: CausalLM,
-    config: DecoderConfig,
     layout: KVLayout,
     num_blocks: int,
-    max_model_len: int,
-    device: torch.device,
     kernels: KernelContext,
     proposers: list[Proposer],
-    num_early_layers: int | None,
 ) -> Engine:
+    """Put the parts of an engine around a loaded model, with a cache of so many blocks."""
+    options, config, max_model_len = resolved.options, resolved.config, resolved.max_model_len
+    device, num_early_layers = resolved.device, resolved.num_early_layers
     kv = kv_cache.allocate(layout, num_blocks, device)
     blocks = BlockManager(
         num_blocks,
@@ -440,7 +440,7 @@ def _connect(
         max_num_seqs=options.max_num_seqs,
     )
     ahead = None
-    if ops.is_asynchronous(device) and num_early_layers is None:
+    if ops.is_asynchronous(device) and resolved.steps_ahead and num_early_layers is None:
         draws = DeviceDraws(sampler, options.max_num_seqs, device)
         static_batcher = StaticBatcher(
             block_size=options.block_size,

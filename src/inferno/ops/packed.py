@@ -196,11 +196,12 @@ class RowRanges:
     def steps(self) -> Tensor | None:
         """Return the distance between values that each could take, zero where it is no step."""
         found = [part.steps() for part in self.parts]
-        if all(steps is None for steps in found):
+        device = next((steps.device for steps in found if steps is not None), None)
+        if device is None:
             return None
         return torch.cat(
             [
-                torch.zeros(part.shape) if steps is None else steps
+                torch.zeros(part.shape, device=device) if steps is None else steps
                 for part, steps in zip(self.parts, found, strict=True)
             ]
         )

@@ -412,7 +412,7 @@ def _weights(
         weights[kept.name] += count
         is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES
         is_block = shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name
-        if is_block or (tensor.dtype == E4M3 and kept != FP8):
+        if is_block or (tensor.dtype == E4M3 and not kept.takes_exactly(FP8)):
             before = unpacked.get(tensor.dtype, Unpacked(kept_as="", file_bytes=0, kept_bytes=0))
             names = {*filter(None, before.kept_as.split(", ")), kept.name}
             num_values = math.prod(tensor.shape)

@@ -16,7 +16,6 @@ from inferno.errors import InvalidRequest
 from inferno.model_files import TOKENIZER, model_files
 from inferno.models import MODULES, find_model
 from inferno.options import EngineOptions
-from inferno.quantization import FP8, FP8_DYNAMIC
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from inferno.verify.options import MOST_TOKENS, Tell, VerifyOptions
 from inferno.verify.oracles.plain_config import PlainConfig, read_plain_config
@@ -145,12 +144,6 @@ class Case:
 @contextlib.contextmanager
 def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
     """Open a model for verification; raise ModelError where it can't be read."""
-    if options.quantize == FP8_DYNAMIC.name:
-        raise InvalidRequest(
-            f"quantize={FP8_DYNAMIC} is not verified, for what meets weights is rounded to FP8 "
-            f"there; use {FP8}, with which the weights are the same",
-            param="quantize",
-        )
     hf_config = read_hf_config(options.model)
     config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
     files = model_files(options.model)

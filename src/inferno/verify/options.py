@@ -28,7 +28,7 @@ class VerifyOptions:
                 and the last.
     tolerance   the largest error allowed, as a share of a tensor's largest value; None: by dtype.
     save        where to write what was observed.
-    quantize    int8, int4 or fp8: the engine packs its weights so; none: they stay what they are.
+    quantize    the format in which the engine packs its weights; none: they stay what they are.
     quality     a text file on which perplexity is compared; threshold: the KL divergence allowed.
     invariance  how many random schedules to try.
     speculative     how many random schedules to try with proposals and without; the three after it

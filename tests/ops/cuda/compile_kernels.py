@@ -221,7 +221,7 @@ def expected_tensor_cores(variant: Variant) -> str:
     """Return the newest of TENSOR_CORES that its chip has and its tile is tall enough for."""
     if variant.tile_rows < 64 or not variant.chip.has_warpgroups:
         return "mma.sync"
-    return "wgmma.mma_async" if variant.chip.capability < 100 else "tcgen05.mma"
+    return "tcgen05.mma" if variant.chip.has_tensor_memory else "wgmma.mma_async"
 
 
 def compile_in_processes(arguments: Sequence[str], num_processes: int = 1) -> Iterator[Compiled]:
@@ -264,13 +264,18 @@ def _wanted(arguments: argparse.Namespace) -> list[Variant]:
 
 
 def _without_twins(variants: list[Variant]) -> list[Variant]:
-    """Leave out what SM86 has in the same form as SM89, where only float8 is new: none uses it."""
+    """Leave out what SM86 and SM120 have in the same form as SM89.
+
+    To SM89 only float8 is new, and SM120 has its shared memory and its tensor cores' instructions.
+    """
     newer = {form_of(v): v.chip for v in variants if v.chip.capability == 89}
     chip = next(iter(newer.values()), None)
     return [
         v
         for v in variants
-        if v.chip.capability != 86 or chip is None or form_of(replace(v, chip=chip)) not in newer
+        if v.chip.capability not in (86, 120)
+        or chip is None
+        or form_of(replace(v, chip=chip)) not in newer
     ]
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
+from inferno.engine.sampling.logits_processors import LogitsProcessors, LogitsRow
+from inferno.engine.step_plan import SequenceId
 from inferno.ops import Penalties, reference
 from inferno.ops.cuda import logits_processing
+from inferno.requests import SamplingParams
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
@@ -78,6 +82,31 @@ def test_penalties_are_the_references(device: torch.device, has_drawn: bool) -> 
         each_RV.masked_fill_(each_RV.isnan(), 0.0)
     assert torch.equal(found_RV.view(torch.int32), expected_RV.view(torch.int32))
     assert wide_RV[:, :3].isnan().all()
+
+
+def test_a_step_sends_each_distinct_token_of_a_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a text is, its vocabulary bounds what goes to the device."""
+    sizes: list[int] = []
+
+    def penalize(logits_RV: torch.Tensor, rows: list[int], penalties: list[Penalties]) -> None:
+        lengths_R = np.array([len(each.token_ids) for each in penalties], np.int32)
+        sizes.append(logits_processing._staged(rows, penalties, lengths_R).nbytes)
+
+    monkeypatch.setattr("inferno.ops.penalize", lambda *given: penalize(*given[:3]))
+    rng = random.Random(2)
+    texts = [[rng.randrange(WIDTH) for _ in range(5000)] for _ in range(3)]
+    processors = LogitsProcessors(WIDTH, torch.device("cpu"))
+    params = SamplingParams(frequency_penalty=0.5)
+    lengths = (1, 40, 1000, 1001, 5000)
+    for length in lengths:
+        rows = {
+            i: LogitsRow(SequenceId(str(i), 0), params, 0, length, text[:length], 1)
+            for i, text in enumerate(texts)
+        }
+        processors.penalize(torch.zeros(3, WIDTH), rows)
+    distinct = [sum(len({*text[:length]}) for text in texts) for length in lengths]
+    assert sizes == [3 * 28 + 8 * count for count in distinct]
+    assert max(sizes) <= 3 * (28 + 8 * WIDTH)
 
 
 def test_nothing_to_penalise_changes_nothing(device: torch.device) -> None:

@@ -40,8 +40,16 @@ class Chip:
 
     @property
     def has_warpgroups(self) -> bool:
-        """Return whether its tensor cores take tiles of 64 rows from shared memory."""
-        return self.capability >= 90
+        """Return whether its tensor cores take tiles of 64 rows from shared memory.
+
+        Those of consumers' Blackwell, SM120, have Ada's instructions instead.
+        """
+        return 90 <= self.capability < 120
+
+    @property
+    def has_tensor_memory(self) -> bool:
+        """Return whether its tensor cores leave sums in a memory of their own."""
+        return 100 <= self.capability < 120
 
 
 CHIPS: tuple[Chip, ...] = (
@@ -50,6 +58,7 @@ CHIPS: tuple[Chip, ...] = (
     Chip("L40S", 89, 142, 99 << 10, 65536, 48, 0.864e12, 362e12),
     Chip("H100", 90, 132, 227 << 10, 65536, 64, 3.35e12, 989e12),
     Chip("B200", 100, 148, 227 << 10, 65536, 64, 8.0e12, 2250e12),
+    Chip("RTX 5090", 120, 170, 99 << 10, 65536, 48, 1.79e12, 209e12),
 )
 # What the interpreter stands for; its tensors are on the CPU.
 INTERPRETED = next(chip for chip in CHIPS if chip.capability == 90)

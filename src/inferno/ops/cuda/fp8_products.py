@@ -102,7 +102,7 @@ def _choose(chip: Chip, num_rows: int) -> _Tile:
         return _Tile(64, _FEW_ROWS, 4, 6)
     if num_rows <= _SOME_ROWS:
         return _Tile(64, _SOME_ROWS, 4, 4)
-    if chip.capability >= 100:
+    if chip.has_tensor_memory:
         # Sums come out of tensor memory by outputs, so that a thread has the scales of all rows.
         return _Tile(128, _SOME_ROWS, 8, 4)
     return _Tile(128, _MANY_ROWS, 8, 4 if chip.shared_bytes > 140 << 10 else 2)

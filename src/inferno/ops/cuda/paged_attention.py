@@ -99,10 +99,10 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
         # of the tensor cores' rate, and it gives about 24: with fewer rows it would be the limit.
         # A quantized one asks half. Its codes become floats in registers, which have room for less.
         if head_size > 128:
-            stages = 5 if chip.capability < 100 else 3
+            stages = 3 if chip.has_tensor_memory else 5
             return Tile(64, 32, 8, 5) if is_quantized else Tile(128, 32, 8, stages)
-        # From SM100 on scores come from a memory of their own, and are copies in registers.
-        return Tile(128, 128 if chip.capability < 100 and not is_quantized else 64, 8, 5)
+        # Scores that come from a memory of their own are copies in registers.
+        return Tile(128, 64 if chip.has_tensor_memory or is_quantized else 128, 8, 5)
     if head_size > 128:
         return Tile(64, 16 if is_quantized else 32, 8, 3)
     return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if is_quantized else 5)

@@ -20,6 +20,11 @@ _GROUP = 32
 _UNIT_32 = 2.0**-24  # of float32: half the distance from 1 to the next number
 _TINY = 1e-30  # such groups count as zeros, and denormals may be lost
 _LARGEST_CODE = 127
+_FP8_GROUP = 128
+_LARGEST_FP8 = 448
+# Of a sum of 128 products of FP8, by the sum of their sizes: tensor cores of SM90 keep 13 bits of
+# the largest of 32 terms, and may lose as much of each (arXiv:2412.19437, section 3.5.2).
+_FP8_SUM = 4 * 32 * 2.0**-13
 _TIE = _LARGEST_CODE * 4 * _UNIT_32  # so near a tie, a code's own float32 rounding decides
 _LEAST_SHARE = (
     2.0**-40
@@ -36,6 +41,7 @@ class Rounds(Enum):
     NOTHING = auto()
     TO_INT8 = auto()  # groups of 32, each with the scale of its largest value
     BY_POWERS = auto()  # likewise, scales rounded up to powers of two
+    TO_FP8 = auto()  # groups of 128, likewise to 8-bit floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +101,15 @@ class Kernel:
 
     def multiply(self, x: Bounded, weight_OI: Tensor, bias_O: Tensor | None) -> Bounded:
         """Return x @ weight.T + bias, of a float32 weight: [T, I] -> [T, O]."""
-        x = _as_codes(x, self.rounds)
+        x = _as_rounded(x, self.rounds)
         parts = [self._multiply(x, weight, bias) for weight, bias in _parts(weight_OI, bias_O)]
         value, radius = ([getattr(part, name) for part in parts] for name in ("value", "radius"))
         return rounded(Bounded(torch.cat(value, dim=1), torch.cat(radius, dim=1)), self.out)
 
     def _multiply(self, x: Bounded, weight_OI: Tensor, bias_O: Tensor | None) -> Bounded:
         width, sizes_IO = weight_OI.shape[1], weight_OI.abs().T
-        num_sums = width if self.rounds is Rounds.NOTHING else -(-width // _GROUP)
+        are_codes_whole = self.rounds in (Rounds.TO_INT8, Rounds.BY_POWERS)  # their sums are exact
+        num_sums = -(-width // _GROUP) if are_codes_whole else width
         coarse = torch.finfo(self.dtype).eps / 2 if self.dtype.itemsize <= 2 else 0.0
         value = x.value @ weight_OI.double().T
         radius = _widened((x.radius.float() @ sizes_IO).double())
@@ -111,7 +118,8 @@ class Kernel:
             radius = radius if self.is_ours else radius + coarse * (value.abs() + radius)
             value, sizes = value + bias_O.double(), sizes + bias_O.abs().double()
         if not self.on_cpu:
-            radius = radius + 4 * coarse * sizes
+            is_fp8 = self.rounds is Rounds.TO_FP8
+            radius = radius + max(4 * coarse, _FP8_SUM if is_fp8 else 0.0) * sizes
         return Bounded(value, radius + (num_sums + _FEW) * _UNIT_32 * sizes + _TINY)
 
 
@@ -158,11 +166,32 @@ def _widened(x: Tensor) -> Tensor:
     return 1.01 * x
 
 
-def _as_codes(exact: Bounded, rounds: Rounds) -> Bounded:
-    """Return codes times scales, if kernels make codes; a tie may fall to either neighbour."""
+def _as_rounded(exact: Bounded, rounds: Rounds) -> Bounded:
+    """Return codes times scales, if kernels make codes of inputs."""
     if rounds is Rounds.NOTHING:
         return exact
     assert not exact.radius.any(), "codes are made of what is known"
+    return _as_fp8(exact) if rounds is Rounds.TO_FP8 else _as_codes(exact, rounds)
+
+
+def _as_fp8(exact: Bounded) -> Bounded:
+    """Return the nearest elements times scales: quotients that are rounded right leave no choice.
+
+    A group with a NaN or infinity becomes NaN.
+    """
+    width, x = exact.value.shape[1], exact.value.float()
+    groups = F.pad(x, (0, -width % _FP8_GROUP)).view(len(x), -1, _FP8_GROUP)
+    peaks = groups.abs().amax(-1, keepdim=True)
+    # A quotient of tensors: of a tensor and a number PyTorch may make a product with an inverse.
+    scales = peaks / torch.full_like(peaks, _LARGEST_FP8)
+    quotients = groups / torch.where(peaks > _TINY, scales, torch.full_like(scales, torch.inf))
+    values = quotients.to(torch.float8_e4m3fn).double() * scales.double()
+    values = torch.where(peaks <= _TINY, torch.zeros_like(values), values)
+    return Bounded.exactly(values.flatten(1)[:, :width])
+
+
+def _as_codes(exact: Bounded, rounds: Rounds) -> Bounded:
+    """Return whole numbers times scales; a tie may fall to either neighbour."""
     width, x = exact.value.shape[1], exact.value.float()
     groups = F.pad(x, (0, -width % _GROUP)).view(len(x), -1, _GROUP)
     peaks = groups.abs().amax(-1, keepdim=True)

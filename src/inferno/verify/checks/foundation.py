@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from inferno.config.decoder import DecoderConfig
 from inferno.layers.parameters import packed_weights
 from inferno.ops import PackedExperts, PackedWeight
+from inferno.quantization import FORMATS
 from inferno.verify.checks.quantized import (
     checkpoint_pieces,
     dtype_of,
@@ -94,6 +95,8 @@ def weight_problems(
         )
         for piece in checkpoint_pieces(name, fused, weights):
             kind = quantized_type(piece.name, quantize) if piece.name in weights else None
+            if kind is not None and weights.is_taken_exactly(piece.name, kind):
+                kind = None  # its bytes moved
             if problem := _difference(name, piece, parameter, weights, kind):
                 problems.append(problem)
         if kind and (problem := _coarseness(name, parameter, kind)):
@@ -135,18 +138,21 @@ def _difference(
 ) -> str | None:
     """Return how a piece of the parameter `name` differs from its file.
 
-    kind            what the tensor should be quantized to.
+    kind            what the tensor should be quantized to; None: it stays what it is.
     """
     source, part = piece.name, piece.part(parameter.values)
     stored = _stored(source, weights)
     if stored is None:
         return f"{source} is a weight of the model and in no file of the checkpoint"
-    expected, found = stored.to(parameter.dtype).to(part.dtype).flatten(), part.cpu().flatten()
+    steps = None if parameter.steps is None else piece.part(parameter.steps).flatten()
+    # What stays in a format of codes was rounded to no floats before.
+    stays_coded = kind is None and steps is not None and bool(steps.any())
+    rounded = stored if stays_coded else stored.to(parameter.dtype)
+    expected, found = rounded.to(part.dtype).flatten(), part.cpu().flatten()
     if expected.shape != found.shape:
         return f"{source} has {found.numel()} values in memory, and {expected.numel()} in its file"
     differing, how = found != expected, "differ"
-    if parameter.steps is not None and kind is not None:
-        steps = piece.part(parameter.steps).flatten()
+    if steps is not None and kind is not None:
         differing, how = far_off(found, expected, steps, kind), "are more than half a step off"
     if not differing.any():
         return None
@@ -162,7 +168,10 @@ def _coarseness(name: str, parameter: ParameterValues, kind: str) -> str | None:
     )
     if not count:
         return None
-    return f"{name} in memory is coarser than {kind} has to be, in {count} groups of 32 values"
+    return (
+        f"{name} in memory is coarser than {kind} has to be, in {count} groups of "
+        f"{FORMATS[kind].group} values"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

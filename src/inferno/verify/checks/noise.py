@@ -14,7 +14,7 @@ from inferno.quantization import FORMATS, InputRounding
 from inferno.verify.case import Case
 from inferno.verify.checks.layers import turned_by_oracle
 from inferno.verify.checks.measures import Noise, Tolerances, noise_between
-from inferno.verify.checks.quantized import DequantizedWeights
+from inferno.verify.checks.quantized import DequantizedWeights, rounding_beside
 from inferno.verify.oracles import Choices, Oracle
 from inferno.verify.oracles.choose import DeviceOracle
 from inferno.verify.oracles.llamacpp import LlamaCppOracle
@@ -108,26 +108,26 @@ class PlainForward:
 def plain_forward(
     case: Case, oracle: Oracle, observed: Observed, layers: Sequence[int], choices: Choices
 ) -> PlainForward:
-    """Build the plain forward pass, with int8 rounding where the engine or oracle may use it."""
+    """Build the plain forward pass, with the rounding that the engine or oracle may use."""
     is_engine = isinstance(oracle, SavedOracle | DeviceOracle)
     is_packed = _has_packed_weights(observed.model)
     # Any weight of a GGUF file may be packed; of other checkpoints, experts alone.
     blocks = case.checkpoint.blocks().values() if is_packed else ()
     has_codes = case.quantize is not None or bool(blocks)
     formats = {*blocks, *([FORMATS[case.quantize]] if case.quantize is not None else [])}
+    device = torch.device("cpu" if is_engine else observed.device)  # a saved run may be a CPU's
+    rounds = {rounding_beside(one, device) for one in formats} - {InputRounding.NOTHING}
+    is_fp8 = InputRounding.TO_FP8 in rounds
     rounding = Rounding(
         mxfp4=is_engine or is_packed,
-        matrices=any(one.inputs is not InputRounding.NOTHING for one in formats),
-        powers=_rounds_by_powers(case.quantize),
+        matrices=bool(rounds) and not is_fp8,
+        powers=InputRounding.BY_POWERS in rounds,
+        fp8=is_fp8,
         kv=_kv_dtype(case, observed) if has_codes else None,
     )
     theirs = oracle.rounding if isinstance(oracle, LlamaCppOracle) else None
     has_same = _has_same_weights(case, oracle)
     return PlainForward(case, observed, layers, choices, rounding, theirs, has_same)
-
-
-def _rounds_by_powers(quantize: str | None) -> bool:
-    return quantize is not None and FORMATS[quantize].inputs is InputRounding.BY_POWERS
 
 
 def _kv_dtype(case: Case, observed: Observed) -> torch.dtype:
@@ -155,7 +155,7 @@ def tolerances_of(plain: PlainForward, oracle: Oracle, expected: Taps) -> tuple[
         dtype=coarser,
         relative=plain.case.options.tolerance,
         noise={},
-        is_quantized=plain.rounding.matrices or plain.theirs is not None,
+        is_quantized=plain.rounding.is_of_matrices or plain.theirs is not None,
     )
     is_measured = tolerances.is_coarse or plain.rounding.mxfp4
     if not is_measured or tolerances.relative is not None:

@@ -36,6 +36,7 @@ from inferno.verify.checks.quantized import (
     formats_of,
     holds_blocks,
     quantized_type,
+    rounding_beside,
     values_of,
 )
 from inferno.verify.options import Tell
@@ -49,6 +50,7 @@ _ROUNDS = {
     InputRounding.NOTHING: Rounds.NOTHING,
     InputRounding.TO_INT8: Rounds.TO_INT8,
     InputRounding.BY_POWERS: Rounds.BY_POWERS,
+    InputRounding.TO_FP8: Rounds.TO_FP8,
 }
 
 EMBEDDING = "model.embed_tokens"
@@ -340,7 +342,10 @@ class ProductCheck:
             return [replace(ours, rounds=_ROUNDS[InputRounding.TO_INT8])]
         if (format := quantized_type(source, self.quantize)) is None:
             return [ours, floating]
-        return [replace(ours, rounds=_ROUNDS[FORMATS[format].inputs])]
+        rounds = _ROUNDS[rounding_beside(FORMATS[format], self.device)]
+        if rounds is Rounds.TO_FP8 and len(weight.shape) == 3:  # experts take inputs as they are
+            rounds = Rounds.NOTHING
+        return [replace(ours, rounds=rounds)]
 
     def best(self, found: Tensor, dues: Iterable[Bounded]) -> Bounded:
         """Return the first result that explains what was found, or the one that explains most."""

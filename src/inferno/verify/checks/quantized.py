@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from inferno.layers.parameters import packed_weights
 from inferno.ops import PackedExperts, PackedWeight, RowRanges
-from inferno.quantization import FORMATS, Steps, WeightFormat, choose
+from inferno.quantization import FORMATS, InputRounding, Steps, WeightFormat, choose
 from inferno.verify.oracles.plain_maths import ROUTERS
 from inferno.verify.oracles.plain_weights import PlainWeights
 from inferno.weights.checkpoint import Checkpoint
@@ -98,6 +98,15 @@ def quantized_type(source: str, quantize: str | None) -> str | None:
     return None if module.endswith(ROUTERS) else choose(module, quantize)
 
 
+def rounding_beside(format: WeightFormat, device: torch.device) -> InputRounding:
+    """Return what a device's kernels round a product's inputs to beside a format of weights.
+
+    Beside experts they are never rounded to FP8.
+    """
+    is_so_everywhere = format.inputs is InputRounding.TO_FP8
+    return format.inputs if is_so_everywhere or device.type == "cpu" else InputRounding.NOTHING
+
+
 def checkpoint_pieces(parameter: str, fused: FusedSpec, weights: PlainWeights) -> Iterator[Piece]:
     """Yield the tensors of the checkpoint that a parameter is made of."""
     for piece in find_pieces(parameter, fused):
@@ -126,9 +135,9 @@ def dtype_of(weight: PackedWeight | PackedExperts) -> torch.dtype:
 
 
 def values_of(weight: PackedWeight | PackedExperts, dtype: torch.dtype) -> Tensor:
-    """Return the values of a weight that was laid out for kernels, unpacked to a dtype."""
+    """Return the values of a weight that was laid out for kernels, unpacked on the CPU."""
     if len(weight.shape) == 2:
-        return cast(PackedWeight, weight).unpack(dtype)
+        return cast(PackedWeight, weight).unpack(dtype).cpu()
     experts = cast(PackedExperts, weight)
     return torch.stack([values_of(experts[index], dtype) for index in range(experts.shape[0])])
 
@@ -136,7 +145,8 @@ def values_of(weight: PackedWeight | PackedExperts, dtype: torch.dtype) -> Tenso
 def steps_of(weight: PackedWeight | PackedExperts) -> Tensor | None:
     """Return how far apart the values lie that each could take; None if none was quantized."""
     if len(weight.shape) == 2:
-        return cast(PackedWeight, weight).steps()
+        found = cast(PackedWeight, weight).steps()
+        return None if found is None else found.cpu()
     experts = cast(PackedExperts, weight)
     steps = [steps_of(experts[index]) for index in range(experts.shape[0])]
     return torch.stack([one for one in steps if one is not None]) if None not in steps else None

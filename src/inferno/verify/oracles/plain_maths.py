@@ -22,8 +22,11 @@ Gate = Callable[[Tensor, Tensor], Tensor]
 Unpack = Callable[[Tensor, Tensor], Tensor]
 Weights = Mapping[str, Tensor]  # of one layer, by what follows `model.layers.N.`
 
-INT8_UNIT = 1 / 254  # half a step of a group's largest value
+# Half a step of a group's largest value.
+INT8_UNIT = 1 / 254
+_FP8_UNIT = 16 / 448
 _GROUP = 32
+_FP8_GROUP = 128
 ROUTERS = ("mlp.gate", "mlp.router", "block_sparse_moe.gate")
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -89,6 +92,7 @@ class Rounding:
     mxfp4     what meets MXFP4 weights is rounded to int8.
     matrices  so is what meets all others, but a router's.
     powers    by scales that are powers of two, as beside int4: not what meets the head, or MXFP4.
+    fp8       what meets matrices is rounded to FP8 instead, but a router's, the head's, experts'.
     group     how many values share a scale.
     inputs    the floats to which what meets matrices is rounded instead; None: it is not.
     kv        what keys and values are kept in; None: as they come.
@@ -97,23 +101,31 @@ class Rounding:
     mxfp4: bool = False
     matrices: bool = False
     powers: bool = False
+    fp8: bool = False
     group: int = _GROUP
     inputs: torch.dtype | None = None
     kv: torch.dtype | None = None
 
     @property
-    def is_any(self) -> bool:
-        return self.mxfp4 or self.matrices
+    def is_of_matrices(self) -> bool:
+        """Return whether what meets most matrices is rounded to 8 bits."""
+        return self.matrices or self.fp8
 
     @property
     def unit(self) -> float:
         """Return the largest error of a rounded value, relative to its group's largest value."""
+        if self.fp8:
+            return _FP8_UNIT
         if not self.matrices:
             return 0.0
         return 2 * INT8_UNIT if self.powers else INT8_UNIT
 
-    def product(self, *, is_mxfp4: bool = False, is_head: bool = False) -> Product:
+    def product(
+        self, *, is_mxfp4: bool = False, is_head: bool = False, is_expert: bool = False
+    ) -> Product:
         """Return the function that multiplies with a matrix of that kind, with its rounding."""
+        if self.fp8 and not (is_mxfp4 or is_head or is_expert):
+            return fp8_linear
         if not (self.mxfp4 if is_mxfp4 else self.matrices):
             return floating_linear if self.inputs is None else partial(coarse_linear, self.inputs)
         powers = self.powers and not (is_mxfp4 or is_head)
@@ -150,6 +162,22 @@ def packed_linear(
     """Multiply small whole numbers, which is exact, times scales: rounded when all is done."""
     rounded = in_int8(x, powers=powers, group=group)
     return linear(rounded, wide(weight), None if bias is None else wide(bias)).to(x.dtype)
+
+
+def fp8_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply values of eight bits: rounded when all is done."""
+    rounded = in_fp8(x)
+    return floating_linear(rounded, weight, None if bias is None else bias.float()).to(x.dtype)
+
+
+def in_fp8(x: Tensor) -> Tensor:
+    """Round groups of values to FP8 (E4M3), whose largest value is 448, with a scale."""
+    width = x.shape[-1]
+    filled = F.pad(x.float(), (0, -width % _FP8_GROUP))
+    groups = filled.view(*filled.shape[:-1], -1, _FP8_GROUP)
+    scales = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 448
+    rounded: Tensor = ((groups / scales).to(torch.float8_e4m3fn).float() * scales).flatten(-2)
+    return rounded[..., :width]
 
 
 def in_int8(x: Tensor, *, powers: bool = False, group: int = _GROUP) -> Tensor:

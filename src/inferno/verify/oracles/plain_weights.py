@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from inferno.quantization import FORMATS
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 
 
@@ -52,6 +53,11 @@ class PlainWeights:
             self._checkpoint.read_into(name, stored)
             content.update(stored.view(-1).view(torch.uint8).numpy().data)
         return content.hexdigest()
+
+    def is_taken_exactly(self, name: str, kind: str) -> bool:
+        """Return whether a weight of the files keeps all of its values in a format of that name."""
+        stored = self._checkpoint.stored.get(name)
+        return stored is not None and FORMATS[kind].takes_exactly(stored.format)
 
     def layer(self, index: int) -> dict[str, Tensor]:
         """Return all tensors of a layer, by what follows `model.layers.N.`."""

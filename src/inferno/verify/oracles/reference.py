@@ -188,7 +188,7 @@ class PlainLayer:
         config, logits = self._config, router_logits(x, self._weights)
         count, renormalize = config.experts_per_token, config.renormalize
         chosen = choose(logits, count, renormalize=renormalize, among=choice)
-        product = self._rounding.product(is_mxfp4=is_mxfp4(self._weights))
+        product = self._rounding.product(is_mxfp4=is_mxfp4(self._weights), is_expert=True)
         ffn_out = combine(x, chosen, self._weights, activation(config), unpack_mxfp4, product)
         return {"ffn_norm": x, "router": logits, "experts": chosen, "ffn_out": ffn_out}
 

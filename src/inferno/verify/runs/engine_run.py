@@ -66,7 +66,7 @@ def observe(
     The prompt is cut into three chunks, where the engine's own step would take more at once.
     """
     chunk = min(options.max_num_batched_tokens, -(-len(prompt) // 3))
-    engine = build_engine(_observable(options, chunk))
+    engine = build_engine(_observable(options, chunk), steps_ahead=False)
     observer = TensorObserver(frozenset(layers))
     with recording(observer) as found:
         new_ids, error = _complete(engine, prompt, num_new)

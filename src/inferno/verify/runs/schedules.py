@@ -128,7 +128,8 @@ def _build(
             max_num_batched_tokens=tokens_per_step,
             step_target_ms=0,  # which schedule it is should not depend on the time it takes
             prefix_cache=prefix_cache,
-        )
+        ),
+        steps_ahead=False,  # so that the sampler is given each row
     )
 
 
