@@ -20,6 +20,9 @@ def main() -> None:
 
     gc.disable()  # imports make no garbage, and looking for it takes a tenth of their time
     # Imported here so that an interrupt during the imports is met as well.
+    from inferno.torch_start import defer_tracing  # noqa: PLC0415 - before PyTorch
+
+    defer_tracing()
     from inferno.cli.app import app_for  # noqa: PLC0415
 
     app = app_for(sys.argv[1:])
@@ -44,6 +47,9 @@ def worker_metal() -> None:
 
 def _run_worker(device: str) -> None:
     _signal.signal(_signal.SIGINT, _leave_at_once)
+    from inferno.torch_start import defer_tracing  # noqa: PLC0415 - before PyTorch
+
+    defer_tracing()
     from inferno.cli.worker import run_bound  # noqa: PLC0415
 
     _run(lambda: run_bound(device, sys.argv[1:]))

@@ -14,6 +14,7 @@ from types import TracebackType
 
 from inferno.log_format import LogFormat, make_formatter
 from inferno.out_of_memory import EXIT_CODE, RESERVE_BYTES, is_out_of_memory, out_of_memory
+from inferno.torch_start import defer_tracing
 
 _logger = logging.getLogger("inferno")
 
@@ -23,6 +24,7 @@ def main() -> None:
     _, log_format, level, module, *arguments = sys.argv
     _log_to_stderr(LogFormat(log_format), level.upper())
     sys.argv = [module, *arguments]
+    defer_tracing()
     reserve = [bytearray(RESERVE_BYTES)]  # to say something with, once all else is taken
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,0 +1,107 @@
+"""PyTorch without what only traces and exports programs, which is a third of its import.
+
+`import torch` registers functions in Python by which tracers foresee the shapes of operators, and
+makes ready to export programs. inferno's commands do neither. A program that imports inferno as a
+library may do both, so it is left to the commands: `defer_tracing` before the first import.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+# Modules that run when something of theirs is first asked for.
+_REGISTRATIONS = "torch._meta_registrations"
+_DEFERRED = (_REGISTRATIONS, "torch.export")
+# Nobody asks the registrations for anything: they run before any of these, which need them. Of
+# these some can only be imported after the others, in the order in which PyTorch does it.
+_TRACING = (
+    *("torch._decomp", "torch._dynamo", "torch._prims", "torch._refs", "torch._subclasses"),
+    "torch.utils._content_store",
+)
+
+
+def defer_tracing() -> None:
+    """Have PyTorch import what traces and exports when it is asked for, if it isn't imported yet.
+
+    All of it works as ever: it only comes later.
+    """
+    if "torch" not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in _DEFERRED:
+            make: Callable[[Loader], Loader] = _Deferred
+        elif (first := sys.modules.get(_first_of(fullname))) is not None and _is_deferred(first):
+            make = partial(_After, first)
+        else:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = make(spec.loader)
+        return spec
+
+
+class _Deferred(Loader):
+    """Runs a module when something that it has is first asked for."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        def find(name: str) -> Any:
+            if name.startswith("__"):  # asked for by the import itself
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            _run(module)
+            return getattr(module, name)
+
+        vars(module)["__getattr__"] = find
+
+
+class _After(Loader):
+    """Runs a module after one that was put off, or not at all where that one has imported it."""
+
+    def __init__(self, first: ModuleType, loader: Loader) -> None:
+        self._first = first
+        self._loader = loader
+        self._is_done = False
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        _run(self._first)
+        self._is_done = spec.name in sys.modules
+        return sys.modules[spec.name] if self._is_done else self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if not self._is_done:
+            self._loader.exec_module(module)
+
+
+def _first_of(fullname: str) -> str:
+    """Return the module that is to run before this one, or an empty name."""
+    if fullname in _TRACING:
+        return _REGISTRATIONS
+    package = fullname.rpartition(".")[0]
+    return package if package in _DEFERRED else ""
+
+
+def _is_deferred(module: ModuleType) -> bool:
+    return isinstance(module.__loader__, _Deferred) and "__getattr__" in vars(module)
+
+
+def _run(module: ModuleType) -> None:
+    """Run a module that was put off, unless that was done."""
+    loader = module.__loader__
+    if isinstance(loader, _Deferred) and vars(module).pop("__getattr__", None) is not None:
+        loader.loader.exec_module(module)

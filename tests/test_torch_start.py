@@ -1,0 +1,56 @@
+"""What a command's PyTorch leaves out at the start is there when it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from inferno.torch_start import defer_tracing
+
+BEGIN = """
+import sys
+from inferno.torch_start import defer_tracing
+defer_tracing()
+import torch
+assert "torch._decomp" not in sys.modules
+assert torch.ones(3).sum() == 3
+"""
+
+
+def run(code: str) -> None:
+    subprocess.run([sys.executable, "-c", BEGIN + code], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["torch._refs", "torch._decomp", "torch.export.unflatten", "torch.utils._content_store"],
+)
+def test_what_was_left_out_can_be_imported_in_any_order(name: str) -> None:
+    run(f"import {name}; assert {name}")
+
+
+@pytest.mark.slow
+def test_operators_are_known_to_tracers() -> None:
+    run(
+        """
+program = torch.export.export(torch.nn.Linear(3, 4), (torch.ones(2, 3),))
+assert "linear" in program.graph_module.code
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    # Its shape is known by a function in Python alone.
+    assert torch.nn.functional.max_unpool2d(
+        torch.empty(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64), 2
+    ).shape == (1, 1, 4, 4)
+"""
+    )
+
+
+def test_a_pytorch_that_is_there_stays_as_it_is() -> None:
+    before = list(sys.meta_path)
+    assert torch.__name__ in sys.modules
+    defer_tracing()
+    assert sys.meta_path == before
