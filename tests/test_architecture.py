@@ -56,7 +56,7 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
-    *("home", "structured", "option_table", "file_identity", "config"),
+    *("home", "structured", "option_table", "file_identity", "config", "torch_start"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},
@@ -197,6 +197,7 @@ SEVERAL_FACTS = {
     "PANEL": "names of a fact that stands elsewhere",
     "POLL_SECONDS": "two loops that wait for different things",
     "SURROGATE": "what is refused of requests, and replaced in texts",
+    "FP8_GROUP": "verify's oracles share nothing with what they check",
     "UNIT_32": "verify's oracles share nothing with what they check",
     "VERSION": "each file format counts its own",
 }

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from inferno.torch_start import defer_tracing
+from inferno.torch_start import _TESTED_VERSIONS, defer_tracing
 
+pytestmark = pytest.mark.skipif(
+    not torch.__version__.startswith(_TESTED_VERSIONS), reason="nothing is put off of this version"
+)
 BEGIN = """
 import sys
 from inferno.torch_start import defer_tracing
@@ -47,6 +51,21 @@ with FakeTensorMode():
     ).shape == (1, 1, 4, 4)
 """
     )
+
+
+def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "version.py").write_text("__version__ = '9.1.0+cpu'\n")
+    (package / "__init__.py").write_text("")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from inferno import torch_start\n"
+        "torch_start.defer_tracing()\n"
+        "assert torch_start._version() == '9.1.0+cpu'\n"
+        "assert not any(isinstance(f, torch_start._Finder) for f in sys.meta_path)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_pytorch_that_is_there_stays_as_it_is() -> None:

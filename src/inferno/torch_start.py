@@ -7,14 +7,19 @@ library may do both, so it is left to the commands: `defer_tracing` before the f
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+# In another order than PyTorch's own its modules may not find each other: only these versions.
+_TESTED_VERSIONS = ("2.13.",)
+_VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)""", re.MULTILINE)
 # Modules that run when something of theirs is first asked for.
 _REGISTRATIONS = "torch._meta_registrations"
 _DEFERRED = (_REGISTRATIONS, "torch.export")
@@ -29,10 +34,25 @@ _TRACING = (
 def defer_tracing() -> None:
     """Have PyTorch import what traces and exports when it is asked for, if it isn't imported yet.
 
-    All of it works as ever: it only comes later.
+    All of it works as ever, only later. Of a version that was not tried nothing is put off.
     """
-    if "torch" not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path):
+    is_new = "torch" not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path)
+    if is_new and _version().startswith(_TESTED_VERSIONS):
         sys.meta_path.insert(0, _Finder())
+
+
+def _version() -> str:
+    """Return the version of the PyTorch that would be imported; empty where it isn't known."""
+    spec = PathFinder.find_spec("torch")
+    folders = (spec.submodule_search_locations if spec is not None else None) or ()
+    for folder in folders:
+        try:
+            found = _VERSION.search(Path(folder, "version.py").read_text())
+        except (OSError, ValueError):
+            continue
+        if found is not None:
+            return found[1]
+    return ""
 
 
 class _Finder(MetaPathFinder):
