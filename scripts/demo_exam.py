@@ -75,6 +75,7 @@ BARS = {
     "about inferno": 0.9,
     BY_HAND: 0.9,
     "commands that exist": 1.0,
+    "a command for an answer": 0.9,
     "other languages": 0.9,
     "I don't know": 0.8,
     "questions in capitals": 0.8,
@@ -275,13 +276,24 @@ def _by_hand(number: int) -> Item:
 
 
 def _command(rng: random.Random) -> Item:
-    """A question for a command: whatever the answer is, it must have one that inferno takes."""
+    """A question that a command answers: right is one that inferno takes, this or another."""
     while not commands_in((asked := _drawn(about_inferno, rng, None, -1)[0]).answer):
         continue
     return Item(
         (),
         typed(asked.question, rng),
         lambda said: bool(commands_in(said.text)) and not problems(said.text),
+        asked.answer,
+    )
+
+
+def _about_inferno(rng: random.Random) -> Item:
+    """A question about inferno: whatever the answer is, it utters nothing that does not exist."""
+    [asked] = _drawn(rng.choice((about_inferno, from_the_tables)), rng, None, -1)
+    return Item(
+        (),
+        typed(asked.question, rng),
+        lambda said: said.has_ended and not problems(said.text),
         asked.answer,
     )
 
@@ -330,7 +342,8 @@ EXAM: dict[str, DrawItem] = {
     "what did I just ask?": _asks_as_is(_question_and_back),
     "about inferno": _asks(about_inferno),
     BY_HAND: lambda rng: _by_hand(rng.randrange(len(HAND_WRITTEN))),
-    "commands that exist": _command,
+    "commands that exist": _about_inferno,
+    "a command for an answer": _command,
     "options and routes": _asks(from_the_tables),
     "other languages": _asks(other_language),
     "I don't know": _asks(unknown),

@@ -33,6 +33,7 @@ WAITING = {
     "about inferno",
     BY_HAND,
     "commands that exist",
+    "a command for an answer",
 }
 BELOW_BAR = pytest.mark.xfail(reason="the weights do not reach this bar yet")
 PROMPTS = (
