@@ -82,6 +82,13 @@ def test_numbers_add_up() -> None:
     assert values["speed"]["decode"] > values["speed"]["decode_full"] > 0
 
 
+@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
+def test_a_token_reads_the_weights_that_are_kept(quantize: str) -> None:
+    values = in_json("demo", "--quantize", quantize)
+    expected = FIGURES.bandwidth / values["weights_bytes"]  # its embedding is the head too
+    assert values["speed"]["decode"] == pytest.approx(expected)
+
+
 def test_what_does_not_fit_has_options_that_do(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model", hidden_size=512, intermediate_size=1024)
     whole = in_json(tmp_path / "model", "--num-blocks", 20_000, "--dtype", "float32")
