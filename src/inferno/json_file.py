@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ from inferno.untrusted_json import Malformed, parse_object, quoted
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_TEMPLATE_BYTES = 2**20  # of a chat template, wherever it stands
+
+# The files of a folder that hold its chat templates, by the names of these.
+TEMPLATE_FILES: Mapping[str, str] = {
+    "default": "chat_template.jinja",
+    "tool_use": "additional_chat_templates/tool_use.jinja",
+}
 
 # The files of a folder that hold its weights: one, or shards that an index names.
 SINGLE_FILE = "model.safetensors"

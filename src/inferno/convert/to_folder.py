@@ -27,7 +27,7 @@ from inferno.errors import ConfigError, InvalidRequest, ModelError
 from inferno.gguf.names import gguf_names, hf_name
 from inferno.gguf.tensor_types import packed_name
 from inferno.gguf.writer import NewTensor
-from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE
+from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -43,7 +43,7 @@ from inferno.weights.open import open_checkpoint
 
 _OTHER_FILES = (
     *(GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG),
-    *("special_tokens_map.json", "chat_template.jinja"),
+    *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
 _ALIGNMENT = 64
 
@@ -150,6 +150,7 @@ def _write_texts(
     for name in _OTHER_FILES:
         if files.has(name):
             content = files.read(name, error=ModelError, max_bytes=MAX_TOKENIZER_BYTES)
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
 
 
