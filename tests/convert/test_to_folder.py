@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,22 @@ def test_it_has_the_chat_template_for_tools_too(tmp_path: Path) -> None:
     found = read_templates(model_files(tmp_path / "packed"))
     assert found == read_templates(model_files(source))
     assert found == {"default": "plain", "tool_use": "with tools"}
+
+
+def test_all_its_files_are_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        assert not (tmp_path / "packed").exists() or os.path.isdir(f"/proc/self/fd/{handle}")
+        synced.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    pack(MODEL_FOLDERS["demo"], tmp_path / "packed", None)
+    assert {path.stat().st_ino for path in (tmp_path / "packed").iterdir()} <= synced
 
 
 DAMAGES: dict[str, tuple[type[ModelError], str]] = {

@@ -146,12 +146,17 @@ def _write_texts(
     config = {key: value for key, value in hf_config.items() if key not in QUANTIZATION_KEYS}
     if is_packed:
         config["quantization_config"] = {"quant_method": PACKED_HERE}
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write(folder / CONFIG, json.dumps(config, indent=2).encode() + b"\n")
     for name in _OTHER_FILES:
         if files.has(name):
             content = files.read(name, error=ModelError, max_bytes=MAX_TOKENIZER_BYTES)
             (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
+            _write(folder / name, content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with new_file(path, len(content), replace=False) as file:
+        file.write(content)
 
 
 @contextmanager
