@@ -294,14 +294,20 @@ class Store:
                 or not is_commit(revision)
             ):
                 continue
-            if not self._path(name, revision, _MANIFEST).exists() or folder.name != revision:
+            if not self._is_model(name, revision, folder):
                 found.append(Partial(name, revision, folder, _bytes_freed(folder)))
         return found
+
+    def _is_model(self, name: str, revision: str, folder: Path) -> bool:
+        """Return whether a folder is that of a model, and not of a download."""
+        return folder.name == revision and self._path(name, revision, _MANIFEST).exists()
 
     def remove_partial(self, partial: Partial) -> int:
         """Remove what a download has left; nothing of one that is under way."""
         try:
             with self.alone(partial.name, partial.revision, may_wait=False):
+                if self._is_model(partial.name, partial.revision, partial.folder):
+                    return 0  # it was done since it was looked for
                 _remove_tree(partial.folder)
                 if not self._path(partial.name, partial.revision, _MANIFEST).exists():
                     self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
