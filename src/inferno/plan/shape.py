@@ -22,7 +22,7 @@ from inferno.model_files import CONFIG, TOKENIZER, model_files
 from inferno.quantization import E4M3, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.")
-_EMBEDDING = "model.embed_tokens.weight"
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,15 @@ def _kept(tensors: Iterable[Tensor], *, is_tied: bool, is_gguf: bool) -> Iterato
     tensors = list(tensors)
     in_fp8 = [tensor.name for tensor in tensors if tensor.dtype == E4M3]
     scales = {f"{name}{end}" for name in in_fp8 for end in (SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS)}
+    has_embedding = any(_name(tensor, is_gguf) == _EMBEDDING for tensor in tensors)
     for tensor in tensors:
-        if tensor.name in scales:
-            continue
-        name = hf_name(tensor.name) if is_gguf else tensor.name
+        name = _name(tensor, is_gguf)
         is_left_out = name == ROPE_FACTORS or name.endswith("rotary_emb.inv_freq")
-        if not is_left_out and not (is_tied and name == "lm_head.weight"):
+        if is_tied and name == _HEAD:  # files may have one of them, or both
+            is_left_out, name = has_embedding, _EMBEDDING
+        if not is_left_out and tensor.name not in scales:
             yield Tensor(name, tensor.dtype, tensor.shape, tensor.file)
+
+
+def _name(tensor: Tensor, is_gguf: bool) -> str:
+    return hf_name(tensor.name) if is_gguf else tensor.name
