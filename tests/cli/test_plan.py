@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -147,6 +148,19 @@ def test_damaged_figures_are_measured_anew(
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
     (tmp_path / "machine.json").write_text(content)
     assert speed.kept_figures(2) is None
+
+
+def test_figures_that_find_no_room_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(OSError, match="no space"):
+        speed._keep(FIGURES)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_age_is_in_words() -> None:

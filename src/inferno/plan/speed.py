@@ -156,9 +156,14 @@ def _keep(figures: MachineFigures) -> None:
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".machine-")
-    with os.fdopen(handle, "w") as file:
-        json.dump(asdict(figures), file)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(asdict(figures), file)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _path() -> Path:
