@@ -71,6 +71,7 @@ class Checkpoint:
     """The tensors of an open checkpoint; its files stay open until it's closed.
 
     tensors  what the files list;  stored  what it means: floats, and packed weights as one each.
+    scales   names of tensors that are but the scales of others' values.
 
     Replacing or deleting a file after that does no harm; changing it in place is noticed.
     """
@@ -85,6 +86,9 @@ class Checkpoint:
         self.path = path
         self.tensors = MappingProxyType(tensors)
         self.stored = MappingProxyType(_stored(tensors))
+        self.scales = frozenset(
+            info.scales.info.name for info in tensors.values() if info.scales is not None
+        )
         self._files = {file.path: file for file in files}
         self._stack = stack
         self._staging = Staging()
@@ -248,13 +252,6 @@ class Checkpoint:
             for name, one in self.stored.items()
             if one.parts[0].is_coded and not one.format.is_float
         }
-
-    @property
-    def scales(self) -> frozenset[str]:
-        """Return the names of tensors that are but the scales of others' values."""
-        return frozenset(
-            info.scales.info.name for info in self.tensors.values() if info.scales is not None
-        )
 
     def read_as_kept(self, name: str, format: WeightFormat) -> Tensor:
         """Return the values, in float32, that a weight has once its blocks are kept in a format."""
