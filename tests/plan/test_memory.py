@@ -25,13 +25,21 @@ from tests.models.test_against_transformers import GPT_OSS
 from tests.tiny import save_tiny
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
-def test_a_plan_is_what_an_engine_allocates(quantize: str) -> None:
+@pytest.mark.parametrize(
+    ("quantize", "kv_dtype"), [("none", "auto"), ("int8", "auto"), ("int4", "int8")]
+)
+def test_a_plan_is_what_an_engine_allocates(quantize: str, kv_dtype: str) -> None:
     options = EngineOptions(
-        model=MODEL_FOLDERS["demo"], quantize=quantize, max_num_seqs=2, max_model_len=128
+        model=MODEL_FOLDERS["demo"],
+        quantize=quantize,
+        kv_dtype=kv_dtype,
+        max_num_seqs=2,
+        max_model_len=128,
     )
     plan = make_plan(read_shape(options.model), options, 2**34)
-    with LLM("demo", quantize=quantize, max_num_seqs=2, max_model_len=128) as llm:
+    with LLM(
+        "demo", quantize=quantize, kv_dtype=kv_dtype, max_num_seqs=2, max_model_len=128
+    ) as llm:
         actual = llm.footprint
     assert (plan.dtype, plan.kv_dtype) == (actual.dtype, actual.kv_dtype)
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
