@@ -21,6 +21,7 @@ from inferno.json_file import (
     MAX_INDEX_BYTES,
     MAX_TEMPLATE_BYTES,
     SINGLE_FILE,
+    open_nonblocking,
     read_file,
     read_json,
 )
@@ -165,7 +166,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
 
 def _header(path: Path) -> Mapping[str, Any]:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=open_nonblocking) as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)
