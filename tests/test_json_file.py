@@ -67,6 +67,15 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
         read_json(tmp_path / "config.json", error=ConfigError)
 
 
+def test_a_folder_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="Is a directory"):
+            read_json(tmp_path / "config.json", error=ConfigError)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_an_endless_device_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match="regular file"):

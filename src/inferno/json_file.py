@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,12 @@ from inferno.untrusted_json import Malformed, parse_object, quoted
 
 MAX_JSON_BYTES = 8 * 2**20
 MAX_TEMPLATE_BYTES = 2**20  # of a chat template, wherever it stands
+
+# The files of a folder that hold its chat templates, by the names of these.
+TEMPLATE_FILES: Mapping[str, str] = {
+    "default": "chat_template.jinja",
+    "tool_use": "additional_chat_templates/tool_use.jinja",
+}
 
 # The files of a folder that hold its weights: one, or shards that an index names.
 SINGLE_FILE = "model.safetensors"
@@ -47,10 +54,8 @@ def read_json(
 def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
     """Return the bytes of a regular file; a missing, special or too large one raises `error`."""
     try:
-        # A FIFO would otherwise wait for a writer.
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+        with open(path, "rb", opener=open_nonblocking) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise error(f"{path} must be a regular file")
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
@@ -60,6 +65,11 @@ def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise error(f"{path} is larger than the {max_bytes:,} bytes allowed for such a file")
     return content
+
+
+def open_nonblocking(path: str, flags: int) -> int:
+    """Open a file for `open`; of a named pipe it would otherwise wait for a writer for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def no_weights(folder: Path) -> ModelNotFound | CheckpointError:

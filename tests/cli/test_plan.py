@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -82,6 +83,13 @@ def test_numbers_add_up() -> None:
     assert values["speed"]["decode"] > values["speed"]["decode_full"] > 0
 
 
+@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
+def test_a_token_reads_the_weights_that_are_kept(quantize: str) -> None:
+    values = in_json("demo", "--quantize", quantize)
+    expected = FIGURES.bandwidth / values["weights_bytes"]  # its embedding is the head too
+    assert values["speed"]["decode"] == pytest.approx(expected)
+
+
 def test_what_does_not_fit_has_options_that_do(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model", hidden_size=512, intermediate_size=1024)
     whole = in_json(tmp_path / "model", "--num-blocks", 20_000, "--dtype", "float32")
@@ -140,6 +148,19 @@ def test_damaged_figures_are_measured_anew(
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
     (tmp_path / "machine.json").write_text(content)
     assert speed.kept_figures(2) is None
+
+
+def test_figures_that_find_no_room_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(OSError, match="no space"):
+        speed._keep(FIGURES)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_age_is_in_words() -> None:

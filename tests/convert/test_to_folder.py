@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,12 @@ from inferno.convert import write_folder, write_gguf
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import CheckpointError, InvalidRequest, ModelError, WeightsMismatch
 from inferno.hub.kinds import refuse_config_in
+from inferno.model_files import model_files
 from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
 from inferno.plan.shape import read_shape
 from inferno.quantization import INT8
+from inferno.text.chat import read_templates
 from inferno.weights.open import open_checkpoint
 from tests.convert.test_to_gguf import IDS, WIDE, convert, logits, save, tensors
 from tests.gguf.convert import write_gguf as write_of_library
@@ -96,6 +100,34 @@ def test_its_config_says_that_it_is_packed(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         found = (tmp_path / "packed" / name).read_bytes()
         assert found == (MODEL_FOLDERS["demo"] / name).read_bytes()
+
+
+def test_it_has_the_chat_template_for_tools_too(tmp_path: Path) -> None:
+    source = tmp_path / "demo"
+    shutil.copytree(MODEL_FOLDERS["demo"], source)
+    (source / "chat_template.jinja").write_text("plain")
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "tool_use.jinja").write_text("with tools")
+    pack(source, tmp_path / "packed", None)
+    found = read_templates(model_files(tmp_path / "packed"))
+    assert found == read_templates(model_files(source))
+    assert found == {"default": "plain", "tool_use": "with tools"}
+
+
+def test_all_its_files_are_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        assert not (tmp_path / "packed").exists() or os.path.isdir(f"/proc/self/fd/{handle}")
+        synced.add(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    pack(MODEL_FOLDERS["demo"], tmp_path / "packed", None)
+    assert {path.stat().st_ino for path in (tmp_path / "packed").iterdir()} <= synced
 
 
 DAMAGES: dict[str, tuple[type[ModelError], str]] = {

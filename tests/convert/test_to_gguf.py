@@ -36,6 +36,7 @@ from tests.gguf.convert import write_gguf as write_of_library
 from tests.models.test_against_transformers import GPT_OSS, LLAMA3, QWEN_MOE, YARN
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import edit_config, save_tiny, save_tokenizer
+from tests.weights.test_gguf import NAMES, save_split
 
 IDS = [1, 5, 9, 33, 70, 7, 90, 2, 8, 41] * 9
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 32}
@@ -376,6 +377,15 @@ def test_the_model_itself_is_never_replaced(tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match="the model that is read"):
             convert(tmp_path / "model.gguf", tmp_path / target, "f16", replace=True)
     assert (tmp_path / "model.gguf").read_bytes() == before
+
+
+def test_no_file_of_a_split_model_is_replaced(tmp_path: Path) -> None:
+    save_split(tmp_path)
+    for name in NAMES:
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(InvalidRequest, match="the model that is read"):
+            convert(tmp_path / NAMES[0], tmp_path / name, "f16", replace=True)
+        assert (tmp_path / name).read_bytes() == before
 
 
 def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ METADATA: dict[str, Value] = {
     "a.texts": ["x", "", "ß"],
     "a.numbers": [1, -2, 2**31 - 1],
     "a.shares": [0.5, -1.0],
+    "a.huge": 1e300,
+    "a.endless": float("inf"),
+    "a.most": [2**64 - 1, 0],
     "a.flags": [True, False],
     "a.none": [],
 }
@@ -75,6 +78,9 @@ KINDS: dict[str, Any] = {
     "a.texts": ["ARRAY", "STRING"],
     "a.numbers": ["ARRAY", "INT32"],
     "a.shares": ["ARRAY", "FLOAT32"],
+    "a.huge": ["FLOAT64"],
+    "a.endless": ["FLOAT32"],
+    "a.most": ["ARRAY", "UINT64"],
 }
 
 

@@ -918,6 +918,31 @@ def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store
         fetch(client, store, include="nothing*")
 
 
+def test_a_choice_that_breaks_off_leaves_what_was_chosen_before(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files = {"q4.gguf": b"GGUF4", "q8.gguf": b"GGUF8"}
+    fetch(client, store, include="q4.gguf")
+
+    def refused(handler: Handler, content: bytes) -> bool:
+        handler.reply(403, b"")
+        return True
+
+    hub.fault = refused
+    with pytest.raises(ModelNotFound, match="licence"):
+        fetch(client, store, include="q8.gguf")
+    found = local_entry(store, f"{NAME}:q4", None)
+    assert found is not None
+    assert found.path.read_bytes() == b"GGUF4"
+    hub.fault = None
+    both = fetch(client, store, include="q8.gguf")
+    assert {path.name for path in both.folder.iterdir()} == {"q4.gguf", "q8.gguf"}
+    assert {file.name for file in both.files} == {"q4.gguf", "q8.gguf"}
+    assert both.changed() == []
+    assert store.partials() == []
+    assert len([one for one in hub.asked_files() if one.path.endswith("q4.gguf")]) == 1
+
+
 def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
     hub.files = {
         "x-Q4_K_M.gguf": b"GGUF4",

@@ -12,7 +12,9 @@ from inferno.hub.add import add_local
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.find import find_model_folder
 from inferno.hub.store import Store
+from inferno.plan.shape import read_shape
 from tests.data import data_path
+from tests.tiny import save_tiny
 
 
 def test_a_folder_of_one_gguf_model_stands_for_its_file(tmp_path: Path) -> None:
@@ -39,6 +41,20 @@ def test_a_gguf_file_of_the_users_is_known_by_a_name(
     assert facts.context == 512
     assert {tensor.name for tensor in read_tensors(entry.path)} >= {"token_embd.weight"}
     assert read_template(entry.path) is None
+
+
+@pytest.mark.parametrize("shard_size", ["1GB", "50KB"])
+def test_weights_count_once_though_they_lie_there_in_another_format_too(
+    shard_size: str, tmp_path: Path
+) -> None:
+    save_tiny(tmp_path, "llama", shard_size=shard_size)
+    before = read_facts(tmp_path)
+    copied = next(tmp_path.glob("*.safetensors")).read_bytes()
+    (tmp_path / "consolidated.safetensors").write_bytes(copied)
+    assert read_facts(tmp_path) == before
+    (tmp_path / "consolidated.safetensors").write_text("version https://git-lfs.github.com/spec")
+    assert read_facts(tmp_path) == before
+    assert read_shape(tmp_path).tensors
 
 
 @pytest.mark.parametrize(

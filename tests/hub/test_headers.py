@@ -48,6 +48,36 @@ def test_a_repository_has_the_shape_of_its_download(
     assert len(hub.asked) == 2 + len(names)
 
 
+def test_weights_that_lie_there_twice_count_once_as_they_are_loaded(
+    hub: Hub,
+    client: HubClient,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "own"
+    save_tiny(folder, "qwen3", shard_size="50KB", head_dim=16)
+    shards = [path.name for path in folder.glob("*.safetensors")]
+    (folder / shards[0]).with_name("a-copy.safetensors").write_bytes(
+        (folder / shards[0]).read_bytes()
+    )
+    serve_folder(hub, folder)
+    remote = read_remote(client, NAME, None, None)
+    assert {tensor.file for tensor in remote.tensors} == set(shards)
+    save_tiny(folder, "qwen3", head_dim=16)
+    serve_folder(hub, folder)
+    remote = read_remote(client, NAME, None, None)
+    assert {tensor.file for tensor in remote.tensors} == {"model.safetensors"}
+
+
+def test_a_config_that_says_something_twice_is_read_as_a_folders(
+    hub: Hub, client: HubClient, tmp_path: Path
+) -> None:
+    save_tiny(tmp_path / "own", "llama")
+    serve_folder(hub, tmp_path / "own")
+    config = hub.files["config.json"]
+    hub.files["config.json"] = config.replace(b"{", b'{"model_type": "llama",', 1)
+    assert read_remote(client, NAME, None, None).config["model_type"] == "llama"
+
+
 def test_a_gguf_file_of_a_repository_is_planned(
     hub: Hub,
     client: HubClient,

@@ -23,6 +23,7 @@ from inferno.hub.fetch import download, fetch_model, hub_client, local_entry, pl
 from inferno.hub.store import Store
 
 store, due = Store.of_user(), json.loads(sys.argv[2])
+TEMPLATE = "additional_chat_templates/tool_use.jinja"
 CALLS = ("replace", "unlink", "mkdir", "rmdir", "fsync", "link", "open", "utime", "close")
 
 def die_at(point, when):
@@ -53,25 +54,35 @@ def run(action):
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-def get():
+def get(include=None):
     with hub_client("a/model") as client:
-        return download(client, store, plan_download(client, store, "a/model"))
+        return download(client, store, plan_download(client, store, "a/model", None, include))
+
+def add():
+    return get("*.gguf")
 
 def is_whole(folder):
     files = [path for path in folder.iterdir() if path.is_file()]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files} == due
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return found == due or (what == "add" and found.items() >= due.items())
 
 def look():
     for entry in store.entries():
         assert is_whole(entry.folder), sorted(entry.folder.rglob("*"))
         assert not entry.changed()
     found = local_entry(store, "a/model", None)
-    assert found is None or is_whole(found.folder)
+    assert is_whole(found.folder) if found is not None else what != "add"
 
 def get_and_look():
     entry = get()
     assert is_whole(entry.folder), sorted(entry.folder.rglob("*"))
     assert local_entry(store, "a/model", None) == entry
+    assert store.partials() == []
+
+def add_and_look():
+    entry = add()
+    assert {file.name for file in entry.files} == {*due, "x.gguf", TEMPLATE}
+    assert is_whole(entry.folder)
     assert store.partials() == []
 
 def remove():
@@ -85,16 +96,16 @@ for when in ("before", "after"):
     point, code = 0, 9
     while code == 9:
         point += 1
-        if what == "remove":
+        if what != "get":
             assert run(get) == 0
         def action():
             die_at(point, when)
-            get() if what == "get" else remove()
+            {"get": get, "add": add, "remove": remove}[what]()
         code = run(action)
         assert run(look) == 0, (when, point)
         if what == "remove" or point % 3 == 0:  # the others go on with what the last one left
-            assert run(get_and_look) == 0, (when, point)
-        if what == "get" and point % 3 == 0:
+            assert run(add_and_look if what == "add" else get_and_look) == 0, (when, point)
+        if what != "remove" and point % 3 == 0:
             assert run(remove) == 0
     assert code == 0, code
     points += point
@@ -104,10 +115,10 @@ print(points)
 """
 
 
-@pytest.mark.parametrize("what", ["get", "remove"])
+@pytest.mark.parametrize("what", ["get", "add", "remove"])
 def test_a_death_at_any_point_leaves_no_half_a_model(what: str, hub: Hub, tmp_path: Path) -> None:
     files = {name: FILES[name] for name in ("config.json", "tokenizer.json", "model.safetensors")}
-    hub.files = files | {"additional_chat_templates/tool_use.jinja": b"hi"}
+    hub.files = files | {"additional_chat_templates/tool_use.jinja": b"hi", "x.gguf": b"GGUF"}
     due = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     environment = {
         "HF_ENDPOINT": hub.url,

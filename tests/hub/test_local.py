@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import scan_cache_dir
@@ -73,7 +74,8 @@ def test_every_shard_must_be_there(cache: Path) -> None:
     snapshot = add_model(cache, "a/one")
     (snapshot / "model.safetensors").unlink()
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    index = {"weight_map": dict(zip("xyz", [*shards, shards[0]], strict=True))}
+    index: dict[str, Any] = {"weight_map": dict(zip("xyz", [*shards, shards[0]], strict=True))}
+    index["metadata"] = "x" * (9 << 20)  # longer than any other of its files may be
     (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
     (snapshot / shards[0]).write_bytes(b"x" * 10)
     assert cached_names() == []

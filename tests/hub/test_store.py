@@ -277,6 +277,18 @@ def test_prune_leaves_a_download_that_is_under_way(store: Store, hub: Hub) -> No
     assert not part.exists()
 
 
+def test_prune_leaves_a_model_whose_manifest_came_since_it_looked(
+    store: Store, entry: Entry
+) -> None:
+    manifest = entry.folder.with_name(f"{COMMIT}.json")
+    content = manifest.read_bytes()
+    manifest.unlink()  # not written yet: its files have just got their folder
+    [partial] = store.partials()
+    manifest.write_bytes(content)
+    assert store.remove_partial(partial) == 0
+    assert local_entry(store, NAME, None) == entry
+
+
 def test_prune_removes_packed_weights_that_were_long_unused(hub: Hub, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "packed"
     folder.mkdir(parents=True)

@@ -31,13 +31,17 @@ def address_of(web: Hub, name: str = "cdn") -> str:
 def test_a_folder_on_the_web_becomes_a_model(
     hub: Hub, tiny: dict[str, bytes], store: Store
 ) -> None:
+    templates = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
+    tiny |= dict.fromkeys(templates, b"{{ messages[0].content }}")
     with running(Hub(files=tiny)) as web:
         code, out, err = run("download", address_of(web))
         assert code == 0, err
         [entry] = store.entries()
         assert entry.name == f"{web.url.removeprefix('http://').replace(':', '_')}/cdn"
         assert out == f"{entry.folder}\n"
-        assert {file.name for file in entry.files} <= set(tiny)
+        names = {file.name for file in entry.files}
+        assert names.issuperset(templates)
+        assert names <= set(tiny)
         assert (entry.folder / "model.safetensors").read_bytes() == tiny["model.safetensors"]
         assert all("authorization" not in one.headers for one in web.asked)
         assert run("generate", "-p", "x", "--max-tokens", "2", "-m", entry.name)[0] == 0

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from inferno.config.families import ARCHITECTURES, read_model_config
 from inferno.config.reader import ConfigReader
@@ -161,6 +162,14 @@ def test_harmless_keys_of_published_checkpoints_are_accepted(changes: dict[str, 
 def test_what_cannot_be_honoured_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         read_model_config(llama(**changes))
+
+
+def test_more_rows_than_torch_can_count_are_refused() -> None:
+    heads = dict.fromkeys(("num_attention_heads", "num_key_value_heads", "head_dim"), 2**31 - 2)
+    changed = llama(**heads)
+    config = read_model_config(changed)
+    with torch.device("meta"), pytest.raises(ConfigError, match="too large"):
+        find_model(changed).build(config)
 
 
 @pytest.mark.parametrize("architectures", [None, [], "LlamaForCausalLM", [3], {"a": 1}])

@@ -21,16 +21,25 @@ from inferno.plan.shape import read_shape
 from inferno.quantization import INT8
 from inferno.weights import staging
 from tests.gguf.convert import write_gguf
+from tests.models.test_against_transformers import GPT_OSS
 from tests.tiny import save_tiny
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
-def test_a_plan_is_what_an_engine_allocates(quantize: str) -> None:
+@pytest.mark.parametrize(
+    ("quantize", "kv_dtype"), [("none", "auto"), ("int8", "auto"), ("int4", "int8")]
+)
+def test_a_plan_is_what_an_engine_allocates(quantize: str, kv_dtype: str) -> None:
     options = EngineOptions(
-        model=MODEL_FOLDERS["demo"], quantize=quantize, max_num_seqs=2, max_model_len=128
+        model=MODEL_FOLDERS["demo"],
+        quantize=quantize,
+        kv_dtype=kv_dtype,
+        max_num_seqs=2,
+        max_model_len=128,
     )
     plan = make_plan(read_shape(options.model), options, 2**34)
-    with LLM("demo", quantize=quantize, max_num_seqs=2, max_model_len=128) as llm:
+    with LLM(
+        "demo", quantize=quantize, kv_dtype=kv_dtype, max_num_seqs=2, max_model_len=128
+    ) as llm:
         actual = llm.footprint
     assert (plan.dtype, plan.kv_dtype) == (actual.dtype, actual.kv_dtype)
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
@@ -84,6 +93,21 @@ def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
     assert {"q4_k", "q5_k", "q6_k", "q8_0"} <= plan.weights.keys()
     actual = build_engine(options).footprint
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
+
+
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
+@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
+def test_experts_that_lie_transposed_are_counted_as_what_they_become(
+    quantize: str, tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 80, "intermediate_size": 112, "head_dim": 32}
+    save_tiny(tmp_path, "gpt_oss", **{**GPT_OSS, **sizes})
+    options = EngineOptions(model=tmp_path, quantize=quantize, num_blocks=8)
+    plan = make_plan(read_shape(tmp_path), options, 2**34)
+    actual = build_engine(options).footprint
+    router_rows = 3 * (16 - GPT_OSS["num_local_experts"])  # that fill its panels
+    padding = 4 * sizes["hidden_size"] * router_rows
+    assert plan.weights_bytes + padding == actual.weights_bytes
 
 
 def test_the_chunk_that_is_counted_is_the_one_that_is_read() -> None:

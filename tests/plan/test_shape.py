@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from inferno.config.families import read_model_config
 from inferno.engine.kv.block_manager import BlockManager
@@ -76,6 +77,18 @@ def test_files_that_are_not_loaded_are_not_counted(tmp_path: Path) -> None:
         (tmp_path / "model.safetensors").read_bytes()
     )
     assert read_shape(tmp_path).tensors == before.tensors
+
+
+def test_a_tied_embedding_counts_under_either_name(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama", tie_word_embeddings=True)
+    before = read_shape(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    embedding = tensors["model.embed_tokens.weight"]
+    save_file({**tensors, "lm_head.weight": embedding.clone()}, tmp_path / "model.safetensors")
+    assert read_shape(tmp_path).tensors == before.tensors
+    del tensors["model.embed_tokens.weight"]
+    save_file({**tensors, "lm_head.weight": embedding}, tmp_path / "model.safetensors")
+    assert sorted(read_shape(tmp_path).tensors, key=str) == sorted(before.tensors, key=str)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:

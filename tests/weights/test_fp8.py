@@ -155,6 +155,7 @@ def test_rows_are_read_as_values_and_as_elements(
     with open_checkpoint(tmp_path) as checkpoint:
         assert checkpoint.stored["a.weight"].format == FP8
         assert checkpoint.scales == {f"a.weight{end}"}
+        assert checkpoint.scales is checkpoint.scales  # it is asked for each tensor
         values = torch.empty(count, shape[1])
         checkpoint.read_rows_into("a.weight", first, values)
         rows = StoredRows.empty(FP8, (count, shape[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import shutil
@@ -130,6 +131,31 @@ def test_the_longest_unused_files_make_room(
     logits(model)
     assert oldest not in kept(home)
     assert len(kept(home)) == 1
+
+
+def test_a_file_that_goes_meanwhile_keeps_no_room(
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits(model, quantize="int8")
+    (oldest,) = kept(home)
+    (home / "packed" / "gone.packed").symlink_to("nowhere")  # as what another process removes
+    monkeypatch.setattr(packed_cache, "MOST_BYTES", 1)
+    logits(model)
+    assert oldest not in kept(home)
+
+
+def test_what_a_killed_process_has_left_is_removed_and_what_one_writes_is_not(
+    home: Path, model: Path
+) -> None:
+    (home / "packed").mkdir(parents=True)
+    left, written = (home / "packed" / f".packed-{name}" for name in ("left", "written"))
+    left.write_bytes(b"x" * 100)
+    with written.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        logits(model)
+        assert written.exists()
+    assert not left.exists()
+    assert len(kept(home)) == 2
 
 
 def test_floats_are_not_kept(home: Path, model: Path) -> None:

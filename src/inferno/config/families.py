@@ -15,6 +15,9 @@ from inferno.config.windows import num_layers, read_layer_windows, refuse_window
 from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.quantization import PACKED_HERE
 
+# The sections that say how weights are packed.
+QUANTIZATION_KEYS = ("quantization_config", "compression_config")
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -53,7 +56,7 @@ def read_model_config(
 
 def _refuse_quantized(hf_config: Mapping[str, Any], reader: ConfigReader) -> None:
     """Refuse, by name, weights that need unpacking, unless the model's file has read how."""
-    for key in ("quantization_config", "compression_config"):
+    for key in QUANTIZATION_KEYS:
         section = hf_config.get(key)
         if not section or reader.has_read(key):
             continue

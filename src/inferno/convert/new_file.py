@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +40,17 @@ def check_target(path: Path, *, replace: bool, source: Path) -> None:
         raise InvalidRequest(
             f"{path} is no file but a device or the like, which would be gone; give another name"
         )
-    if source.exists() and path.exists() and os.path.samefile(path, source):
-        raise InvalidRequest(f"{path} is the model that is read; give another file to write")
+    refuse_own(path, [source])
     if not replace:
         raise InvalidRequest(
             f"{path} is there already; give another name, or --force to replace it"
         )
+
+
+def refuse_own(path: Path, sources: Iterable[Path]) -> None:
+    """Refuse a path that is one of the files that are read. Raises InvalidRequest."""
+    if any(path.exists() and one.exists() and os.path.samefile(path, one) for one in sources):
+        raise InvalidRequest(f"{path} is the model that is read; give another file to write")
 
 
 @contextmanager

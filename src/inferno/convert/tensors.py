@@ -19,13 +19,19 @@ from torch import Tensor
 from inferno.errors import InvalidRequest
 from inferno.gguf.names import gguf_names, hf_name, is_rotated
 from inferno.ops import StoredRows
-from inferno.quantization import MXFP4
+from inferno.quantization import FP8, MXFP4
 from inferno.weights.checkpoint import Checkpoint, StoredTensor
 
 PIECE_VALUES = 1 << 20  # as float32 they take 4 MB
 
-# GGUF's names of floats by ours; float64 is read as float32.
-FLOAT_TYPES = {"float64": "F32", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+# GGUF's names of floats by ours; float64 is read as float32. GGUF has no FP8.
+FLOAT_TYPES = {
+    "float64": "F32",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    FP8.name: "BF16",
+}
 
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import read_model_config
+from inferno.config.families import QUANTIZATION_KEYS, read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import kind_of_model
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
@@ -27,7 +27,7 @@ from inferno.errors import ConfigError, InvalidRequest, ModelError
 from inferno.gguf.names import gguf_names, hf_name
 from inferno.gguf.tensor_types import packed_name
 from inferno.gguf.writer import NewTensor
-from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE
+from inferno.json_file import MAX_TOKENIZER_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.model_files import (
     CONFIG,
     GENERATION_CONFIG,
@@ -43,7 +43,7 @@ from inferno.weights.open import open_checkpoint
 
 _OTHER_FILES = (
     *(GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG),
-    *("special_tokens_map.json", "chat_template.jinja"),
+    *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
 _ALIGNMENT = 64
 
@@ -93,13 +93,16 @@ def write_folder(
 
 
 def _names(checkpoint: Checkpoint, config: DecoderConfig) -> list[str]:
-    """Return the weights that the model is made of; a second copy of the embedding is none."""
+    """Return the weights that the model is made of.
+
+    A second copy of the embedding is none, nor are the scales of others.
+    """
     embedding, head = "model.embed_tokens.weight", "lm_head.weight"
-    is_twice = config.tie_word_embeddings and embedding in checkpoint.stored
+    left_out = set(checkpoint.scales)
+    if config.tie_word_embeddings and embedding in checkpoint.stored:
+        left_out.add(head)
     return [
-        name
-        for name in checkpoint.stored
-        if not HARMLESS.fullmatch(name) and not (is_twice and name == head)
+        name for name in checkpoint.stored if not HARMLESS.fullmatch(name) and name not in left_out
     ]
 
 
@@ -140,14 +143,20 @@ def _write_texts(
     folder: Path, files: ModelFiles, hf_config: Mapping[str, Any], *, is_packed: bool
 ) -> None:
     """Write config.json, and the other small files as they are."""
-    config = {key: value for key, value in hf_config.items() if key != "quantization_config"}
+    config = {key: value for key, value in hf_config.items() if key not in QUANTIZATION_KEYS}
     if is_packed:
         config["quantization_config"] = {"quant_method": PACKED_HERE}
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    _write(folder / CONFIG, json.dumps(config, indent=2).encode() + b"\n")
     for name in _OTHER_FILES:
         if files.has(name):
             content = files.read(name, error=ModelError, max_bytes=MAX_TOKENIZER_BYTES)
-            (folder / name).write_bytes(content)
+            (folder / name).parent.mkdir(exist_ok=True)
+            _write(folder / name, content)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with new_file(path, len(content), replace=False) as file:
+        file.write(content)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import check_config, config_metadata, kind_of_model, rope_factors
-from inferno.convert.new_file import Written, check_target, new_file
+from inferno.convert.new_file import Written, check_target, new_file, refuse_own
 from inferno.convert.tensors import Source, sources
 from inferno.convert.tokenizer import tokenizer_metadata
 from inferno.convert.types import FILE_TYPES, final_type, number_of, place_of
@@ -64,6 +64,7 @@ def write_gguf(
     kind = kind_of_model(hf_config)
     _refuse_unread(config, kind)
     with open_checkpoint(model) as checkpoint:
+        refuse_own(target, checkpoint.identities())
         found = _sources(checkpoint, hf_config, config, kind)
         tensors = typed(found, [one.name for one in found], type_name, config, kind)
         sizes = sizes_by_type(tensors)

@@ -5,6 +5,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. header.py reads the s
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from inferno.gguf.tensor_types import TensorType
 
 _VERSION = 3
 # Metadata types by their numbers.
-_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY, _UINT64, _INT64 = 4, 5, 6, 7, 8, 9, 10, 11
+_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY, _UINT64, _INT64, _FLOAT64 = range(4, 13)
+_LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +100,15 @@ def _entry(value: Value) -> bytes:
 def _number_type(values: Sequence[int | float | bool], *, is_list: bool) -> tuple[int, str]:
     """Return the type that holds these numbers, and struct's letter of it.
 
-    Lists of integers are signed, as llama.cpp reads the types of tokens.
+    Lists of integers are signed where they can be, as llama.cpp reads the types of tokens.
     """
     if all(isinstance(value, bool) for value in values):
         return _BOOL, "?"
     if any(isinstance(value, float) for value in values):
-        return _FLOAT32, "f"
+        is_wide = any(_LARGEST_FLOAT32 < abs(value) < math.inf for value in values)
+        return (_FLOAT64, "d") if is_wide else (_FLOAT32, "f")
     low, high = min(values), max(values)
-    if low < 0 or is_list:
+    if low < 0 or (is_list and high < 2**63):
         is_small = low >= -(2**31) and high < 2**31
         return (_INT32, "i") if is_small else (_INT64, "q")
     return (_UINT32, "I") if high < 2**32 else (_UINT64, "Q")

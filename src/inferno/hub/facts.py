@@ -14,7 +14,17 @@ from typing import Any
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
 from inferno.gguf.tensor_types import read_packed_name
-from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
+from inferno.json_file import (
+    INDEX_FILE,
+    MAX_DIMS,
+    MAX_HEADER_BYTES,
+    MAX_INDEX_BYTES,
+    MAX_TEMPLATE_BYTES,
+    SINGLE_FILE,
+    open_nonblocking,
+    read_file,
+    read_json,
+)
 from inferno.untrusted_json import Malformed, parse_object
 
 _MAX_VALUES = 2**63 - 1
@@ -66,16 +76,39 @@ def read_facts(path: Path) -> ModelFacts:
 
 
 def read_tensors(folder: Path) -> Iterator[Tensor]:
-    """Yield the tensors that a GGUF file, or the safetensors files of a folder, list.
+    """Yield the tensors that a GGUF file lists, or the files that are loaded of a folder.
 
-    Raises CheckpointError where one is damaged.
+    Beside these may lie the same weights in their makers' own format. Raises CheckpointError where
+    one is missing or damaged.
     """
     if folder.is_file():
         for file, tensor in read_gguf(folder).tensors.values():
             yield Tensor(tensor.name, tensor.type.name, tensor.shape, file.name)
         return
-    for path in sorted(folder.glob("*.safetensors")):
-        yield from tensors_of(_header(path), path.name, str(path))
+    names = weight_files(folder)
+    if names is None:
+        names = {path.name for path in folder.glob("*.safetensors")}
+    for name in sorted(names):
+        yield from tensors_of(_header(folder / name), name, str(folder / name))
+
+
+def weight_files(folder: Path) -> set[str] | None:
+    """Return the names of the files that hold a folder's weights: one, or those of an index.
+
+    None where there is neither. Raises CheckpointError where the index is damaged.
+    """
+    if os.path.lexists(folder / SINGLE_FILE):
+        return {SINGLE_FILE}
+    if not os.path.lexists(folder / INDEX_FILE):
+        return None
+    index = read_json(folder / INDEX_FILE, error=CheckpointError, max_bytes=MAX_INDEX_BYTES)
+    shards = index.get("weight_map")
+    names = shards.values() if isinstance(shards, dict) else ()  # loading refuses all else
+    return {
+        name
+        for name in names
+        if isinstance(name, str) and name.isprintable() and Path(name).name == name
+    }
 
 
 def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Tensor]:
@@ -133,7 +166,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
 
 def _header(path: Path) -> Mapping[str, Any]:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=open_nonblocking) as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)

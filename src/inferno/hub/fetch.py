@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -227,37 +227,48 @@ def _fetched(
     refuse: Callable[[Path], str | None],
 ) -> Entry:
     before = store.find(plan.name, plan.revision)
-    store.reopen(plan.name, plan.revision)
-    folder = store.partial_folder(plan.name, plan.revision)
-    folder.mkdir(parents=True, exist_ok=True)
-    _check_room(folder, plan)
-    found: list[StoredFile] = []
+    keeps = before is not None and before.is_owned
+    partial_folder = store.reopen(plan.name, plan.revision, keeps=keeps)
+    folder = store.folder(plan.name, plan.revision)
+    found = dict(_good_files(folder, plan.listing)) if keeps else {}
+    _check_room(partial_folder, plan, found)
     has_configs = False
     for file in plan.listing.files:
         if file.is_weights and not has_configs:
             has_configs = True
-            _refuse_kinds(plan.name, folder, refuse)
-        path = folder / file.name
-        sha256 = _here_already(store, plan.name, file, path) or fetch_file(
-            client, plan.name, plan.revision, file, path, partial(tell, file)
-        )
+            _refuse_kinds(plan.name, partial_folder, refuse)
+        path = partial_folder / file.name
+        if file.name not in found:
+            sha256 = _here_already(store, plan.name, file, path) or fetch_file(
+                client, plan.name, plan.revision, file, path, partial(tell, file)
+            )
+            found[file.name] = stored_file(partial_folder, file.name, sha256)
         tell(file, file.size)
-        found.append(stored_file(folder, file.name, sha256))
+    _remove_others(partial_folder, found)
+    store.gather(plan.name, plan.revision)
+    files = tuple(one.as_moved_to(folder) for one in found.values())
     entry = Entry(
         name=plan.name,
         revision=plan.revision,
         asked=before.asked if before is not None else (),
         source=client.endpoint,
         licence=plan.listing.licence,
-        folder=store.folder(plan.name, plan.revision),
+        folder=folder,
         is_owned=True,
-        files=_joined(tuple(found), before, folder),
+        files=_joined(files, before, folder),
         added_at=time.time(),
     )
-    _remove_others(folder, entry)
+    _remove_others(folder, {file.name for file in entry.files})
     entry = asked_also(entry, plan.asked)
-    store.finish(entry)
+    store.write(entry)
     return entry
+
+
+def _good_files(folder: Path, listing: Listing) -> Iterator[tuple[str, StoredFile]]:
+    """Yield the files of a listing that a folder has, by their names."""
+    for file in listing.files:
+        if (sha256 := has_content(folder / file.name, file)) is not None:
+            yield file.name, stored_file(folder, file.name, sha256)
 
 
 def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None]) -> None:
@@ -283,8 +294,8 @@ def _here_already(store: Store, name: str, file: RemoteFile, path: Path) -> str 
     return None
 
 
-def _check_room(folder: Path, plan: Plan) -> None:
-    missing = sum(_missing(folder, file) for file in plan.listing.files)
+def _check_room(folder: Path, plan: Plan, here: Collection[str]) -> None:
+    missing = sum(_missing(folder, file) for file in plan.listing.files if file.name not in here)
     if missing > shutil.disk_usage(folder).free:
         raise disk_full(plan.name, folder)
 
@@ -309,9 +320,8 @@ def _joined(
     return (*files, *kept)
 
 
-def _remove_others(folder: Path, entry: Entry) -> None:
+def _remove_others(folder: Path, names: Collection[str]) -> None:
     """Remove what other tries have left in a folder."""
-    names = {file.name for file in entry.files}
     for path in folder.rglob("*"):
         if not path.is_dir() and path.relative_to(folder).as_posix() not in names:
             path.unlink()

@@ -24,7 +24,7 @@ from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.facts import Tensor, tensors_of
 from inferno.hub.kinds import refuse_config, refuse_listing
 from inferno.hub.names import Listing, RemoteFile
-from inferno.json_file import MAX_HEADER_BYTES, MAX_JSON_BYTES
+from inferno.json_file import INDEX_FILE, MAX_HEADER_BYTES, MAX_JSON_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, parse_object
 
 # Most headers of shards have less; a GGUF file's begins with its vocabulary, megabytes.
@@ -32,6 +32,7 @@ _FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 4 << 20
 _MOST_BYTES = 128 << 20  # of all headers together
 _MOST_FILES = 512  # the largest published models have 200 shards
 _AT_ONCE = 8
+_SHARD = re.compile(r"model-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
 
@@ -70,14 +71,11 @@ def read_remote(
     config = next((file for file in listing.files if file.name == "config.json"), None)
     if config is None or config.size > MAX_JSON_BYTES:
         raise ConfigError(f"{name} has no config.json, so it is not a Hugging Face model")
+    weights = _loaded(files, listing, {file.name: file for file in weights})
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        text = threads.submit(files.read, config, 0, config.size)
+        text = threads.submit(files.json, config, ConfigError)
         headers = list(threads.map(files.safetensors, weights))
-        content = text.result()
-    try:
-        values = parse_object(content)
-    except Malformed as problem:
-        raise ConfigError(f"config.json of {name} can't be read: {problem}") from None
+        values = text.result()
     refuse_config(name, values)
     return RemoteModel(
         commit=listing.commit,
@@ -86,6 +84,23 @@ def read_remote(
         tokenizer_bytes=sum(one.size for one in listing.files if one.name == "tokenizer.json"),
         is_gguf=False,
     )
+
+
+def _loaded(files: _Files, listing: Listing, weights: Mapping[str, RemoteFile]) -> list[RemoteFile]:
+    """Return the files that are loaded: one, or the shards of an index.
+
+    The index is read only where names and numbers don't tell.
+    """
+    if SINGLE_FILE in weights:
+        return [weights[SINGLE_FILE]]
+    index = next((file for file in listing.files if file.name == INDEX_FILE), None)
+    numbers = [_SHARD.fullmatch(name) for name in weights]
+    if index is None or all(one and int(one[1]) == len(weights) for one in numbers):
+        return list(weights.values())
+    shards = files.json(index, CheckpointError).get("weight_map")
+    names = shards.values() if isinstance(shards, dict) else ()  # loading refuses all else
+    loaded = {name for name in names if isinstance(name, str)}
+    return [file for name, file in weights.items() if name in loaded]
 
 
 def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFile]) -> RemoteModel:
@@ -146,6 +161,13 @@ class _Files:
             if failures + 1 < patience.attempts:
                 patience.pause(failures, reason.pause)
         raise DownloadError(f"{file.name} of {self._name} can't be read ({reason}); try again")
+
+    def json(self, file: RemoteFile, error: type[ModelError]) -> dict[str, Any]:
+        """Return the JSON object that a file holds, as a folder's is read."""
+        try:
+            return parse_object(self.read(file, 0, file.size), may_repeat=True)
+        except Malformed as problem:
+            raise error(f"{file.name} of {self._name} can't be read: {problem}") from None
 
     def safetensors(self, file: RemoteFile) -> list[Tensor]:
         """Return the tensors that a safetensors file lists."""

@@ -11,6 +11,7 @@ from huggingface_hub.errors import CacheNotFound
 
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError
+from inferno.hub.facts import weight_files
 from inferno.hub.store import Store
 from inferno.json_file import read_json
 
@@ -49,7 +50,7 @@ def _cached() -> Iterator[tuple[str, Path]]:
 def _read(name: str, folder: Path) -> LocalModel | None:
     """Return the model in a folder; None where a file is missing or damaged."""
     try:
-        weights = _weights(folder)
+        weights = [folder / name for name in weight_files(folder) or ()]
         config = read_json(folder / "config.json", error=ModelError)
         num_bytes = sum(path.stat().st_size for path in weights)
     except (ModelError, OSError):
@@ -60,14 +61,3 @@ def _read(name: str, folder: Path) -> LocalModel | None:
         case [str(architecture), *_] if architecture.isprintable() and name.isprintable():
             return LocalModel(name, folder, num_bytes, architecture[:64])
     return None
-
-
-def _weights(folder: Path) -> list[Path]:
-    single = folder / "model.safetensors"
-    if single.exists():
-        return [single]
-    index = read_json(folder / "model.safetensors.index.json", error=ModelError)
-    match index.get("weight_map"):
-        case dict(files) if all(isinstance(name, str) for name in files.values()):
-            return [folder / Path(name).name for name in sorted(set(files.values()))]
-    return []

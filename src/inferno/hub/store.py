@@ -68,6 +68,10 @@ class StoredFile:
         found = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         return found == (self.size, self.mtime_ns, self.ctime_ns)
 
+    def as_moved_to(self, folder: Path) -> StoredFile:
+        """Return the file as of a folder to which it was moved, which changes one of the times."""
+        return replace(self, ctime_ns=(folder / self.name).stat().st_ctime_ns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -211,13 +215,6 @@ class Store:
             return None
         return used if used > entry.added_at else None
 
-    def finish(self, entry: Entry) -> None:
-        """Make a model of the files of a download: give the folder its name, write the manifest."""
-        partial = self.partial_folder(entry.name, entry.revision)
-        if entry.is_owned and partial.exists():
-            os.replace(partial, entry.folder)
-        self.write(entry)
-
     def write(self, entry: Entry) -> None:
         """Write the manifest of a model, all or nothing."""
         path = self._path(entry.name, entry.revision, _MANIFEST)
@@ -240,16 +237,34 @@ class Store:
                 os.unlink(temporary)
             raise
 
-    def reopen(self, name: str, revision: str) -> None:
-        """Make a download of what has no manifest, or is damaged: its good files are kept."""
-        self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
+    def reopen(self, name: str, revision: str, *, keeps: bool) -> Path:
+        """Return the folder of a download, in which good files of a try before it are kept.
+
+        keeps  whether there is a model: it stays what it is until the download is done.
+        """
         folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
         for path in (folder, partial):
             _remove_links(path)
-        if folder.exists() and not partial.exists():
-            os.replace(folder, partial)
-        elif folder.exists():
-            shutil.rmtree(folder)
+        if not keeps:
+            self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
+            if folder.exists() and not partial.exists():
+                os.replace(folder, partial)
+            elif folder.exists():
+                shutil.rmtree(folder)
+        partial.mkdir(parents=True, exist_ok=True)
+        return partial
+
+    def gather(self, name: str, revision: str) -> None:
+        """Bring the files of a download, of which all are there, to where the model's lie."""
+        folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
+        if not folder.exists():
+            os.replace(partial, folder)
+            return
+        for path in [one for one in partial.rglob("*") if not one.is_dir()]:
+            target = folder / path.relative_to(partial)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+        shutil.rmtree(partial)
 
     def remove(self, entry: Entry) -> int:
         """Remove a model and return how many bytes that frees; ModelError where it is in use.
@@ -279,14 +294,20 @@ class Store:
                 or not is_commit(revision)
             ):
                 continue
-            if not self._path(name, revision, _MANIFEST).exists() or folder.name != revision:
+            if not self._is_model(name, revision, folder):
                 found.append(Partial(name, revision, folder, _bytes_freed(folder)))
         return found
+
+    def _is_model(self, name: str, revision: str, folder: Path) -> bool:
+        """Return whether a folder is that of a model, and not of a download."""
+        return folder.name == revision and self._path(name, revision, _MANIFEST).exists()
 
     def remove_partial(self, partial: Partial) -> int:
         """Remove what a download has left; nothing of one that is under way."""
         try:
             with self.alone(partial.name, partial.revision, may_wait=False):
+                if self._is_model(partial.name, partial.revision, partial.folder):
+                    return 0  # it was done since it was looked for
                 _remove_tree(partial.folder)
                 if not self._path(partial.name, partial.revision, _MANIFEST).exists():
                     self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)

@@ -22,12 +22,12 @@ from inferno.hub.names import (
     is_repository,
 )
 from inferno.hub.store import Store
-from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
 _SMALL = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
+    *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
 _LENGTH = re.compile(r"[0-9]{1,15}")
 

@@ -19,7 +19,7 @@ def empty(*shape: int) -> nn.Parameter:
     """
     try:
         return nn.Parameter(torch.empty(*shape), requires_grad=False)
-    except RuntimeError:
+    except (RuntimeError, TypeError):  # one of its sizes has more than 64 bits
         raise ConfigError(f"config.json makes a weight of {list(shape)}: too large") from None
 
 

@@ -55,6 +55,7 @@ _BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, ta
 _NOTED_TOKEN_BYTES = 32
 _SLOT_BYTES = 8
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
+_OF_ALL_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,8 +357,9 @@ def kept_format(
     """Return the format in which a tensor of a checkpoint is kept."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
         return MXFP4
-    # Checkpoints call gate what models here call router.
+    # Checkpoints call gate what models here call router, and all experts' products no weights.
     name = re.sub(r"\.gate\.weight$", ".router.weight", tensor.name)
+    name = f"{name}.weight" if _is_of_all_experts(tensor) else name
     # Blocks stay what they are where kernels run, which compute in these two.
     stays = is_cpu and dtype != "float16"
     stored = quantization.kept_blocks(tensor.dtype, has_kernels=stays)
@@ -373,8 +375,15 @@ def kept_bytes(tensor: Tensor, format: WeightFormat) -> int:
     if len(tensor.shape) < 2:
         return math.ceil(math.prod(tensor.shape) * format.bits / 8)
     *leading, width = tensor.shape
+    if _is_of_all_experts(tensor):
+        leading[-1], width = width, leading[-1]
     unit = format.row_unit
     return math.ceil(math.prod(leading) * -(-width // unit) * unit * format.bits / 8)
+
+
+def _is_of_all_experts(tensor: Tensor) -> bool:
+    """Say whether these are a product of all experts in floats, which gpt-oss has transposed."""
+    return len(tensor.shape) == 3 and tensor.name.endswith(_OF_ALL_EXPERTS)
 
 
 def _book_bytes(cache: CacheShape) -> int:

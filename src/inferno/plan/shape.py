@@ -5,7 +5,6 @@ The config is read as the engine reads it, so that both refuse the same.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,20 +16,13 @@ from inferno.config.families import read_model_config
 from inferno.errors import CheckpointError, ConfigError, WeightsMismatch
 from inferno.gguf.file import no_tensors
 from inferno.gguf.names import ROPE_FACTORS, hf_name
-from inferno.hub.facts import Tensor, read_tensors
-from inferno.json_file import (
-    INDEX_FILE,
-    MAX_INDEX_BYTES,
-    SINGLE_FILE,
-    missing_file,
-    no_weights,
-    read_json,
-)
+from inferno.hub.facts import Tensor, read_tensors, weight_files
+from inferno.json_file import missing_file, no_weights
 from inferno.model_files import CONFIG, TOKENIZER, model_files
 from inferno.quantization import E4M3, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.")
-_EMBEDDING = "model.embed_tokens.weight"
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,40 +106,20 @@ def make_shape(
 
 
 def _loaded(path: Path) -> Iterator[Tensor]:
-    """Yield the tensors of the files that are loaded: one, or those that an index names.
-
-    Beside them may lie the same weights in their makers' own format. Raises ModelError, as the
-    loader does, where there are none.
-    """
+    """Yield the tensors of the files that are loaded; ModelError where the loader finds none."""
     if path.is_file():
         tensors = list(read_tensors(path))
         if not tensors:
             raise no_tensors(path)
         yield from tensors
         return
-    files = _weight_files(path)
+    files = weight_files(path)
+    if files is None:
+        raise no_weights(path)
     for name in sorted(files):
         if not (path / name).exists():
             raise missing_file(path / name)
-    for tensor in read_tensors(path):
-        if tensor.file in files:
-            yield tensor
-
-
-def _weight_files(folder: Path) -> set[str]:
-    """Return the names of the files that hold a folder's weights."""
-    if os.path.lexists(folder / SINGLE_FILE):
-        return {SINGLE_FILE}
-    if not os.path.lexists(folder / INDEX_FILE):
-        raise no_weights(folder)
-    index = read_json(folder / INDEX_FILE, error=CheckpointError, max_bytes=MAX_INDEX_BYTES)
-    shards = index.get("weight_map")
-    names = shards.values() if isinstance(shards, dict) else ()  # loading refuses all else
-    return {
-        name
-        for name in names
-        if isinstance(name, str) and name.isprintable() and Path(name).name == name
-    }
+    yield from read_tensors(path)
 
 
 def _check_counts(tensors: Iterable[Tensor], decoder: DecoderConfig, place: str) -> None:
@@ -177,10 +149,15 @@ def _kept(tensors: Iterable[Tensor], *, is_tied: bool, is_gguf: bool) -> Iterato
     tensors = list(tensors)
     in_fp8 = [tensor.name for tensor in tensors if tensor.dtype == E4M3]
     scales = {f"{name}{end}" for name in in_fp8 for end in (SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS)}
+    has_embedding = any(_name(tensor, is_gguf) == _EMBEDDING for tensor in tensors)
     for tensor in tensors:
-        if tensor.name in scales:
-            continue
-        name = hf_name(tensor.name) if is_gguf else tensor.name
+        name = _name(tensor, is_gguf)
         is_left_out = name == ROPE_FACTORS or name.endswith("rotary_emb.inv_freq")
-        if not is_left_out and not (is_tied and name == "lm_head.weight"):
+        if is_tied and name == _HEAD:  # files may have one of them, or both
+            is_left_out, name = has_embedding, _EMBEDDING
+        if not is_left_out and tensor.name not in scales:
             yield Tensor(name, tensor.dtype, tensor.shape, tensor.file)
+
+
+def _name(tensor: Tensor, is_gguf: bool) -> str:
+    return hf_name(tensor.name) if is_gguf else tensor.name

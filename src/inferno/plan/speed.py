@@ -104,7 +104,9 @@ def measure_figures(threads: int | None) -> MachineFigures:
 
 def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed:
     """Return the speed that a model can have at best on a machine of these figures."""
-    quantize = next((name for name in plan.weights if FORMATS[name].steps is not None), None)
+    # The head and the embedding may have a wider one than what was asked for.
+    quantized = (name for name in plan.weights if FORMATS[name].steps is not None)
+    quantize = min(quantized, key=lambda name: FORMATS[name].bits, default=None)
     mixture = shape.decoder.mixture
     share = mixture.num_chosen / mixture.num_experts if mixture else 1.0
     is_tied = not any(tensor.name == _HEAD for tensor in shape.tensors)
@@ -154,9 +156,14 @@ def _keep(figures: MachineFigures) -> None:
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".machine-")
-    with os.fdopen(handle, "w") as file:
-        json.dump(asdict(figures), file)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(asdict(figures), file)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _path() -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.errors import InvalidRequest, TemplateError
-from inferno.json_file import MAX_TEMPLATE_BYTES, read_file
+from inferno.json_file import MAX_TEMPLATE_BYTES, TEMPLATE_FILES, read_file
 from inferno.limited.pool import Job
 from inferno.model_files import TOKENIZER_CONFIG, ModelFiles
 from inferno.text.call_form import call_form
@@ -20,10 +20,6 @@ from inferno.text.special_token_escape import END_MARK, RenderedChat, SpecialTok
 from inferno.text.special_tokens import read_named_tokens, read_tokenizer_config
 from inferno.text.tokenizer import Tokenizer
 
-_TEMPLATE_FILES = {
-    "default": "chat_template.jinja",
-    "tool_use": "additional_chat_templates/tool_use.jinja",
-}
 _END = END_MARK + " "
 _QUOTES = "\"'"
 
@@ -165,7 +161,7 @@ class ChatTemplate:
 
 
 def _from_files(files: ModelFiles) -> dict[str, str]:
-    return {name: _read(files, file) for name, file in _TEMPLATE_FILES.items() if files.has(file)}
+    return {name: _read(files, file) for name, file in TEMPLATE_FILES.items() if files.has(file)}
 
 
 def _read(files: ModelFiles, name: str) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
-from inferno.json_file import missing_file
+from inferno.json_file import missing_file, open_nonblocking
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
@@ -71,6 +71,7 @@ class Checkpoint:
     """The tensors of an open checkpoint; its files stay open until it's closed.
 
     tensors  what the files list;  stored  what it means: floats, and packed weights as one each.
+    scales   names of tensors that are but the scales of others' values.
 
     Replacing or deleting a file after that does no harm; changing it in place is noticed.
     """
@@ -85,6 +86,9 @@ class Checkpoint:
         self.path = path
         self.tensors = MappingProxyType(tensors)
         self.stored = MappingProxyType(_stored(tensors))
+        self.scales = frozenset(
+            info.scales.info.name for info in tensors.values() if info.scales is not None
+        )
         self._files = {file.path: file for file in files}
         self._stack = stack
         self._staging = Staging()
@@ -249,13 +253,6 @@ class Checkpoint:
             if one.parts[0].is_coded and not one.format.is_float
         }
 
-    @property
-    def scales(self) -> frozenset[str]:
-        """Return the names of tensors that are but the scales of others' values."""
-        return frozenset(
-            info.scales.info.name for info in self.tensors.values() if info.scales is not None
-        )
-
     def read_as_kept(self, name: str, format: WeightFormat) -> Tensor:
         """Return the values, in float32, that a weight has once its blocks are kept in a format."""
         rows = StoredRows.empty(format, self.stored[name].shape)
@@ -392,17 +389,12 @@ class WeightsFile:
 
 def open_file(path: Path, stack: ExitStack) -> WeightsFile:
     try:
-        file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
+        file = stack.enter_context(FileIO(path, "rb", opener=open_nonblocking))
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
     return WeightsFile(path, file)
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    # Opening a named pipe would otherwise wait for a writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_converted(

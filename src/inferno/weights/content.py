@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from inferno.json_file import open_nonblocking
 from inferno.weights.checkpoint import Checkpoint
 
 _SECRET_BYTES = 32
@@ -68,8 +69,7 @@ class HashKey:
 
 
 def _read_small(path: Path) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would wait for a writer
-    with os.fdopen(handle, "rb") as file:
+    with open(path, "rb", opener=open_nonblocking) as file:
         return file.read(_SECRET_BYTES + 1)
 
 

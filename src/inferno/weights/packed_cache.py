@@ -8,6 +8,7 @@ its checksums are compared before anything of it is used: what is damaged is pac
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.home import home_folder
+from inferno.json_file import open_nonblocking
 from inferno.ops import PackedWeight, Serializable, SerializedWeight
 from inferno.ops.reference.stored import ALIGNMENT
 from inferno.weights.allocate import replace
@@ -37,6 +39,7 @@ from inferno.weights.staging import CHUNK_BYTES
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
 _VERSION = 3  # of this format and of the packed layouts
 _MOST_HEADER_BYTES = 1 << 24
+_UNFINISHED = ".packed-"  # how the names begin of files that are being written
 
 # Errors that a file raises where it is read and is not as we wrote it.
 _DAMAGE = (
@@ -124,6 +127,7 @@ class PackedCache:
                 return  # a change behind the modification time: who knows what was read
             target = folder() / f"{self._sketch}-{self._name()}.packed"
             target.parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(target.parent)
             _write(target, target.stem, list(_entries(model)), tell)
             _make_room(target)
         except (OSError, RuntimeError) as problem:
@@ -236,9 +240,11 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
         )
     header = json.dumps({"key": key, "size": offset, "weights": places}).encode()
     header += b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n"
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".packed-")
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(header)
             for part in (part for entry in entries for part in entry.parts):
                 for first in range(0, len(part), CHUNK_BYTES):
@@ -252,9 +258,17 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
         raise
 
 
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed have left: nobody has it locked any more."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError), open(path, "rb", opener=open_nonblocking) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
 def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
     """Yield the file's weights, in memory of our own, each checked against its sum."""
-    with open(path, "rb", opener=_open_nonblocking) as file:
+    with open(path, "rb", opener=open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path.name} is no regular file")
@@ -286,16 +300,12 @@ def _nobody(done: int, total: int) -> None:
     """Ignore how far packing is, as nobody asks."""
 
 
-def _open_nonblocking(path: str, flags: int) -> int:
-    # A named pipe would otherwise wait for a writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _make_room(newest: Path) -> None:
     """Remove the longest unused files until all together are small enough; never the newest."""
-    files: Mapping[Path, os.stat_result] = {
-        path: path.stat() for path in newest.parent.glob("*.packed")
-    }
+    files: dict[Path, os.stat_result] = {}
+    for path in newest.parent.glob("*.packed"):
+        with contextlib.suppress(FileNotFoundError):  # another process may make room too
+            files[path] = path.stat()
     total = sum(stat.st_size for stat in files.values())
     for path in sorted(files, key=lambda path: files[path].st_mtime):
         if total <= MOST_BYTES or path == newest:

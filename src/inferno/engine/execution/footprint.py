@@ -49,5 +49,5 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:
-    storages = {tensor.data_ptr(): tensor.untyped_storage() for tensor in tensors}
-    return sum(storage.nbytes() for storage in storages.values())
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
