@@ -8,10 +8,27 @@ Where one of their texts is a special token's, that token is meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from inferno.grammar.regex import ANY, ANY_TEXT, Regex, alt, both, literal, repeat, seq, without
+from inferno.grammar.json_assertions import read_names, schemas_by_name
+from inferno.grammar.json_document import check_keywords, refuse
+from inferno.grammar.json_keywords import KEYWORDS
+from inferno.grammar.json_schema import strings_of_schema
+from inferno.grammar.regex import (
+    ANY,
+    ANY_TEXT,
+    Regex,
+    alphabet_of,
+    alt,
+    both,
+    char_set,
+    complement_of,
+    literal,
+    repeat,
+    seq,
+    without,
+)
 from inferno.grammar.rules import (
     START,
     Alternative,
@@ -22,13 +39,22 @@ from inferno.grammar.rules import (
     Symbol,
     Terminal,
 )
-from inferno.grammar.syntax import parse_pattern, parse_regex
+from inferno.grammar.syntax import parse_regex
 
 _MOST_TAGS = 256
 _MOST_DEPTH = 16
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+# What may be said of arguments that are written one by one, in the order of `properties`.
+_OF_ARGUMENTS = ("type", "properties", "required", "additionalProperties")
+_ANY_NAME = repeat(complement_of(char_set("<> \t\n\r")), 1, 64)
+_Place = tuple[str, ...] | None  # of a schema in another; None: anything is valid
 
-# Returns the grammar of a JSON Schema.
-CompileSchema = Callable[[Mapping[str, Any] | bool], Grammar]
+
+class CompileSchema(Protocol):
+    """The function that returns the grammar of a JSON Schema, or of a part: see json_schema.py."""
+
+    def __call__(self, schema: Mapping[str, Any] | bool, *, at: Sequence[str] = ()) -> Grammar:
+        """Return the grammar of the values that are valid by what stands at this place."""
 
 
 class UnsupportedTag(ValueError):
@@ -196,21 +222,29 @@ class _Builder:
             text = text[begin + len(first) :]
         return tuple(symbols)
 
-    def schema(self, schema: object, where: str, *, is_strict: bool) -> Alternative:
-        """Return the symbols of a value by a JSON Schema.
+    def schema(
+        self,
+        schema: object,
+        where: str,
+        *,
+        is_strict: bool,
+        at: Sequence[str] = (),
+        otherwise: Mapping[str, Any] | bool = _ANY_OBJECT,
+    ) -> Alternative:
+        """Return the symbols of a value by a JSON Schema, or by the part of it at some place.
 
-        is_strict   a schema that can't be honoured is refused; else it asks for any object.
+        is_strict   a schema that can't be honoured is refused; else `otherwise` takes its place.
         """
         if not isinstance(schema, Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
-        self._num_grammars += 1
-        prefix = f"schema_{self._num_grammars}_"
         try:
-            grammar = self._compile_schema(schema)
+            grammar = self._compile_schema(schema, at=at)
         except ValueError:
             if is_strict:
                 raise
-            grammar = self._compile_schema({"type": "object"})
+            grammar = self._compile_schema(otherwise)
+        self._num_grammars += 1
+        prefix = f"schema_{self._num_grammars}_"
         for name, alternatives in grammar.rules.items():
             self.rules[prefix + name] = tuple(
                 tuple(_renamed(each, prefix) for each in alternative)
@@ -221,48 +255,38 @@ class _Builder:
     def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
         """Return the symbols of arguments one by one, each between texts of its own.
 
-        The values of those in `raw` are the texts themselves, everything else is JSON.
+        The values of those in `raw` are the texts themselves, everything else is JSON. Where the
+        schema lists no properties, there may be any.
         """
         texts = {name: _text(node, name, where) for name in ("before_name", "after_name", "end")}
         _check_keys(node, where, {"type", "json_schema", "is_strict", "raw", *texts})
-        raw = node.get("raw", ())
         is_strict = _flag(node, "is_strict", where, absent=True)
-        schema = node.get("json_schema")
-        properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
-        if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
+        schema, raw = node.get("json_schema"), node.get("raw", ())
+        if not isinstance(schema, Mapping):
             raise UnsupportedTag(f"{where} needs the JSON Schema of an object")
-        required = schema.get("required", ())
-        definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
-        symbols: list[Symbol] = []
-        for name, of_value in properties.items():
-            begin = self.text(texts["before_name"] + name + texts["after_name"])
-            place = f"{where}/json_schema/properties/{name}"
-            if name in raw and isinstance(of_value, Mapping):
-                value = self._raw_text(of_value, place, texts["end"], is_strict=is_strict)
-            else:
-                inner = {**of_value, **definitions} if isinstance(of_value, Mapping) else of_value
-                value = (
-                    *self.schema(inner, place, is_strict=is_strict),
-                    *self.text(texts["end"]),
-                )
-            one = self._rule([(*begin, *value)])
-            symbols.append(one if name in required else Repeated(one, 0, 1))
-        return tuple(symbols)
+        if is_strict:
+            _check_arguments(schema)
+        before, after = self.text(texts["before_name"]), self.text(texts["after_name"])
 
-    def _raw_text(
-        self, schema: Mapping[str, Any], where: str, end: str, *, is_strict: bool
-    ) -> Alternative:
-        """Return the symbols of a text as it stands, up to the first `end`, and of that."""
-        given = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
-            return (Terminal(seq(alt(*map(literal, given)), literal(end))),)
-        if is_strict and (unkept := sorted({"format", "enum", "const"} & schema.keys())):
-            raise UnsupportedTag(f"{where}/{unkept[0]} can't be kept to where values aren't JSON")
-        text = repeat(ANY, schema.get("minLength", 0), schema.get("maxLength"))
-        if "pattern" in schema:
-            text = both(text, parse_pattern(_text(schema, "pattern", where)))
-        first_end = without(seq(ANY_TEXT, literal(end), ANY, ANY_TEXT))
-        return (Terminal(both(seq(text, literal(end)), first_end)),)
+        def argument(name: Alternative, place: _Place, *, is_raw: bool) -> Reference:
+            of_value, at = (True, ()) if place is None else (schema, place)
+            if is_raw:
+                value = _raw_text(of_value, at, texts["end"], is_strict=is_strict)
+            else:
+                json = self.schema(of_value, where, is_strict=is_strict, at=at, otherwise=True)
+                value = (*json, *self.text(texts["end"]))
+            return self._rule([(*before, *name, *after, *value)])
+
+        symbols: list[Symbol] = []
+        listed, others = _members_of(schema)
+        required = _names(schema.get("required"))
+        for name, place in listed.items():
+            one = argument(self.text(name), place, is_raw=name in raw)
+            symbols.append(one if name in required else Repeated(one, 0, 1))
+        if "properties" not in schema and schema.get("additionalProperties") is not False:
+            any_other = argument((Terminal(_ANY_NAME),), others, is_raw=others is None)
+            symbols.append(Repeated(any_other, 0, None))
+        return tuple(symbols)
 
     def _triggered_tags(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         _check_keys(node, where, {"type", "triggers", "tags", "at_least_one", "stop_after_first"})
@@ -304,6 +328,66 @@ def _renamed(symbol: Symbol, prefix: str) -> Symbol:
         case Repeated(Reference(name), least, most):
             return Repeated(Reference(prefix + name), least, most)
     return symbol
+
+
+def _check_arguments(schema: Mapping[str, Any]) -> None:
+    """Raise UnsupportedSchema for what says more of arguments than which there are, and what."""
+    check_keywords(schema, "#", KEYWORDS)
+    schemas_by_name(schema, "properties", "#")
+    read_names(schema.get("required", []), "#/required")
+    for keyword in KEYWORDS:
+        if keyword in schema and keyword not in _OF_ARGUMENTS:
+            raise refuse(
+                f"#/{keyword}",
+                "can't be kept to where arguments are written one by one",
+                f"{', '.join(_OF_ARGUMENTS[:-1])} and {_OF_ARGUMENTS[-1]} alone",
+            )
+
+
+def _members_of(schema: Mapping[str, Any]) -> tuple[Mapping[str, _Place], _Place]:
+    """Return where the schema of each argument stands, by name, and that of others.
+
+    What is no such thing says nothing.
+    """
+    properties, required = schema.get("properties"), _names(schema.get("required"))
+    listed: dict[str, _Place] = {
+        name: ("properties", name)
+        for name, of_value in (properties if isinstance(properties, Mapping) else {}).items()
+        if of_value is not False or name in required
+    }
+    others = ("additionalProperties",) if "additionalProperties" in schema else None
+    for name in required:
+        listed.setdefault(name, others)
+    return listed, others
+
+
+def _names(required: object) -> Sequence[str]:
+    names = required if isinstance(required, list) else []
+    return [name for name in names if isinstance(name, str)]
+
+
+def _raw_text(
+    schema: Mapping[str, Any] | bool, at: Sequence[str], end: str, *, is_strict: bool
+) -> Alternative:
+    """Return the symbols of a text as it stands, and of the `end` that follows.
+
+    Readers take the end without its line breaks for one, too, so that no text holds it.
+    """
+    try:
+        text = _without_end(strings_of_schema(schema, at=at), end)
+    except ValueError:
+        if is_strict:
+            raise
+        text = _without_end(ANY_TEXT, end)
+    return (Terminal(seq(text, literal(end))),)
+
+
+def _without_end(text: Regex, end: str) -> Regex:
+    """Return the texts that don't hold the end, which are all of them where none can."""
+    mark = end.strip()
+    if not alphabet_of(text).has_all(mark):
+        return text
+    return both(text, without(seq(ANY_TEXT, literal(mark), ANY_TEXT)))
 
 
 def _as_tag(structure: object, where: str) -> Mapping[str, Any]:
