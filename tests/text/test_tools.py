@@ -135,6 +135,18 @@ def test_references_of_a_schema_are_found_beside_calls_that_are_json() -> None:
     assert answers.accepts('{"name": "go", "parameters": {"next": {"next": {}}}}')
 
 
+def test_references_below_names_that_keywords_have_are_found_beside_calls() -> None:
+    own = {"default": {"$ref": "#/$defs/number"}, "enum": {"$ref": "#/$defs/number"}}
+    document = {
+        "$defs": {"number": {"type": "integer"}, "const": {"$ref": "#/$defs/number"}},
+        "type": "object",
+        "properties": {**own, "examples": {"$ref": "#/$defs/const"}},
+    }
+    answers = acceptor(bound(ToolDialect.LLAMA, StructuredOutput(json=document))[0])
+    assert answers.accepts('{"default": 1, "enum": 2, "examples": 3}')
+    assert not answers.accepts('{"examples": "a"}')
+
+
 def test_harmony_writes_a_document_in_its_final_channel() -> None:
     answers = acceptor(bound(ToolDialect.HARMONY, StructuredOutput(json=CITY))[0])
     assert answers.accepts('final<|message|>{"name": "Rome"}')

@@ -24,6 +24,10 @@ _NO_ARGUMENTS: Mapping[str, Any] = {
 }
 
 _VALUES = ("const", "enum", "default", "examples")  # keywords that hold no schemas
+_BY_NAME = (  # keywords that hold schemas by names, which may be those of keywords
+    *("properties", "patternProperties", "dependentSchemas", "dependencies"),
+    *("$defs", "definitions"),
+)
 
 _Node = dict[str, Any]
 
@@ -200,6 +204,8 @@ def _moved(schema: Any, place: str) -> Any:
         is_reference = key == "$ref" and isinstance(value, str) and re.match("#(/|$)", value)
         if is_reference:
             moved[key] = place + value.removeprefix("#")
+        elif key in _BY_NAME and isinstance(value, Mapping):
+            moved[key] = {name: _moved(each, place) for name, each in value.items()}
         else:
             moved[key] = value if key in _VALUES else _moved(value, place)
     return moved
