@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferno.errors import InvalidRequest
-from inferno.structured import StructuredOutput
+from inferno.structured import HOLD_SCHEMAS_BY_NAME, HOLD_VALUES, StructuredOutput
 from inferno.text.parsers.calls.in_xml import types_of
 from inferno.text.parsers.calls.syntax import SYNTAXES, CallSyntax, Encoding, ToolDialect
 from inferno.text.parsers.harmony_header import Mark
@@ -22,12 +22,6 @@ _NO_ARGUMENTS: Mapping[str, Any] = {
     "properties": {},
     "additionalProperties": False,
 }
-
-_VALUES = ("const", "enum", "default", "examples")  # keywords that hold no schemas
-_BY_NAME = (  # keywords that hold schemas by names, which may be those of keywords
-    *("properties", "patternProperties", "dependentSchemas", "dependencies"),
-    *("$defs", "definitions"),
-)
 
 _Node = dict[str, Any]
 
@@ -204,10 +198,10 @@ def _moved(schema: Any, place: str) -> Any:
         is_reference = key == "$ref" and isinstance(value, str) and re.match("#(/|$)", value)
         if is_reference:
             moved[key] = place + value.removeprefix("#")
-        elif key in _BY_NAME and isinstance(value, Mapping):
+        elif key in HOLD_SCHEMAS_BY_NAME and isinstance(value, Mapping):
             moved[key] = {name: _moved(each, place) for name, each in value.items()}
         else:
-            moved[key] = value if key in _VALUES else _moved(value, place)
+            moved[key] = value if key in HOLD_VALUES else _moved(value, place)
     return moved
 
 
