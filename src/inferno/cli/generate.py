@@ -199,6 +199,8 @@ def _run(
         finished = _stream(llm, prompts[0], params, how, shown="" if chat else texts[0])
     else:
         finished = _print_all(llm, texts, prompts, params, how)
+    for completion in sorted(finished, key=lambda done: done.prompt_index):
+        _check(completion)
     _tell_of_cuts(finished, params, llm.max_model_len)
 
 
@@ -281,8 +283,6 @@ def _print_all(
             )
             _print_wrapped(done.text + "\n\n")
     print_text(summary_table(finished))
-    for completion in finished:
-        _check(completion)
     return finished
 
 
