@@ -9,6 +9,7 @@ Where one of their texts is a special token's, that token is meant.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Protocol
 
 from inferno.grammar.json_assertions import read_names, schemas_by_name
@@ -18,7 +19,9 @@ from inferno.grammar.json_schema import strings_of_schema
 from inferno.grammar.regex import (
     ANY,
     ANY_TEXT,
+    Chars,
     Regex,
+    Seq,
     alphabet_of,
     alt,
     both,
@@ -47,6 +50,7 @@ _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 # What may be said of arguments that are written one by one, in the order of `properties`.
 _OF_ARGUMENTS = ("type", "properties", "required", "additionalProperties")
 _ANY_NAME = repeat(complement_of(char_set("<> \t\n\r")), 1, 64)
+_FREE_TEXT = Repeated(Terminal(repeat(ANY, 1, None)), 0, 1)
 _Place = tuple[str, ...] | None  # of a schema in another; None: anything is valid
 
 
@@ -121,13 +125,13 @@ class _Builder:
                 return (Terminal(parse_regex(_text(node, "pattern", where))),)
             case "any_text":
                 _check_keys(node, where, {"type"})
-                return (Repeated(Terminal(repeat(ANY, 1, None)), 0, 1),)
+                return (_FREE_TEXT,)
             case "sequence":
                 _check_keys(node, where, {"type", "elements"})
                 parts: list[Symbol] = []
                 for i, each in enumerate(_list(node, "elements", where)):
                     parts += self.format(each, f"{where}/elements/{i}", depth + 1)
-                return tuple(parts)
+                return _joined(parts)
             case "or":
                 _check_keys(node, where, {"type", "elements"})
                 options = [
@@ -150,11 +154,8 @@ class _Builder:
         """Return the symbols of a tag: its begin, its content, its end."""
         _check_keys(node, where, {"type", "begin", "content", "end"})
         content = self.format(node.get("content"), f"{where}/content", depth + 1)
-        return (
-            *self.text(_text(node, "begin", where)),
-            *content,
-            *self.text(_text(node, "end", where)),
-        )
+        begin, end = (self.text(_text(node, name, where)) for name in ("begin", "end"))
+        return _joined((*begin, *content, *end))
 
     def triggered(
         self,
@@ -195,11 +196,7 @@ class _Builder:
                 options.append((some_free, Mark(self._special_tokens[trigger]), following))
             else:
                 assert found is not None
-                up_to = both(
-                    seq(ANY_TEXT, literal(trigger)),
-                    without(seq(ANY_TEXT, found, ANY, ANY_TEXT)),
-                )
-                options.append((Terminal(up_to), following))
+                options.append((Terminal(_up_to(literal(trigger), found)), following))
         for i, tag in enumerate(tags):
             if not any(_text(tag, "begin", where).startswith(each) for each in triggers):
                 raise UnsupportedTag(f"{where}/tags/{i} begins with none of the triggers")
@@ -328,6 +325,56 @@ def _renamed(symbol: Symbol, prefix: str) -> Symbol:
         case Repeated(Reference(name), least, most):
             return Repeated(Reference(prefix + name), least, most)
     return symbol
+
+
+def _joined(symbols: Sequence[Symbol]) -> Alternative:
+    """Return the symbols; texts that follow each other are one where one of them may be several.
+
+    A terminal is as long as it can be, so that one of any text would take its end for its own.
+    """
+    joined: list[Symbol] = []
+    run: list[Regex] = []
+    for symbol in (*symbols, None):
+        if isinstance(symbol, Terminal):
+            run.append(symbol.regex)
+        elif symbol == _FREE_TEXT:
+            run.append(ANY_TEXT)
+        else:
+            joined += _one_text(run, before_mark=isinstance(symbol, Mark))
+            joined += [] if symbol is None else [symbol]
+            run = []
+    return tuple(joined)
+
+
+def _one_text(run: Sequence[Regex], *, before_mark: bool) -> Sequence[Symbol]:
+    """Return these texts, one after the other; any text before a given one goes up to the first.
+
+    before_mark a special token follows, which is no part of any text: its end is in no doubt.
+    """
+    if len(run) < 2 or all(map(_is_given, run)):
+        return [_FREE_TEXT if each == ANY_TEXT else Terminal(each) for each in run]
+    parts: list[Regex] = []
+    for is_given, group in groupby(run, key=_is_given):
+        text = seq(*group)
+        if is_given and parts and parts[-1] == ANY_TEXT and not before_mark:
+            parts[-1] = _up_to(text, text)
+        else:
+            parts.append(text)
+    return [Terminal(seq(*parts))]
+
+
+def _is_given(regex: Regex) -> bool:
+    """Return whether one text matches alone."""
+    parts = regex.parts if isinstance(regex, Seq) else (regex,)
+    return all(
+        isinstance(each, Chars) and [first == last for first, last in each.ranges] == [True]
+        for each in parts
+    )
+
+
+def _up_to(text: Regex, stops: Regex) -> Regex:
+    """Return any text that ends with this one, and has no stop before."""
+    return both(seq(ANY_TEXT, text), without(seq(ANY_TEXT, stops, ANY, ANY_TEXT)))
 
 
 def _check_arguments(schema: Mapping[str, Any]) -> None:
