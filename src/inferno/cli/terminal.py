@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
 from inferno.cli.word_wrap import printable
 from inferno.errors import InvalidRequest
@@ -64,7 +65,7 @@ def telling() -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     with console.status("starting") as status:
-        yield status.update
+        yield lambda what: status.update(Text(printable(what)))
 
 
 def can_redraw(console: Console) -> bool:
