@@ -287,6 +287,11 @@ def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
     choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
     if fields.tools is None:
         return read_tools(None, choice)
+    if any(tool.function.defer_loading for tool in fields.tools):
+        raise InvalidRequest(
+            "defer_loading is not supported: leave it out, and the function is shown at once",
+            param="tools",
+        )
     functions = [
         ToolFunction(each.name, each.description or "", each.parameters, bool(each.strict))
         for each in (tool.function for tool in fields.tools)
