@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from inferno.grammar.decide import is_empty
@@ -113,9 +114,14 @@ def _document(schema: str | Mapping[str, Any] | bool) -> Mapping[str, Any] | boo
         return schema
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
-        return parse_object(text.encode())
+        return _parsed(text)
     except (Malformed, TypeError, ValueError, RecursionError) as problem:
         raise UnsupportedSchema(f"# is no JSON Schema: {problem}") from None
+
+
+@lru_cache(maxsize=2)  # one whose parts are asked for one by one is parsed once
+def _parsed(text: str) -> Mapping[str, Any]:
+    return parse_object(text.encode())
 
 
 class _Compiler:

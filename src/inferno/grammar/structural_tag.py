@@ -8,6 +8,7 @@ Where one of their texts is a special token's, that token is meant.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
@@ -57,7 +58,9 @@ _Place = tuple[str, ...] | None  # of a schema in another; None: anything is val
 class CompileSchema(Protocol):
     """The function that returns the grammar of a JSON Schema, or of a part: see json_schema.py."""
 
-    def __call__(self, schema: Mapping[str, Any] | bool, *, at: Sequence[str] = ()) -> Grammar:
+    def __call__(
+        self, schema: str | Mapping[str, Any] | bool, *, at: Sequence[str] = ()
+    ) -> Grammar:
         """Return the grammar of the values that are valid by what stands at this place."""
 
 
@@ -232,7 +235,7 @@ class _Builder:
 
         is_strict   a schema that can't be honoured is refused; else `otherwise` takes its place.
         """
-        if not isinstance(schema, Mapping | bool):
+        if not isinstance(schema, str | Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
         try:
             grammar = self._compile_schema(schema, at=at)
@@ -264,14 +267,15 @@ class _Builder:
         if is_strict:
             _check_arguments(schema)
         before, after = self.text(texts["before_name"]), self.text(texts["after_name"])
+        whole = json.dumps(schema)
 
         def argument(name: Alternative, place: _Place, *, is_raw: bool) -> Reference:
-            of_value, at = (True, ()) if place is None else (schema, place)
+            of_value, at = (True, ()) if place is None else (whole, place)
             if is_raw:
                 value = _raw_text(of_value, at, texts["end"], is_strict=is_strict)
             else:
-                json = self.schema(of_value, where, is_strict=is_strict, at=at, otherwise=True)
-                value = (*json, *self.text(texts["end"]))
+                in_json = self.schema(of_value, where, is_strict=is_strict, at=at, otherwise=True)
+                value = (*in_json, *self.text(texts["end"]))
             return self._rule([(*before, *name, *after, *value)])
 
         symbols: list[Symbol] = []
@@ -413,9 +417,7 @@ def _names(required: object) -> Sequence[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def _raw_text(
-    schema: Mapping[str, Any] | bool, at: Sequence[str], end: str, *, is_strict: bool
-) -> Alternative:
+def _raw_text(schema: str | bool, at: Sequence[str], end: str, *, is_strict: bool) -> Alternative:
     """Return the symbols of a text as it stands, and of the `end` that follows.
 
     Readers take the end without its line breaks for one, too, so that no text holds it.
