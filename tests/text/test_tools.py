@@ -147,6 +147,26 @@ def test_references_below_names_that_keywords_have_are_found_beside_calls() -> N
     assert not answers.accepts('{"examples": "a"}')
 
 
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"anyOf": [{"type": "integer"}, {"type": "object"}]}, {"$ref": "#/$defs/a"}]
+)
+@pytest.mark.parametrize("dialect", [ToolDialect.HERMES, ToolDialect.LLAMA, ToolDialect.DEEPSEEK])
+def test_arguments_are_an_object_whatever_their_schema_allows(
+    dialect: ToolDialect, parameters: dict[str, Any], is_strict: bool
+) -> None:
+    schema = {**parameters, "$defs": {"a": {"type": ["array", "object"]}}}
+    tools = [{"name": "f", "parameters": schema, "strict": is_strict}]
+    read, use = read_tools(tools, "required"), make_tool_use(dialect, tools)
+    assert read is not None
+    assert use is not None
+    answers = acceptor(read.bind(SamplingParams(), use)[0].structured)
+    syntax = SYNTAXES[dialect]
+    for arguments, is_taken in (("{}", True), ('{"x": 1}', True), ("5", False), ("[]", False)):
+        written = syntax.opens + syntax.begin("f") + arguments + syntax.end + syntax.closes
+        assert answers.accepts(written) is is_taken, arguments
+
+
 def test_harmony_writes_a_document_in_its_final_channel() -> None:
     answers = acceptor(bound(ToolDialect.HARMONY, StructuredOutput(json=CITY))[0])
     assert answers.accepts('final<|message|>{"name": "Rome"}')

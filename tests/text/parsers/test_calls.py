@@ -442,6 +442,9 @@ def test_what_json_can_not_say_is_none(literal: str) -> None:
         ("{}", set(), "{}"),
         ("x", set(), '"x"'),
         ('"x"', set(), '"x"'),
+        ('{"": 1, "": 2}', {"object"}, '{"": 1, "": 2}'),
+        ('{"a": NaN}', {"object"}, '"{\\"a\\": NaN}"'),
+        ("[" * 9000 + "]" * 9000, {"array"}, f'"{"[" * 9000}{"]" * 9000}"'),
         ("false", set(), "false"),
     ],
 )

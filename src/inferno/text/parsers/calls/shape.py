@@ -153,7 +153,8 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
 
 
 def _schema_of(tool: CallableTool) -> Mapping[str, Any]:
-    return _NO_ARGUMENTS if tool.parameters is None else tool.parameters
+    # Arguments have names, whether the schema says so or not.
+    return _NO_ARGUMENTS if tool.parameters is None else {**tool.parameters, "type": "object"}
 
 
 def _text(text: str) -> _Node:
