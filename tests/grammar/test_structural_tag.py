@@ -60,6 +60,11 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     (triggered(at_least_one=True), ["<a>1</a>", "x<a>1</a>y"], ["", "x"]),
     (triggered(stop_after_first=True), ["", "x", "x<a>1</a>"], ["<a>1</a>y", "<a>1</a><a>1</a>"]),
     (triggered(**ONCE), ["<a>1</a>", "x<a>1</a>"], ["", "x", "<a>1</a>y"]),
+    (
+        tag(triggered(), "<t>", "</t>"),
+        ["<t></t>", "<t>x</t>", "<t>x<a>1</a>y</t>", "<t><ab>2</ab></t>"],
+        ["<t>x", "<t><a>1</a>", "<t><a>x</a></t>"],
+    ),
     (separated(";"), ["", "<a>1</a>", "<a>1</a>;<a>2</a>"], ["<a>1</a>;", ";"]),
     (separated("", **ONCE), ["<a>1</a>"], ["", "<a>1</a><a>1</a>"]),
 ]

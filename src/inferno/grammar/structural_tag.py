@@ -337,28 +337,37 @@ def _joined(symbols: Sequence[Symbol]) -> Alternative:
     A terminal is as long as it can be, so that one of any text would take its end for its own.
     """
     joined: list[Symbol] = []
-    run: list[Regex] = []
+    run: list[Symbol] = []
     for symbol in (*symbols, None):
-        if isinstance(symbol, Terminal):
-            run.append(symbol.regex)
-        elif symbol == _FREE_TEXT:
-            run.append(ANY_TEXT)
-        else:
-            joined += _one_text(run, before_mark=isinstance(symbol, Mark))
-            joined += [] if symbol is None else [symbol]
-            run = []
+        if symbol is not None and _regex_of(symbol) is not None:
+            run.append(symbol)
+            continue
+        joined += _one_text(run, before_mark=isinstance(symbol, Mark))
+        joined += [] if symbol is None else [symbol]
+        run = []
     return tuple(joined)
 
 
-def _one_text(run: Sequence[Regex], *, before_mark: bool) -> Sequence[Symbol]:
+def _regex_of(symbol: Symbol) -> Regex | None:
+    """Return the texts that a symbol stands for, where no rule says more of them."""
+    match symbol:
+        case Terminal(regex):
+            return regex
+        case Repeated(Terminal(regex), 0, 1):
+            return repeat(regex, 0, 1)
+    return None
+
+
+def _one_text(run: Sequence[Symbol], *, before_mark: bool) -> Sequence[Symbol]:
     """Return these texts, one after the other; any text before a given one goes up to the first.
 
     before_mark a special token follows, which is no part of any text: its end is in no doubt.
     """
-    if len(run) < 2 or all(map(_is_given, run)):
-        return [_FREE_TEXT if each == ANY_TEXT else Terminal(each) for each in run]
+    regexes = [regex for symbol in run if (regex := _regex_of(symbol)) is not None]
+    if len(run) < 2 or all(map(_is_given, regexes)):
+        return run
     parts: list[Regex] = []
-    for is_given, group in groupby(run, key=_is_given):
+    for is_given, group in groupby(regexes, key=_is_given):
         text = seq(*group)
         if is_given and parts and parts[-1] == ANY_TEXT and not before_mark:
             parts[-1] = _up_to(text, text)
