@@ -10,7 +10,7 @@ from inferno.grammar.decide import matches
 from inferno.grammar.json_schema import compile_schema
 from inferno.grammar.recognizer import Recognizer
 from inferno.grammar.rules import START, Grammar, Mark, Terminal
-from inferno.grammar.structural_tag import compile_structural_tag
+from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
 from tests.grammar.acceptor import Acceptor
 
 INTEGER = {"type": "json_schema", "json_schema": {"type": "integer"}}
@@ -82,6 +82,27 @@ def test_a_tag_has_these_texts_and_not_those(format: Any, good: list[str], bad: 
     for accepts in (acceptor.accepts, is_recognized):
         assert [text for text in good if not accepts(text)] == []
         assert [text for text in bad if accepts(text)] == []
+
+
+def either(*elements: Any) -> Any:
+    return {"type": "or", "elements": elements}
+
+
+@pytest.mark.parametrize(
+    "content", [either(INTEGER, ANY), either(INTEGER, either(regex("a"), regex("[^b]*")))]
+)
+def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None:
+    with pytest.raises(UnsupportedTag, match="#/format/content may go on behind the end"):
+        grammar_of(tag(content))
+    grammar_of(tag(content, end=""))
+
+
+def test_a_choice_of_what_has_an_end_comes_to_it() -> None:
+    content = either(INTEGER, regex("yes|no<?"), either(regex("a+")))
+    answers = Acceptor(grammar_of(tag(content)))
+    for text in ("5", "yes", "no", "no<", "aa"):
+        assert answers.accepts(f"<a>{text}</a>"), text
+    assert not answers.accepts("<a>maybe</a>")
 
 
 def test_any_text_before_a_special_token_has_what_stands_before_that() -> None:

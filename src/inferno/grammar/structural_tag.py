@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
+from inferno.grammar.decide import is_empty
 from inferno.grammar.json_assertions import read_names, schemas_by_name
 from inferno.grammar.json_document import check_keywords, refuse
 from inferno.grammar.json_keywords import KEYWORDS
@@ -52,6 +53,7 @@ _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _OF_ARGUMENTS = ("type", "properties", "required", "additionalProperties")
 _ANY_NAME = repeat(complement_of(char_set("<> \t\n\r")), 1, 64)
 _FREE_TEXT = Repeated(Terminal(repeat(ANY, 1, None)), 0, 1)
+_OF_SCHEMA = "schema_"  # how the names of a schema's rules begin
 _Place = tuple[str, ...] | None  # of a schema in another; None: anything is valid
 
 
@@ -158,7 +160,25 @@ class _Builder:
         _check_keys(node, where, {"type", "begin", "content", "end"})
         content = self.format(node.get("content"), f"{where}/content", depth + 1)
         begin, end = (self.text(_text(node, name, where)) for name in ("begin", "end"))
+        if content and end and isinstance(content[-1], Reference):
+            self._check_end(content[-1], end[0], where)
         return _joined((*begin, *content, *end))
+
+    def _check_end(self, content: Reference, end: Symbol, where: str) -> None:
+        """Refuse a choice of texts of which one may take a tag's end for its own."""
+        if not isinstance(end, Terminal) or content.name.startswith(_OF_SCHEMA):
+            return
+        for alternative in self.rules[content.name]:
+            last = alternative[-1] if alternative else None
+            if isinstance(last, Reference):
+                self._check_end(last, end, where)
+            elif last is not None and (text := _regex_of(last)) is not None:
+                beyond = seq(text, end.regex, ANY_TEXT)
+                if not is_empty(both(text, beyond)):
+                    raise UnsupportedTag(
+                        f"{where}/content may go on behind the end of the tag: let each of its "
+                        "elements be a tag with this end"
+                    )
 
     def triggered(
         self,
@@ -244,7 +264,7 @@ class _Builder:
                 raise
             grammar = self._compile_schema(otherwise)
         self._num_grammars += 1
-        prefix = f"schema_{self._num_grammars}_"
+        prefix = f"{_OF_SCHEMA}{self._num_grammars}_"
         for name, alternatives in grammar.rules.items():
             self.rules[prefix + name] = tuple(
                 tuple(_renamed(each, prefix) for each in alternative)
