@@ -89,7 +89,12 @@ def either(*elements: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "content", [either(INTEGER, ANY), either(INTEGER, either(regex("a"), regex("[^b]*")))]
+    "content",
+    [
+        either(INTEGER, ANY),
+        either(INTEGER, regex("yes|no<?")),
+        either(INTEGER, either(regex("a"), regex("[^b]*"))),
+    ],
 )
 def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None:
     with pytest.raises(UnsupportedTag, match="#/format/content may go on behind the end"):
@@ -98,9 +103,9 @@ def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None
 
 
 def test_a_choice_of_what_has_an_end_comes_to_it() -> None:
-    content = either(INTEGER, regex("yes|no<?"), either(regex("a+")))
+    content = either(INTEGER, regex("yes|no"), either(regex("a+")))
     answers = Acceptor(grammar_of(tag(content)))
-    for text in ("5", "yes", "no", "no<", "aa"):
+    for text in ("5", "yes", "no", "aa"):
         assert answers.accepts(f"<a>{text}</a>"), text
     assert not answers.accepts("<a>maybe</a>")
 

@@ -158,10 +158,13 @@ class _Builder:
     def tag(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         """Return the symbols of a tag: its begin, its content, its end."""
         _check_keys(node, where, {"type", "begin", "content", "end"})
-        content = self.format(node.get("content"), f"{where}/content", depth + 1)
+        inner = node.get("content")
+        content = self.format(inner, f"{where}/content", depth + 1)
         begin, end = (self.text(_text(node, name, where)) for name in ("begin", "end"))
-        if content and end and isinstance(content[-1], Reference):
-            self._check_end(content[-1], end[0], where)
+        if isinstance(inner, Mapping) and inner.get("type") == "or" and end:
+            [choice] = content
+            assert isinstance(choice, Reference), "it has alternatives"
+            self._check_end(choice, end[0], where)
         return _joined((*begin, *content, *end))
 
     def _check_end(self, content: Reference, end: Symbol, where: str) -> None:
@@ -173,8 +176,8 @@ class _Builder:
             if isinstance(last, Reference):
                 self._check_end(last, end, where)
             elif last is not None and (text := _regex_of(last)) is not None:
-                beyond = seq(text, end.regex, ANY_TEXT)
-                if not is_empty(both(text, beyond)):
+                first = end.regex.parts[0] if isinstance(end.regex, Seq) else end.regex
+                if not is_empty(both(text, seq(text, first, ANY_TEXT))):
                     raise UnsupportedTag(
                         f"{where}/content may go on behind the end of the tag: let each of its "
                         "elements be a tag with this end"
