@@ -284,7 +284,7 @@ class _Builder:
         texts = {name: _text(node, name, where) for name in ("before_name", "after_name", "end")}
         _check_keys(node, where, {"type", "json_schema", "is_strict", "raw", *texts})
         is_strict = _flag(node, "is_strict", where, absent=True)
-        schema, raw = node.get("json_schema"), node.get("raw", ())
+        schema, raw = node.get("json_schema"), _names(node.get("raw"))
         if not isinstance(schema, Mapping):
             raise UnsupportedTag(f"{where} needs the JSON Schema of an object")
         if is_strict:
@@ -444,9 +444,8 @@ def _members_of(schema: Mapping[str, Any]) -> tuple[Mapping[str, _Place], _Place
     return listed, others
 
 
-def _names(required: object) -> Sequence[str]:
-    names = required if isinstance(required, list) else []
-    return [name for name in names if isinstance(name, str)]
+def _names(given: object) -> Sequence[str]:
+    return [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
 
 
 def _raw_text(schema: str | bool, at: Sequence[str], end: str, *, is_strict: bool) -> Alternative:
