@@ -16,6 +16,14 @@ MAX_TEXTS = 1024  # to choose from
 
 LIBRARY = "llguidance"
 
+# JSON Schema's keywords that hold values, and no schemas; and those that hold schemas by names,
+# which may be anything.
+HOLD_VALUES = ("const", "enum", "default", "examples", "example")
+HOLD_SCHEMAS_BY_NAME = (
+    *("properties", "patternProperties", "dependentSchemas", "dependencies"),
+    *("$defs", "definitions"),
+)
+
 # What says the shape; the other fields say more of it.
 _SHAPES = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 _OF_JSON = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")

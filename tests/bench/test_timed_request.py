@@ -94,7 +94,7 @@ async def is_full(reply: Reply, _: int) -> None:
 async def fails_in_the_midst(reply: Reply, _: int) -> None:
     reply.begin()
     reply.text("a")
-    reply.event({"error": {"message": "engine died"}})
+    reply.event({"error": {"message": "engine \x1b[2Jdied\n"}})
     reply.end()
 
 
@@ -130,7 +130,7 @@ async def redirects(reply: Reply, _: int) -> None:
         (refuses, "status 404: no such model"),
         (is_full, "status 503"),
         (redirects, "status 307"),
-        (fails_in_the_midst, "engine died"),
+        (fails_in_the_midst, "engine \ufffd[2Jdied\ufffd"),
         (breaks_off, "the answer broke off"),
         (ends_early, "the stream ended without [DONE]"),
         (talks_nonsense, "an event is not what OpenAI's are"),

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from inferno.cli import doctor_model, terminal
 from inferno.cli.app import app
 from inferno.demo import MODEL_FOLDERS
-from inferno.lint.checks import CHECKS
+from inferno.lint.checks import CHECKS, Finding
 from tests.gguf.convert import write_gguf
 from tests.tiny import edit_config, save_tiny, save_tiny_model
 
@@ -39,6 +40,17 @@ def test_json_is_one_object_of_findings(tmp_path: Path) -> None:
     assert found.keys() == {"model", "path", "num_checks", "findings"}
     assert {one["check"] for one in found["findings"]} == {"no BOS", "tools are lost"}
     assert all(one.keys() == {"check", "level", "what", "why", "cure"} for one in found["findings"])
+
+
+@pytest.mark.parametrize(("is_read", "shown"), [(True, "\ufffd[2J"), (False, "\x1b[2J")])
+def test_what_a_template_says_steers_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_read: bool, shown: str
+) -> None:
+    found = [Finding("tools are refused", "I say \x1b[2J")]
+    monkeypatch.setattr(doctor_model, "lint_model", lambda *_, **__: found)
+    monkeypatch.setattr(doctor_model, "_refusal", lambda _: None)
+    monkeypatch.setattr(terminal, "is_terminal", lambda: is_read)
+    assert f"tools are refused: I say {shown}\n" in run("demo").stdout
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from inferno import SamplingParams
+from inferno.cli import generate
 from inferno.cli.app import app
+from inferno.requests import FinishReason
+from inferno.text.completion import Completion, Timings, Usage
 from tests.data import data_path
 from tests.patience import PATIENCE
 from tests.tiny import edit_config, save_tiny_model
@@ -60,6 +66,39 @@ def test_json_objects_come_as_prompts_finish(folder: Path) -> None:
         folder, "-p", "hello", "-p", nearly_full, "--max-tokens", "99", "-t", "0", "--json"
     )
     assert [json.loads(line)["index"] for line in result.stdout.splitlines()] == [1, 0]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_the_exit_code_tells_of_a_prompt_that_failed(
+    monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    done = Completion(
+        prompt_index=0,
+        sequence_index=0,
+        prompt="one",
+        prompt_token_ids=(1,),
+        text="ab",
+        token_ids=(1, 2),
+        finish_reason=FinishReason.STOP,
+        stop_reason=None,
+        logprobs=None,
+        prompt_logprobs=None,
+        usage=Usage(1, 0, 2),
+        timings=Timings(0.1, 0.2, None),
+    )
+    failed = replace(done, prompt_index=1, finish_reason=FinishReason.ERROR, error="it broke")
+    llm = SimpleNamespace(
+        default_params=SamplingParams(),
+        max_model_len=99,
+        as_completed=lambda *_, **__: iter([failed, done]),
+        close=lambda: None,
+    )
+    monkeypatch.setattr(generate, "load_model", lambda *_, **__: llm)
+    result = run(Path("demo"), "-p", "one", "-p", "two", *form)
+    assert (result.exit_code, result.stderr) == (1, "error: prompt 2: it broke\n")
+    if form:
+        told = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [(one["index"], one.get("error")) for one in told] == [(1, "it broke"), (0, None)]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["-p", "x" * 250], ["-p", "x" * 250, "--json"]])

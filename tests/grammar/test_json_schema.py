@@ -217,6 +217,17 @@ def test_objects_can_be_closed_unless_they_say_otherwise() -> None:
     ) == [True]
 
 
+def test_an_anchor_is_found_below_a_property_that_is_named_as_a_keyword() -> None:
+    for name in ("default", "const", "$anchor"):
+        schema = closed({name: {"$anchor": "a", "type": "integer"}, "b": {"$ref": "#a"}})
+        assert accepts(schema, f'{{"{name}": 1, "b": 2}}', f'{{"{name}": 1, "b": "c"}}') == [
+            True,
+            False,
+        ]
+    noted = {"default": {"$anchor": "a"}, "$defs": {"n": {"$anchor": "a", "type": "null"}}}
+    assert accepts({**noted, "$ref": "#a"}, "null", "1") == [True, False]
+
+
 def test_a_schema_may_be_text_a_mapping_or_a_boolean() -> None:
     assert accepts('{"type": "integer"}', "1") == accepts(INTEGER, "1") == accepts(True, "1")
     with pytest.raises(UnsupportedSchema, match="nothing can satisfy"):
@@ -243,6 +254,10 @@ REFUSED: list[tuple[Any, str]] = [
         "itself",
     ),
     ({"$ref": "#/$defs/a"}, '#/\\$ref is "#/\\$defs/a", which isn\'t there'),
+    (
+        {"$ref": "#a", "$defs": {"b": {"$anchor": "a"}, "c": {"$anchor": "a"}}},
+        '#/\\$defs/c/\\$anchor is "a", as another\'s is',
+    ),
     ({"$ref": "http://example.com/schema"}, '#/\\$ref is "http://example.com/schema"'),
     ({"items": {"$id": "x", "$ref": "#"}}, "#/items/\\$id names a schema"),
     ({"$schema": "http://example.com/mine"}, "#/\\$schema is"),

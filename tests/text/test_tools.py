@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from inferno.engine.sampling.grammar import GrammarCompiler
@@ -27,8 +28,9 @@ from inferno.text.parsers.calls.syntax import (
 )
 from inferno.text.tools import MAX_TOOLS, Tools, read_tools
 from tests.data import data_path
-from tests.grammar.acceptor import Acceptor
-from tests.text.parsers.calling import SPECIAL, Spoken, spelled, tokenizer_of
+from tests.grammar.acceptor import Acceptor, Sampler
+from tests.grammar.schemas import SCHEMAS
+from tests.text.parsers.calling import SPECIAL, Spoken, answer_of_texts, spelled, tokenizer_of
 
 PARAMETERS = {
     "type": "object",
@@ -43,6 +45,19 @@ CITY = {
     "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
     "required": ["name"],
     "additionalProperties": False,
+}
+OPTIONAL = {
+    "type": "object",
+    "properties": {
+        "word": {"enum": ["null", "5", "two words"]},
+        "text": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "color": {"$ref": "#/$defs/color"},
+        "mixed": {"enum": ["x", 5, None, True]},
+        "any": {},
+        "more": {"type": "object"},
+    },
+    "required": ["text", "color"],
+    "$defs": {"color": {"type": "string", "enum": ["null", "red"]}},
 }
 IN_CONTENT = [each for each in SYNTAXES if each is not ToolDialect.HARMONY]
 
@@ -133,6 +148,60 @@ def test_references_of_a_schema_are_found_beside_calls_that_are_json() -> None:
     assert answers.accepts('{"next": {"next": {}}}')
     assert not answers.accepts('{"next": 1}')
     assert answers.accepts('{"name": "go", "parameters": {"next": {"next": {}}}}')
+
+
+def test_references_below_names_that_keywords_have_are_found_beside_calls() -> None:
+    own = {"default": {"$ref": "#/$defs/number"}, "enum": {"$ref": "#/$defs/number"}}
+    document = {
+        "$defs": {"number": {"type": "integer"}, "const": {"$ref": "#/$defs/number"}},
+        "type": "object",
+        "properties": {**own, "examples": {"$ref": "#/$defs/const"}},
+    }
+    answers = acceptor(bound(ToolDialect.LLAMA, StructuredOutput(json=document))[0])
+    assert answers.accepts('{"default": 1, "enum": 2, "examples": 3}')
+    assert not answers.accepts('{"examples": "a"}')
+
+
+@pytest.mark.parametrize("dialect", IN_CONTENT)
+@pytest.mark.parametrize("name", ["pydantic model", "pydantic nested", "any of by hand"])
+def test_a_call_that_is_bound_is_read_as_one_by_its_schema(dialect: ToolDialect, name: str) -> None:
+    schema = OPTIONAL if name == "any of by hand" else SCHEMAS[name]
+    tools = [{"name": "f", "parameters": schema, "strict": True}]
+    read, use = read_tools(tools, "required"), make_tool_use(dialect, tools)
+    assert read is not None
+    assert use is not None
+    shape = read.bind(SamplingParams(), use)[0].structured
+    assert shape is not None
+    grammar = grammar_source(shape).grammar
+    assert grammar is not None
+    marks = CallMarks(dialect, tokenizer_of("hf/Qwen3-0.6B"), is_shown=False)
+    for seed in range(20):
+        text = Sampler(grammar, seed).text()
+        answer = answer_of_texts(dialect, list(spelled(text, marks)), marks, tools)
+        assert answer.content == "", text
+        for each in answer.tool_calls:
+            jsonschema.validate(json.loads(each.arguments), schema)
+        assert answer.tool_calls, text
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize(
+    "parameters", [{}, {"anyOf": [{"type": "integer"}, {"type": "object"}]}, {"$ref": "#/$defs/a"}]
+)
+@pytest.mark.parametrize("dialect", [ToolDialect.HERMES, ToolDialect.LLAMA, ToolDialect.DEEPSEEK])
+def test_arguments_are_an_object_whatever_their_schema_allows(
+    dialect: ToolDialect, parameters: dict[str, Any], is_strict: bool
+) -> None:
+    schema = {**parameters, "$defs": {"a": {"type": ["array", "object"]}}}
+    tools = [{"name": "f", "parameters": schema, "strict": is_strict}]
+    read, use = read_tools(tools, "required"), make_tool_use(dialect, tools)
+    assert read is not None
+    assert use is not None
+    answers = acceptor(read.bind(SamplingParams(), use)[0].structured)
+    syntax = SYNTAXES[dialect]
+    for arguments, is_taken in (("{}", True), ('{"x": 1}', True), ("5", False), ("[]", False)):
+        written = syntax.opens + syntax.begin("f") + arguments + syntax.end + syntax.closes
+        assert answers.accepts(written) is is_taken, arguments
 
 
 def test_harmony_writes_a_document_in_its_final_channel() -> None:

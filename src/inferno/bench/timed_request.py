@@ -115,9 +115,8 @@ def _parse(data: bytes) -> object:
 
 
 def _words(error: object) -> str:
+    """Return what an error says, without what would steer a terminal."""
     match error:
-        case {"message": str(message)}:
-            return message
-        case str():
-            return error
+        case {"message": str(words)} | str(words):
+            return "".join(each if each.isprintable() else "\ufffd" for each in words)
     return "an error without a message"

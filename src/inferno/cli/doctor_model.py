@@ -12,7 +12,7 @@ import typer
 
 from inferno.cli.doctor_facts import probe_torch
 from inferno.cli.errors import one_line_errors
-from inferno.cli.terminal import print_text
+from inferno.cli.terminal import print_of_others, print_text
 from inferno.errors import InvalidRequest, ModelNotFound
 from inferno.hub.facts import read_facts
 from inferno.hub.find import find_model_folder, is_absent
@@ -41,7 +41,8 @@ def doctor_model(
         if as_json:
             print_text(json.dumps(_as_json(name, path, findings), indent=2) + "\n")
         else:
-            print_text("".join(f"{line}\n" for line in _described(name, path, findings)))
+            lines = _described(name, path, findings)
+            print_of_others("".join(f"{line}\n" for line in lines))
     if any(finding.level is Level.FATAL for finding in findings):
         raise typer.Exit(1)
 

@@ -27,7 +27,14 @@ from inferno.cli.model_options import (
     template_args,
 )
 from inferno.cli.options import options_of, takes_options
-from inferno.cli.terminal import has_colours, is_terminal, print_text, summary_table, terminal_size
+from inferno.cli.terminal import (
+    has_colours,
+    is_terminal,
+    print_of_others,
+    print_text,
+    summary_table,
+    terminal_size,
+)
 from inferno.cli.word_wrap import DIM, WordWrap
 from inferno.errors import InvalidRequest
 from inferno.options import EngineOptions
@@ -192,6 +199,8 @@ def _run(
         finished = _stream(llm, prompts[0], params, how, shown="" if chat else texts[0])
     else:
         finished = _print_all(llm, texts, prompts, params, how)
+    for completion in sorted(finished, key=lambda done: done.prompt_index):
+        _check(completion)
     _tell_of_cuts(finished, params, llm.max_model_len)
 
 
@@ -269,13 +278,11 @@ def _print_all(
         waiting[completion.prompt_index] = completion
         while (done := waiting.pop(len(finished), None)) is not None:
             finished.append(done)
-            print_text(
+            print_of_others(
                 f"=== {len(finished)}/{len(prompts)}: {_shorten(texts[done.prompt_index])}\n"
             )
             _print_wrapped(done.text + "\n\n")
     print_text(summary_table(finished))
-    for completion in finished:
-        _check(completion)
     return finished
 
 

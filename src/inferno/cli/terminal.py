@@ -12,7 +12,9 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
+from inferno.cli.word_wrap import printable
 from inferno.errors import InvalidRequest
 from inferno.text.completion import Completion
 
@@ -67,7 +69,7 @@ def telling() -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     with console.status("starting") as status:
-        yield status.update
+        yield lambda what: status.update(Text(printable(what)))
 
 
 def can_redraw(console: Console) -> bool:
@@ -114,6 +116,11 @@ def print_text(text: str) -> None:
         raise InvalidRequest("standard output is closed; there is nowhere to print to")
     sys.stdout.write(safe_text(text, sys.stdout.encoding))
     sys.stdout.flush()
+
+
+def print_of_others(text: str) -> None:
+    """Write a text that others wrote, a model say: on a terminal without what would steer that."""
+    print_text(printable(text) if is_terminal() else text)
 
 
 def summary_table(completions: Sequence[Completion]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from inferno.structured import HOLD_SCHEMAS_BY_NAME, HOLD_VALUES
+
 _DRAFTS = ("draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12")
 
 # Keywords that say something of a schema or of its values, and restrict nothing.
@@ -56,7 +58,7 @@ class Document:
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if self._anchors is None:
-                self._anchors = dict(_anchors(self.content, "#"))
+                self._anchors = _anchors(self.content)
             if fragment not in self._anchors:
                 raise refuse(pointer, f"is {shown(reference)}", "an $anchor that is there")
             fragment = self._anchors[fragment][1:]
@@ -128,18 +130,31 @@ def _likely(keyword: str, known: list[str]) -> str | None:
     return close[0] if close else None
 
 
-def _anchors(content: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """Yield the anchors of a document and their places."""
+def _anchors(content: Any) -> dict[str, str]:
+    """Return the anchors of a document and their places; refuse one that names two schemas."""
+    anchors: dict[str, str] = {}
+    for anchor, pointer in _all_anchors(content, "#"):
+        if anchors.setdefault(anchor, pointer) != pointer:
+            place = f"{pointer}/$anchor"
+            raise refuse(place, f"is {shown(anchor)}, as another's is", "an anchor of its own")
+    return anchors
+
+
+def _all_anchors(content: Any, pointer: str) -> Iterator[tuple[str, str]]:
     if isinstance(content, Mapping):
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(content.get(keyword), str):
                 yield content[keyword], pointer
         for keyword, each in content.items():
-            if keyword not in ("enum", "const", "default", "examples", "example"):
-                yield from _anchors(each, f"{pointer}/{escaped(keyword)}")
+            place = f"{pointer}/{escaped(keyword)}"
+            if keyword in HOLD_SCHEMAS_BY_NAME and isinstance(each, Mapping):
+                for name, inner in each.items():
+                    yield from _all_anchors(inner, f"{place}/{escaped(name)}")
+            elif keyword not in HOLD_VALUES:
+                yield from _all_anchors(each, place)
     elif isinstance(content, list):
-        for place, each in enumerate(content):
-            yield from _anchors(each, f"{pointer}/{place}")
+        for number, each in enumerate(content):
+            yield from _all_anchors(each, f"{pointer}/{number}")
 
 
 def escaped(name: str) -> str:

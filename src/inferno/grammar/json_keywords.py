@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,8 +91,12 @@ class Schemas:
         self._shapes = Shapes(self._has_name, self.negate)
         self._names: dict[tuple[Regex, str], bool] = {}
 
-    def root(self) -> Claims:
-        return self._claims(self._document.content, "#")
+    def root(self, at: Sequence[str] = ()) -> Claims:
+        """Return that the schema holds which the document is, or has at this place."""
+        content: Any = self._document.content
+        for key in at:
+            content = content[key]
+        return self._claims(content, "/".join(["#", *map(escaped, at)]))
 
     def pointer(self, claims: Claims) -> str:
         """Return where the first of the claims stands."""

@@ -7,7 +7,8 @@ json_strings.py and json_numbers.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from inferno.grammar.decide import is_empty
@@ -49,7 +50,7 @@ from inferno.grammar.rules import (
 )
 from inferno.untrusted_json import Malformed, parse_object
 
-__all__ = ["WHITESPACE", "UnsupportedSchema", "compile_schema"]
+__all__ = ["WHITESPACE", "UnsupportedSchema", "compile_schema", "strings_of_schema"]
 
 # Between JSON's tokens may stand a space, or a new line and its indentation: with more, a model
 # that likes blank lines may write nothing else.
@@ -67,9 +68,11 @@ def compile_schema(
     *,
     whitespace: Regex | None = WHITESPACE,
     disable_additional_properties: bool = False,
+    at: Sequence[str] = (),
 ) -> Grammar:
     """Return the grammar of the JSON texts that are valid by a schema.
 
+    at                             the keys that lead to the part of it that is meant.
     whitespace                     what may stand between two tokens, or nothing; None is nothing.
     disable_additional_properties  objects that list properties have no others, unless they say so.
 
@@ -81,11 +84,29 @@ def compile_schema(
     document = _document(schema)
     try:
         schemas = Schemas(document, disable_additional_properties)
-        return _Compiler(schemas, whitespace).grammar()
+        return _Compiler(schemas, whitespace).grammar(schemas.root(at))
     except RecursionError:
         raise UnsupportedSchema("# is nested too deeply") from None
     except TooComplex as problem:
         raise UnsupportedSchema(f"# has strings that are too costly: {problem}") from None
+
+
+def strings_of_schema(schema: str | Mapping[str, Any] | bool, *, at: Sequence[str] = ()) -> Regex:
+    """Return the strings that are valid by a schema, or a part of it, as they are, not as JSON.
+
+    Raises UnsupportedSchema as `compile_schema` does, and where there are none.
+    """
+    document = _document(schema)
+    try:
+        schemas = Schemas(document)
+        strings = schemas.values(schemas.root(at)).strings
+        if is_empty(strings):
+            raise UnsupportedSchema("#: no string can satisfy the schema")
+    except RecursionError:
+        raise UnsupportedSchema("# is nested too deeply") from None
+    except TooComplex as problem:
+        raise UnsupportedSchema(f"# has strings that are too costly: {problem}") from None
+    return strings
 
 
 def _document(schema: str | Mapping[str, Any] | bool) -> Mapping[str, Any] | bool:
@@ -93,9 +114,14 @@ def _document(schema: str | Mapping[str, Any] | bool) -> Mapping[str, Any] | boo
         return schema
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
-        return parse_object(text.encode())
+        return _parsed(text)
     except (Malformed, TypeError, ValueError, RecursionError) as problem:
         raise UnsupportedSchema(f"# is no JSON Schema: {problem}") from None
+
+
+@lru_cache(maxsize=2)  # one whose parts are asked for one by one is parsed once
+def _parsed(text: str) -> Mapping[str, Any]:
+    return parse_object(text.encode())
 
 
 class _Compiler:
@@ -121,8 +147,7 @@ class _Compiler:
             for pair in ("[]", "{}")
         }
 
-    def grammar(self) -> Grammar:
-        root = self._schemas.root()
+    def grammar(self, root: Claims) -> Grammar:
         self._add(START, [(self._symbol(root),)], self._schemas.pointer(root))
         while self._waiting:
             name, claims, values = self._waiting.pop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TypeAlias
 
 MAX_CODE_POINT = 0x10FFFF
@@ -42,6 +42,10 @@ class Chars(_Hashed):
     ranges: tuple[tuple[int, int], ...]
 
     __hash__ = _Hashed.__hash__
+
+    def has_all(self, text: str) -> bool:
+        """Return whether each character of a text is one of these."""
+        return all(any(a <= ord(each) <= z for a, z in self.ranges) for each in text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,21 @@ def can_be_empty(regex: Regex) -> bool:
             return least == 0 or can_be_empty(part)
         case Not(part):
             return not can_be_empty(part)
+
+
+def alphabet_of(regex: Regex) -> Chars:
+    """Return the characters that texts may have which match; perhaps a few more."""
+    match regex:
+        case Chars():
+            return regex
+        case Seq(parts) | Alt(parts):
+            return chars(*(each for part in parts for each in alphabet_of(part).ranges))
+        case Repeat(part):
+            return alphabet_of(part)
+        case And(parts):
+            return reduce(_common, map(alphabet_of, parts), ANY)
+        case Not():
+            return ANY
 
 
 def chars(*ranges: tuple[int, int]) -> Chars:

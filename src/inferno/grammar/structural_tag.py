@@ -8,10 +8,32 @@ Where one of their texts is a special token's, that token is meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
 
-from inferno.grammar.regex import ANY, ANY_TEXT, Regex, alt, both, literal, repeat, seq, without
+from inferno.grammar.decide import is_empty
+from inferno.grammar.json_assertions import read_names, schemas_by_name
+from inferno.grammar.json_document import check_keywords, refuse
+from inferno.grammar.json_keywords import KEYWORDS
+from inferno.grammar.json_schema import strings_of_schema
+from inferno.grammar.regex import (
+    ANY,
+    ANY_TEXT,
+    Chars,
+    Regex,
+    Seq,
+    alphabet_of,
+    alt,
+    both,
+    char_set,
+    complement_of,
+    literal,
+    repeat,
+    seq,
+    without,
+)
 from inferno.grammar.rules import (
     START,
     Alternative,
@@ -22,13 +44,26 @@ from inferno.grammar.rules import (
     Symbol,
     Terminal,
 )
-from inferno.grammar.syntax import parse_pattern, parse_regex
+from inferno.grammar.syntax import parse_regex
 
 _MOST_TAGS = 256
 _MOST_DEPTH = 16
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+# What may be said of arguments that are written one by one, in the order of `properties`.
+_OF_ARGUMENTS = ("type", "properties", "required", "additionalProperties")
+_ANY_NAME = repeat(complement_of(char_set("<> \t\n\r")), 1, 64)
+_FREE_TEXT = Repeated(Terminal(repeat(ANY, 1, None)), 0, 1)
+_OF_SCHEMA = "schema_"  # how the names of a schema's rules begin
+_Place = tuple[str, ...] | None  # of a schema in another; None: anything is valid
 
-# Returns the grammar of a JSON Schema.
-CompileSchema = Callable[[Mapping[str, Any] | bool], Grammar]
+
+class CompileSchema(Protocol):
+    """The function that returns the grammar of a JSON Schema, or of a part: see json_schema.py."""
+
+    def __call__(
+        self, schema: str | Mapping[str, Any] | bool, *, at: Sequence[str] = ()
+    ) -> Grammar:
+        """Return the grammar of the values that are valid by what stands at this place."""
 
 
 class UnsupportedTag(ValueError):
@@ -95,13 +130,13 @@ class _Builder:
                 return (Terminal(parse_regex(_text(node, "pattern", where))),)
             case "any_text":
                 _check_keys(node, where, {"type"})
-                return (Repeated(Terminal(repeat(ANY, 1, None)), 0, 1),)
+                return (_FREE_TEXT,)
             case "sequence":
                 _check_keys(node, where, {"type", "elements"})
                 parts: list[Symbol] = []
                 for i, each in enumerate(_list(node, "elements", where)):
                     parts += self.format(each, f"{where}/elements/{i}", depth + 1)
-                return tuple(parts)
+                return _joined(parts)
             case "or":
                 _check_keys(node, where, {"type", "elements"})
                 options = [
@@ -123,12 +158,30 @@ class _Builder:
     def tag(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         """Return the symbols of a tag: its begin, its content, its end."""
         _check_keys(node, where, {"type", "begin", "content", "end"})
-        content = self.format(node.get("content"), f"{where}/content", depth + 1)
-        return (
-            *self.text(_text(node, "begin", where)),
-            *content,
-            *self.text(_text(node, "end", where)),
-        )
+        inner = node.get("content")
+        content = self.format(inner, f"{where}/content", depth + 1)
+        begin, end = (self.text(_text(node, name, where)) for name in ("begin", "end"))
+        if isinstance(inner, Mapping) and inner.get("type") == "or" and end:
+            [choice] = content
+            assert isinstance(choice, Reference), "it has alternatives"
+            self._check_end(choice, end[0], where)
+        return _joined((*begin, *content, *end))
+
+    def _check_end(self, content: Reference, end: Symbol, where: str) -> None:
+        """Refuse a choice of texts of which one may take a tag's end for its own."""
+        if not isinstance(end, Terminal) or content.name.startswith(_OF_SCHEMA):
+            return
+        for alternative in self.rules[content.name]:
+            last = alternative[-1] if alternative else None
+            if isinstance(last, Reference):
+                self._check_end(last, end, where)
+            elif last is not None and (text := _regex_of(last)) is not None:
+                first = end.regex.parts[0] if isinstance(end.regex, Seq) else end.regex
+                if not is_empty(both(text, seq(text, first, ANY_TEXT))):
+                    raise UnsupportedTag(
+                        f"{where}/content may go on behind the end of the tag: let each of its "
+                        "elements be a tag with this end"
+                    )
 
     def triggered(
         self,
@@ -169,11 +222,7 @@ class _Builder:
                 options.append((some_free, Mark(self._special_tokens[trigger]), following))
             else:
                 assert found is not None
-                up_to = both(
-                    seq(ANY_TEXT, literal(trigger)),
-                    without(seq(ANY_TEXT, found, ANY, ANY_TEXT)),
-                )
-                options.append((Terminal(up_to), following))
+                options.append((Terminal(_up_to(literal(trigger), found)), following))
         for i, tag in enumerate(tags):
             if not any(_text(tag, "begin", where).startswith(each) for each in triggers):
                 raise UnsupportedTag(f"{where}/tags/{i} begins with none of the triggers")
@@ -196,21 +245,29 @@ class _Builder:
             text = text[begin + len(first) :]
         return tuple(symbols)
 
-    def schema(self, schema: object, where: str, *, is_strict: bool) -> Alternative:
-        """Return the symbols of a value by a JSON Schema.
+    def schema(
+        self,
+        schema: object,
+        where: str,
+        *,
+        is_strict: bool,
+        at: Sequence[str] = (),
+        otherwise: Mapping[str, Any] | bool = _ANY_OBJECT,
+    ) -> Alternative:
+        """Return the symbols of a value by a JSON Schema, or by the part of it at some place.
 
-        is_strict   a schema that can't be honoured is refused; else it asks for any object.
+        is_strict   a schema that can't be honoured is refused; else `otherwise` takes its place.
         """
-        if not isinstance(schema, Mapping | bool):
+        if not isinstance(schema, str | Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
-        self._num_grammars += 1
-        prefix = f"schema_{self._num_grammars}_"
         try:
-            grammar = self._compile_schema(schema)
+            grammar = self._compile_schema(schema, at=at)
         except ValueError:
             if is_strict:
                 raise
-            grammar = self._compile_schema({"type": "object"})
+            grammar = self._compile_schema(otherwise)
+        self._num_grammars += 1
+        prefix = f"{_OF_SCHEMA}{self._num_grammars}_"
         for name, alternatives in grammar.rules.items():
             self.rules[prefix + name] = tuple(
                 tuple(_renamed(each, prefix) for each in alternative)
@@ -221,48 +278,39 @@ class _Builder:
     def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
         """Return the symbols of arguments one by one, each between texts of its own.
 
-        The values of those in `raw` are the texts themselves, everything else is JSON.
+        The values of those in `raw` are the texts themselves, everything else is JSON. Where the
+        schema lists no properties, there may be any.
         """
         texts = {name: _text(node, name, where) for name in ("before_name", "after_name", "end")}
         _check_keys(node, where, {"type", "json_schema", "is_strict", "raw", *texts})
-        raw = node.get("raw", ())
         is_strict = _flag(node, "is_strict", where, absent=True)
-        schema = node.get("json_schema")
-        properties = schema.get("properties", {}) if isinstance(schema, Mapping) else None
-        if not isinstance(schema, Mapping) or not isinstance(properties, Mapping):
+        schema, raw = node.get("json_schema"), _names(node.get("raw"))
+        if not isinstance(schema, Mapping):
             raise UnsupportedTag(f"{where} needs the JSON Schema of an object")
-        required = schema.get("required", ())
-        definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
-        symbols: list[Symbol] = []
-        for name, of_value in properties.items():
-            begin = self.text(texts["before_name"] + name + texts["after_name"])
-            place = f"{where}/json_schema/properties/{name}"
-            if name in raw and isinstance(of_value, Mapping):
-                value = self._raw_text(of_value, place, texts["end"], is_strict=is_strict)
-            else:
-                inner = {**of_value, **definitions} if isinstance(of_value, Mapping) else of_value
-                value = (
-                    *self.schema(inner, place, is_strict=is_strict),
-                    *self.text(texts["end"]),
-                )
-            one = self._rule([(*begin, *value)])
-            symbols.append(one if name in required else Repeated(one, 0, 1))
-        return tuple(symbols)
+        if is_strict:
+            _check_arguments(schema)
+        before, after = self.text(texts["before_name"]), self.text(texts["after_name"])
+        whole = json.dumps(schema)
 
-    def _raw_text(
-        self, schema: Mapping[str, Any], where: str, end: str, *, is_strict: bool
-    ) -> Alternative:
-        """Return the symbols of a text as it stands, up to the first `end`, and of that."""
-        given = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        if isinstance(given, list) and given and all(isinstance(each, str) for each in given):
-            return (Terminal(seq(alt(*map(literal, given)), literal(end))),)
-        if is_strict and (unkept := sorted({"format", "enum", "const"} & schema.keys())):
-            raise UnsupportedTag(f"{where}/{unkept[0]} can't be kept to where values aren't JSON")
-        text = repeat(ANY, schema.get("minLength", 0), schema.get("maxLength"))
-        if "pattern" in schema:
-            text = both(text, parse_pattern(_text(schema, "pattern", where)))
-        first_end = without(seq(ANY_TEXT, literal(end), ANY, ANY_TEXT))
-        return (Terminal(both(seq(text, literal(end)), first_end)),)
+        def argument(name: Alternative, place: _Place, *, is_raw: bool) -> Reference:
+            of_value, at = (True, ()) if place is None else (whole, place)
+            if is_raw:
+                value = _raw_text(of_value, at, texts["end"], is_strict=is_strict)
+            else:
+                in_json = self.schema(of_value, where, is_strict=is_strict, at=at, otherwise=True)
+                value = (*in_json, *self.text(texts["end"]))
+            return self._rule([(*before, *name, *after, *value)])
+
+        symbols: list[Symbol] = []
+        listed, others = _members_of(schema)
+        required = _names(schema.get("required"))
+        for name, place in listed.items():
+            one = argument(self.text(name), place, is_raw=name in raw)
+            symbols.append(one if name in required else Repeated(one, 0, 1))
+        if "properties" not in schema and schema.get("additionalProperties") is not False:
+            any_other = argument((Terminal(_ANY_NAME),), others, is_raw=others is None)
+            symbols.append(Repeated(any_other, 0, None))
+        return tuple(symbols)
 
     def _triggered_tags(self, node: Mapping[str, Any], where: str, depth: int) -> Alternative:
         _check_keys(node, where, {"type", "triggers", "tags", "at_least_one", "stop_after_first"})
@@ -304,6 +352,122 @@ def _renamed(symbol: Symbol, prefix: str) -> Symbol:
         case Repeated(Reference(name), least, most):
             return Repeated(Reference(prefix + name), least, most)
     return symbol
+
+
+def _joined(symbols: Sequence[Symbol]) -> Alternative:
+    """Return the symbols; texts that follow each other are one where one of them may be several.
+
+    A terminal is as long as it can be, so that one of any text would take its end for its own.
+    """
+    joined: list[Symbol] = []
+    run: list[Symbol] = []
+    for symbol in (*symbols, None):
+        if symbol is not None and _regex_of(symbol) is not None:
+            run.append(symbol)
+            continue
+        joined += _one_text(run, before_mark=isinstance(symbol, Mark))
+        joined += [] if symbol is None else [symbol]
+        run = []
+    return tuple(joined)
+
+
+def _regex_of(symbol: Symbol) -> Regex | None:
+    """Return the texts that a symbol stands for, where no rule says more of them."""
+    match symbol:
+        case Terminal(regex):
+            return regex
+        case Repeated(Terminal(regex), 0, 1):
+            return repeat(regex, 0, 1)
+    return None
+
+
+def _one_text(run: Sequence[Symbol], *, before_mark: bool) -> Sequence[Symbol]:
+    """Return these texts, one after the other; any text before a given one goes up to the first.
+
+    before_mark a special token follows, which is no part of any text: its end is in no doubt.
+    """
+    regexes = [regex for symbol in run if (regex := _regex_of(symbol)) is not None]
+    if len(run) < 2 or all(map(_is_given, regexes)):
+        return run
+    parts: list[Regex] = []
+    for is_given, group in groupby(regexes, key=_is_given):
+        text = seq(*group)
+        if is_given and parts and parts[-1] == ANY_TEXT and not before_mark:
+            parts[-1] = _up_to(text, text)
+        else:
+            parts.append(text)
+    return [Terminal(seq(*parts))]
+
+
+def _is_given(regex: Regex) -> bool:
+    """Return whether one text matches alone."""
+    parts = regex.parts if isinstance(regex, Seq) else (regex,)
+    return all(
+        isinstance(each, Chars) and [first == last for first, last in each.ranges] == [True]
+        for each in parts
+    )
+
+
+def _up_to(text: Regex, stops: Regex) -> Regex:
+    """Return any text that ends with this one, and has no stop before."""
+    return both(seq(ANY_TEXT, text), without(seq(ANY_TEXT, stops, ANY, ANY_TEXT)))
+
+
+def _check_arguments(schema: Mapping[str, Any]) -> None:
+    """Raise UnsupportedSchema for what says more of arguments than which there are, and what."""
+    check_keywords(schema, "#", KEYWORDS)
+    schemas_by_name(schema, "properties", "#")
+    read_names(schema.get("required", []), "#/required")
+    for keyword in KEYWORDS:
+        if keyword in schema and keyword not in _OF_ARGUMENTS:
+            raise refuse(
+                f"#/{keyword}",
+                "can't be kept to where arguments are written one by one",
+                f"{', '.join(_OF_ARGUMENTS[:-1])} and {_OF_ARGUMENTS[-1]} alone",
+            )
+
+
+def _members_of(schema: Mapping[str, Any]) -> tuple[Mapping[str, _Place], _Place]:
+    """Return where the schema of each argument stands, by name, and that of others.
+
+    What is no such thing says nothing.
+    """
+    properties, required = schema.get("properties"), _names(schema.get("required"))
+    listed: dict[str, _Place] = {
+        name: ("properties", name)
+        for name, of_value in (properties if isinstance(properties, Mapping) else {}).items()
+        if of_value is not False or name in required
+    }
+    others = ("additionalProperties",) if "additionalProperties" in schema else None
+    for name in required:
+        listed.setdefault(name, others)
+    return listed, others
+
+
+def _names(given: object) -> Sequence[str]:
+    return [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+
+
+def _raw_text(schema: str | bool, at: Sequence[str], end: str, *, is_strict: bool) -> Alternative:
+    """Return the symbols of a text as it stands, and of the `end` that follows.
+
+    Readers take the end without its line breaks for one, too, so that no text holds it.
+    """
+    try:
+        text = _without_end(strings_of_schema(schema, at=at), end)
+    except ValueError:
+        if is_strict:
+            raise
+        text = _without_end(ANY_TEXT, end)
+    return (Terminal(seq(text, literal(end))),)
+
+
+def _without_end(text: Regex, end: str) -> Regex:
+    """Return the texts that don't hold the end, which are all of them where none can."""
+    mark = end.strip()
+    if not alphabet_of(text).has_all(mark):
+        return text
+    return both(text, without(seq(ANY_TEXT, literal(mark), ANY_TEXT)))
 
 
 def _as_tag(structure: object, where: str) -> Mapping[str, Any]:

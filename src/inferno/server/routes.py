@@ -159,6 +159,7 @@ ROUTES = (
         endpoint=get_openapi,
         summary="All routes, for programs.",
         needs=Needs.NOTHING,
+        is_page=True,
     ),
     Route(
         methods=GET_OR_HEAD,
@@ -167,6 +168,7 @@ ROUTES = (
         summary="All routes, for people.",
         needs=Needs.NOTHING,
         media_type="text/html",
+        is_page=True,
     ),
 )
 

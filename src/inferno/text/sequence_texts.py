@@ -93,8 +93,6 @@ class SequenceTexts:
         sequence = self._sequences[event.sequence_index]
         if sequence.is_done:
             return  # tokens that were under way when its text ended
-        if event.proposals:
-            self.proposals = event.proposals
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
         delta = self._add(event, sequence)

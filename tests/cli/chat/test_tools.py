@@ -15,10 +15,11 @@ from inferno import LLM, SamplingParams
 from inferno.cli.app import app
 from inferno.cli.chat.answer_view import AnswerView
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.tools import argument_lines, read_tools_file, result_of
+from inferno.cli.chat.tools import argument_lines, call_line, read_tools_file, result_of
 from inferno.cli.chat.transcript import as_json, as_markdown
 from inferno.errors import InvalidRequest
 from inferno.text import tools
+from inferno.text.parsers.answer import ToolCall
 from inferno.text.parsers.parser import Call, Part, Piece
 from tests.cli.chat.test_markdown_stream import Screen
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, Terminal
@@ -49,6 +50,20 @@ def tools_file(tmp_path: Path) -> Path:
 def session(caller: LLM, tools_file: Path) -> Session:
     params = SamplingParams(max_tokens=None)
     return Session(caller, "parrot", params, tools=read_tools_file(tools_file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ('{"a": 1}', 'call f {"a": 1}'),
+        (' {\n  "a":\r\n 1.50,"b": 1e999\n}\n', 'call f { "a": 1.50,"b": 1e999 }'),
+        ('{"a": "\\ud800 \u2028\\n"}', 'call f {"a": "\\ud800 \u2028\\n"}'),
+        ('{"a": 1', 'call f "{\\"a\\": 1"'),
+        ("x\ny", 'call f "x\\ny"'),
+    ],
+)
+def test_a_call_is_a_line_with_its_arguments_as_they_are_written(arguments: str, line: str) -> None:
+    assert call_line(ToolCall("f", arguments)) == line
 
 
 def finish(chunks: Any) -> str:

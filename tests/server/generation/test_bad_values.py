@@ -56,6 +56,9 @@ BOTH: dict[str, list[Any]] = {
     "store": ["yes", 1],
     "response_format": [
         *("json", {}, {"type": "xml"}, {"type": "json_schema"}, {"type": "text", "more": 1}),
+        {"type": "json_object", "json_schema": {"name": "a", "schema": {}}},
+        {"type": "text", "triggers": ["a"]},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}, "format": {}},
         {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}},
         {"type": "json_schema", "json_schema": {"name": "a", "schema": []}},
         {"type": "json_schema", "json_schema": {"name": "a", "schema": {"not": {}}}},

@@ -9,7 +9,7 @@ import pytest
 
 from inferno import RepetitionDetection, SamplingParams
 from inferno.errors import InvalidRequest
-from inferno.server.generation.engine_requests import chat_params, completion_params
+from inferno.server.generation.engine_requests import chat_params, completion_params, tools_of
 from inferno.server.openai.request_types import ChatRequest, CompletionRequest
 
 ALIKE: dict[str, Any] = {
@@ -106,3 +106,14 @@ def test_a_prompt_that_is_only_scored_has_no_new_tokens_to_tell_of() -> None:
     fields = {"prompt": "a", "max_tokens": 0, "logprobs": 1, "logprob_token_ids": [5]}
     with pytest.raises(InvalidRequest, match="new tokens"):
         completion_params(msgspec.convert(fields, CompletionRequest), {})
+
+
+@pytest.mark.parametrize("deferred", [None, False, True])
+def test_a_function_that_is_to_be_found_first_is_refused(deferred: bool | None) -> None:
+    tool = {"type": "function", "function": {"name": "f", "defer_loading": deferred}}
+    fields = msgspec.convert({"messages": [{}], "tools": [tool]}, ChatRequest)
+    if deferred:
+        with pytest.raises(InvalidRequest, match="defer_loading is not supported"):
+            tools_of(fields)
+    else:
+        assert tools_of(fields) is not None

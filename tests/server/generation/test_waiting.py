@@ -116,14 +116,48 @@ def test_short_texts_do_not_wait_for_long_ones() -> None:
             assert host.http.post(path, json=fields).status_code == 200
 
 
-def test_a_conversation_whose_client_left_is_not_rendered(slow_host: Host) -> None:
-    url = slow_host.http.base_url
-    body = b'{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"slow": 1}}'
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
-    head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-    clients = [socket.create_connection((url.host, url.port or 80)) for _ in range(40)]
+def crowd(host: Host, path: str, fields: dict[str, Any], size: int) -> list[socket.socket]:
+    """Clients that have asked for this."""
+    url = host.http.base_url
+    body = json.dumps(fields).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    clients = [socket.create_connection((url.host, url.port or 80)) for _ in range(size)]
     for client in clients:
-        client.sendall(head + body)
+        client.sendall(head.encode() + body)
+    return clients
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
+def test_a_text_whose_client_left_is_not_encoded(path: str) -> None:
+    text = Held(len(LONG) - 1)
+    with hosting(lambda: ScriptedClient(ECHO), text) as host:
+        try:
+            clients = crowd(host, path, {"prompt": LONG}, 12)
+            wait_until(lambda: text.num_held == 2 and num_open(host) == 12, 60)
+            for client in clients:
+                client.close()
+            wait_until(lambda: num_open(host) == 0, 60)
+        finally:
+            text.go.set()
+        assert host.complete(prompt=LONG).status_code == 400  # it is too long, once it is encoded
+        assert text.num_held == 3
+
+
+def num_open(host: Host) -> int:
+    """How many requests are with the endpoints."""
+    [line] = [
+        line
+        for line in host.http.get("/metrics").text.splitlines()
+        if line.startswith("inferno_http_requests_open ")
+    ]
+    return int(float(line.split()[1]))
+
+
+def test_a_conversation_whose_client_left_is_not_rendered(slow_host: Host) -> None:
+    message = {"role": "user", "content": "a"}
+    fields = {"messages": [message], "chat_template_kwargs": {"slow": 1}}
+    clients = crowd(slow_host, "/v1/chat/completions", fields, 40)
     renderer = slow_host.text._chat_template._renderer  # type: ignore[union-attr]
     wait_until(lambda: renderer.num_waiting > 20, 60)
     for client in clients:

@@ -97,13 +97,14 @@ def test_a_key_may_come_in_either_header(header: tuple[bytes, bytes]) -> None:
     assert ask(middleware, "GET", "/v1/models", [LOCAL, header]).status == 404  # the app's own
 
 
-def test_a_browser_may_open_the_page_with_the_key_as_password() -> None:
+@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+def test_a_browser_may_open_pages_with_the_key_as_password(path: str) -> None:
     middleware = in_middleware(api_keys=read_keys(["secret"], None, {}))
-    refused = ask(middleware, "GET", "/", [LOCAL])
+    refused = ask(middleware, "GET", path, [LOCAL])
     assert refused.headers["www-authenticate"].startswith("Basic ")
     header = (b"authorization", b"Basic " + base64.b64encode(b"me:secret"))
-    assert ask(middleware, "GET", "/", [LOCAL, header]).status == 404
-    assert ask(middleware, "GET", "/", [LOCAL, (b"authorization", b"Basic %%%")]).status == 401
+    assert ask(middleware, "GET", path, [LOCAL, header]).status == 404
+    assert ask(middleware, "GET", path, [LOCAL, (b"authorization", b"Basic %%%")]).status == 401
 
 
 def test_debug_needs_an_admin_key_even_where_no_keys_are() -> None:

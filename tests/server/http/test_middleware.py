@@ -11,7 +11,8 @@ import pytest
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.errors import EngineDied
 from inferno.requests import Request, SamplingParams
-from inferno.server.http import ServerMiddleware
+from inferno.server.http import ServerMiddleware, admission_of, context_of
+from inferno.server.http.context import Receive, Scope, Send
 from inferno.server.routes import ROUTES
 from inferno.server.settings import ServerSettings
 from tests.server.http.direct import JSON, LOCAL, ask, asked, in_middleware
@@ -88,6 +89,35 @@ def test_bodies_that_were_read_make_room_for_others() -> None:
     middleware = in_middleware(max_body=100)
     statuses = {ask(middleware, "POST", "/echo", body=[b"x" * 100]).status for _ in range(40)}
     assert statuses == {200}
+
+
+@pytest.mark.parametrize(("is_admitted", "refused"), [(False, [503] * 4), (True, [])])
+def test_bodies_count_until_the_engine_has_the_requests(
+    is_admitted: bool, refused: list[int]
+) -> None:
+    held = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_admitted:
+            admission_of(scope).acquire(1, context=context_of(scope))
+        await held.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def crowd() -> list[int]:
+        middleware = ServerMiddleware(app, ROUTES, ServerSettings(max_body=100), await _ready())
+        asking = [
+            asyncio.create_task(asked(middleware, "POST", "/echo", body=[b"x" * 100]))
+            for _ in range(20)
+        ]
+        done, _ = await asyncio.wait(asking, timeout=0.1)
+        held.set()
+        await asyncio.gather(*asking)
+        again = await asked(middleware, "POST", "/echo", body=[b"x" * 100])
+        assert again.status == 200
+        return [each.result().status for each in done]
+
+    assert asyncio.run(crowd()) == refused
 
 
 async def _never(*_: object) -> None:

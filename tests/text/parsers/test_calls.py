@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inferno.text.detokenize import IncrementalDecoder
 from inferno.text.parsers.answer import Answer, ToolCall, join_pieces
 from inferno.text.parsers.calls.in_python import python_to_json
-from inferno.text.parsers.calls.in_xml import value_in_json
+from inferno.text.parsers.calls.in_xml import types_of, value_in_json
 from inferno.text.parsers.calls.parser import CallMarks
 from inferno.text.parsers.calls.syntax import SYNTAXES, Encoding, ToolDialect
 from inferno.text.parsers.choose import Dialect
@@ -430,6 +430,10 @@ def test_what_json_can_not_say_is_none(literal: str) -> None:
         ("yes", {"boolean"}, '"yes"'),
         ("None", {"string", "null"}, "null"),
         ("nil", {"string", "null"}, '"nil"'),
+        ('"nil"', {"string", "null"}, '"nil"'),
+        (' "5"\n', {"string", "integer"}, '"5"'),
+        ('"a", "b": "c"', {"string", "null"}, '"\\"a\\", \\"b\\": \\"c\\""'),
+        ('"', {"string", "null"}, '"\\""'),
         ('{"a": 1}', {"object"}, '{"a": 1}'),
         ("{'a': 1}", {"object"}, '{"a": 1}'),
         ('{}, "b": {}', {"object"}, '"{}, \\"b\\": {}"'),
@@ -437,11 +441,39 @@ def test_what_json_can_not_say_is_none(literal: str) -> None:
         ("{}", {"array"}, '"{}"'),
         ("{}", set(), "{}"),
         ("x", set(), '"x"'),
+        ('"x"', set(), '"x"'),
+        ('{"": 1, "": 2}', {"object"}, '{"": 1, "": 2}'),
+        ('{"a": NaN}', {"object"}, '"{\\"a\\": NaN}"'),
+        ("[" * 9000 + "]" * 9000, {"array"}, f'"{"[" * 9000}{"]" * 9000}"'),
         ("false", set(), "false"),
     ],
 )
 def test_a_value_becomes_json_of_its_types(value: str, types: set[str], expected: str) -> None:
     assert value_in_json(value, types) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "types"),
+    [
+        ({"$ref": "#/$defs/color"}, {"string"}),
+        ({"$ref": "#/$defs/color", "default": "red"}, {"string"}),
+        ({"allOf": [{"$ref": "#/$defs/color"}]}, {"string"}),
+        ({"anyOf": [{"$ref": "#/$defs/color"}, {"type": "null"}]}, {"string", "null"}),
+        ({"$ref": "#/definitions/a~1b"}, {"integer"}),
+        ({"$ref": "#/$defs/loop"}, {"null"}),
+        ({"$ref": "#/$defs/absent"}, set()),
+        ({"$ref": "#/properties/x"}, set()),
+        ({"$ref": 5}, set()),
+    ],
+)
+def test_a_parameter_has_the_types_of_what_it_refers_to(own: Any, types: set[str]) -> None:
+    loop = [{"$ref": "#/$defs/loop"}] * 1000 + [{"type": "null"}]
+    schema = {
+        "properties": {"x": own},
+        "$defs": {"color": {"enum": ["red", "blue"]}, "loop": {"anyOf": loop}},
+        "definitions": {"a/b": {"type": "integer"}},
+    }
+    assert types_of(schema, "x") == types
 
 
 @pytest.mark.parametrize(

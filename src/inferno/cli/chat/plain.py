@@ -11,7 +11,7 @@ from inferno.cli.chat.session import Session
 from inferno.cli.chat.stats import notice, trim_notice
 from inferno.cli.chat.tools import call_line, result_of
 from inferno.cli.errors import describe, say
-from inferno.cli.terminal import print_text
+from inferno.cli.terminal import print_of_others, print_text
 from inferno.errors import EngineDied, InfernoError, InvalidRequest
 from inferno.text.parsers.answer import ToolCall
 
@@ -32,7 +32,7 @@ def converse(session: Session) -> bool:
         if outcome.is_over:
             break
         if outcome.text:
-            print_text(outcome.text + "\n")
+            print_of_others(outcome.text + "\n")
         if outcome.question is not None:
             _answer(session, outcome.question, lines)
     return lines.num_refused == 0
@@ -95,7 +95,7 @@ def _answer(session: Session, question: str, lines: Lines) -> None:
         try:
             with closing(answering) as chunks:
                 for chunk in chunks:
-                    print_text(chunk.text)  # the answer; reasoning is for people who watch
+                    print_of_others(chunk.text)  # the answer; reasoning is for people who watch
                     last = chunk.text or last
         except EngineDied:
             raise
@@ -111,7 +111,7 @@ def _answer(session: Session, question: str, lines: Lines) -> None:
         if not turn.calls:
             return
         for call in turn.calls:
-            print_text(call_line(call) + "\n")
+            print_of_others(call_line(call) + "\n")
         results = _results(turn.calls, lines)
         if results is None:
             session.take_back()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 from inferno.errors import InvalidRequest, ModelError
@@ -17,6 +18,7 @@ RESULT_HINT = (
     "An empty line is no result, @FILE is what a file holds, Ctrl+C takes the message back."
 )
 _MAX_RESULT_BYTES = 1 << 20
+_LINE_END = re.compile(r"\s*[\r\n]\s*")
 
 
 def read_tools_file(path: Path) -> Tools:
@@ -61,9 +63,11 @@ def call_line(call: ToolCall) -> str:
     """Return a call as one line for a program: `call`, the name, the arguments in JSON."""
     arguments = call.arguments
     try:
-        arguments = json.dumps(parse_object(arguments.encode()), ensure_ascii=False)
+        parse_object(arguments.encode())
     except (Malformed, UnicodeEncodeError):
         arguments = json.dumps(arguments)  # of what is no JSON: as a text in JSON
+    else:
+        arguments = _LINE_END.sub(" ", arguments.strip())  # which no string in JSON holds
     return f"call {call.name} {arguments}"
 
 

@@ -47,6 +47,7 @@ AnyFields = TypeVar("AnyFields", bound=RequestFields)
 T = TypeVar("T")
 
 _REPETITION = "repetition_detected"  # vLLM's word
+_SHORT_BODY = 1 << 13  # whose texts are encoded in a millisecond
 _LARGE_BODY = 1 << 18
 _LOGGED_TOKENS = 64
 
@@ -165,7 +166,8 @@ async def read_fields(http: HttpRequest, kind: type[AnyFields]) -> Body[AnyField
 
     if len(raw) <= _LARGE_BODY:
         return read()
-    return await service.in_time(service.on_body(read), context_of(http.scope))
+    reading = service.in_time(service.on_body(read), context_of(http.scope))
+    return await while_connected(http.receive, reading)
 
 
 def json_response(answer: msgspec.Struct, ignored: tuple[str, ...] = ()) -> Response:
@@ -266,6 +268,12 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         return working.result()
     finally:
         await _end(working, leaving)
+
+
+async def while_wanted(http: HttpRequest, work: Coroutine[Any, Any, T]) -> T:
+    """Return the work's result; as `while_connected`, where so much was sent that it may wait."""
+    is_short = len(await http.body()) <= _SHORT_BODY
+    return await (work if is_short else while_connected(http.receive, work))
 
 
 async def _run_one(

@@ -20,6 +20,7 @@ from inferno.server.openai.request_types import (
     CompletionRequest,
     GenerateFields,
     NamedTool,
+    ResponseFormat,
     TokenizeRequest,
 )
 from inferno.structured import StructuredOutput
@@ -37,6 +38,12 @@ MAX_CHOICES = 1024
 # As many token ids are handled at once: a millisecond or two of the event loop's time.
 _FEW_IDS = 1 << 13
 _FEW_BYTES = 1 << 13  # of messages, as quick to check
+_PARTS_OF_FORMATS: Mapping[str, tuple[str, ...]] = {
+    "text": (),
+    "json_object": (),
+    "json_schema": ("json_schema",),
+    "structural_tag": ("format", "structures", "triggers"),
+}
 # The sampling parameters that requests have under the same name.
 _SAME_NAMES = [name for name in table(SamplingParams) if name in GenerateFields.__struct_fields__]
 
@@ -280,6 +287,11 @@ def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
     choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
     if fields.tools is None:
         return read_tools(None, choice)
+    if any(tool.function.defer_loading for tool in fields.tools):
+        raise InvalidRequest(
+            "defer_loading is not supported: leave it out, and the function is shown at once",
+            param="tools",
+        )
     functions = [
         ToolFunction(each.name, each.description or "", each.parameters, bool(each.strict))
         for each in (tool.function for tool in fields.tools)
@@ -439,6 +451,8 @@ def _shape_name(fields: GenerateFields) -> str:
 def _structured(fields: GenerateFields) -> StructuredOutput | None:
     """Return the shape that an answer must have, by either of the two fields for it."""
     asked, format = fields.structured_outputs, fields.response_format
+    if format is not None:
+        _check_format(format)
     if format is not None and format.type == "text":
         format = None
     if asked is not None and format is not None:
@@ -463,6 +477,15 @@ def _structured(fields: GenerateFields) -> StructuredOutput | None:
     if format.json_schema.schema is None:
         return StructuredOutput(json_object=True)
     return _checked_shape("response_format", {"json": format.json_schema.schema})
+
+
+def _check_format(format: ResponseFormat) -> None:
+    """Refuse a part that belongs to another type: nobody would keep to it."""
+    for name, value in asdict(format).items():
+        if name != "type" and value is not None and name not in _PARTS_OF_FORMATS[format.type]:
+            raise InvalidRequest(
+                f'response_format of type "{format.type}" takes no {name}', param="response_format"
+            )
 
 
 def _checked_shape(field: str, given: dict[str, Any]) -> StructuredOutput:

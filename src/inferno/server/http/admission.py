@@ -95,6 +95,7 @@ class Admission:
             on_start=self._started,
             on_release=self._released,
         )
+        context.admit()
         self._sizes[lease] = _Size(num_sequences, num_tokens)
         self.num_sequences += num_sequences
         self.num_queued_tokens += num_tokens

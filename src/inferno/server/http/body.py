@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from inferno.server.http.context import Message, Receive, Scope, context_of, header, header_values
 from inferno.server.http.errors import ApiError, ClientDisconnected, Unavailable
 
 _CHARSETS = (b"utf-8", b"utf8")
-_MAX_BODIES = 16  # as many of the largest may be on their way at once
+_MAX_BODIES = 16  # as many of the largest may come, or wait to be read and encoded, at once
 
 
 class BodyReader:
@@ -31,10 +32,13 @@ class BodyReader:
         if length is not None and _is_over(length, self._max_body):
             raise self._too_large()
         body = await self._collect(receive)
-        context_of(scope).received = time.perf_counter()
+        context = context_of(scope)
+        context.received = time.perf_counter()
+        context.on_admission(partial(self._release, len(body)))
         return _Replay(body, receive)
 
     async def _collect(self, receive: Receive) -> bytes:
+        """Return the body, whose bytes are held until they are released."""
         body = bytearray()
         try:
             while True:
@@ -44,8 +48,12 @@ class BodyReader:
                 self._add(body, message.get("body", b""))
                 if not message.get("more_body", False):
                     return bytes(body)
-        finally:
-            self._num_held -= len(body)
+        except BaseException:
+            self._release(len(body))
+            raise
+
+    def _release(self, num_bytes: int) -> None:
+        self._num_held -= num_bytes
 
     def _add(self, body: bytearray, part: bytes) -> None:
         if len(body) + len(part) > self._max_body:

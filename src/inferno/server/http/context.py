@@ -58,6 +58,7 @@ class RequestContext:
     rejected: str | None = None
     prompt: str | None = None
     _on_end: list[Callable[[], None]] = field(default_factory=list)
+    _on_admission: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -68,11 +69,21 @@ class RequestContext:
         """Return how many of these seconds are left since the body came; below 0 when late."""
         return self.received + seconds - time.perf_counter()
 
+    def on_admission(self, callback: Callable[[], None]) -> None:
+        """Call this when the engine may have the request, or else when it is over."""
+        self._on_admission.append(callback)
+
+    def admit(self) -> None:
+        """Note that the engine may have the request."""
+        while self._on_admission:
+            self._on_admission.pop()()
+
     def on_end(self, callback: Callable[[], None]) -> None:
         """Call this when the request is over, whatever became of it."""
         self._on_end.append(callback)
 
     def end(self) -> None:
+        self.admit()
         while self._on_end:
             self._on_end.pop()()
 

@@ -21,6 +21,7 @@ from inferno.server.generation.call import (
     stop_reason,
     usage_of,
     while_connected,
+    while_wanted,
 )
 from inferno.server.generation.engine_requests import EngineRequest, completion_requests
 from inferno.server.generation.streams import (
@@ -58,9 +59,8 @@ _encode = msgspec.json.Encoder().encode
 async def create_completion(http: HttpRequest) -> Response:
     """Answer one prompt or several."""
     call = await read_call(http, CompletionRequest)
-    engine_requests = await call.prepared(
-        completion_requests(call.service, call.fields, call.origin)
-    )
+    making = completion_requests(call.service, call.fields, call.origin)
+    engine_requests = await while_wanted(http, call.prepared(making))
     lease = call.admit(engine_requests)
     if call.fields.stream:
         stream = CompletionStream(call, engine_requests)

@@ -208,12 +208,14 @@ class ToolFunction(Struct, kw_only=True, forbid_unknown_fields=True):
 
     parameters      a JSON Schema of the object that its arguments are; absent, it takes none.
     strict          the arguments of a call keep to the schema.
+    defer_loading   false: the function is shown at once, as all are.
     """
 
     name: ToolName
     description: Annotated[str, Meta(max_length=MAX_TOOL_DESCRIPTION)] | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: bool | None = None
 
 
 class Tool(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from inferno.errors import InvalidRequest
 from inferno.server.generation.body_parser import ignored_chat_fields
-from inferno.server.generation.call import json_response, read_fields
+from inferno.server.generation.call import json_response, read_fields, while_wanted
 from inferno.server.generation.engine_requests import encode_all, encode_chat, tools_of
 from inferno.server.http import CHAT_PARAM_NAMES, context_of, renamed_params
 from inferno.server.model_service import ModelService, service_of
@@ -21,7 +21,7 @@ async def tokenize(http: HttpRequest) -> Response:
     service = service_of(http)
     service.check_model(body.fields.model)
     work = _tokenized(service, body.fields, len(await http.body()))
-    answer = await service.in_time(work, context_of(http.scope))
+    answer = await while_wanted(http, service.in_time(work, context_of(http.scope)))
     return json_response(answer, body.ignored + ignored_chat_fields(body.fields, service.text))
 
 
@@ -31,7 +31,7 @@ async def detokenize(http: HttpRequest) -> Response:
     service = service_of(http)
     service.check_model(body.fields.model)
     work = service.on_text(len(body.fields.tokens), lambda: _detokenized(service, body.fields))
-    answer = await service.in_time(work, context_of(http.scope))
+    answer = await while_wanted(http, service.in_time(work, context_of(http.scope)))
     return json_response(answer, body.ignored)
 
 

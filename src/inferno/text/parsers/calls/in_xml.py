@@ -113,10 +113,11 @@ def types_of(schema: _Schema, key: str) -> set[str]:
     """Return the types that a parameter's schema allows; empty where it doesn't say."""
     properties = schema.get("properties")
     own = properties.get(key) if isinstance(properties, Mapping) else None
-    return set(_types(own, _MAX_SCHEMA_DEPTH))
+    return set(_types(own, schema, _MAX_SCHEMA_DEPTH, set()))
 
 
-def _types(schema: object, depth: int) -> Iterator[str]:
+def _types(schema: object, root: _Schema, depth: int, seen: set[str]) -> Iterator[str]:
+    """Yield the types that a schema names; each reference is followed once, and noted in `seen`."""
     if not isinstance(schema, Mapping) or not depth:
         return
     match schema:
@@ -124,13 +125,28 @@ def _types(schema: object, depth: int) -> Iterator[str]:
             yield name
         case {"type": list(names) | tuple(names)}:
             yield from (name for name in names if isinstance(name, str))
+        case {"$ref": str(reference)} if reference not in seen:
+            seen.add(reference)
+            yield from _types(_definition(root, reference), root, depth - 1, seen)
         case {"anyOf": list(parts) | tuple(parts)} | {"oneOf": list(parts) | tuple(parts)}:
             for part in parts:
-                yield from _types(part, depth - 1)
+                yield from _types(part, root, depth - 1, seen)
+        case {"allOf": [part]}:
+            yield from _types(part, root, depth - 1, seen)
         case {"enum": list(values) | tuple(values)}:
             yield from map(_type_of, values)
         case {"const": value}:
             yield _type_of(value)
+
+
+def _definition(root: _Schema, reference: str) -> object:
+    """Return the schema that a reference names, if it is one of the root's definitions."""
+    match reference.split("/"):
+        case ["#", ("$defs" | "definitions") as where, name]:
+            definitions = root.get(where)
+            if isinstance(definitions, Mapping):
+                return definitions.get(name.replace("~1", "/").replace("~0", "~"))
+    return None
 
 
 def _type_of(value: object) -> str:
@@ -151,9 +167,14 @@ def _type_of(value: object) -> str:
 
 
 def value_in_json(value: str, types: set[str]) -> str:
-    """Return a value as JSON of one of these types, of any without types; else as a string."""
+    """Return a value as JSON of one of these types, of any without types; else as a string.
+
+    A string may be in JSON already: where not only strings are allowed, answers are bound to that.
+    """
     bare = value.strip()
     bare = _PYTHON.get(bare, bare)
+    if bare.startswith('"') and is_json(bare):
+        return bare
     for name in _TYPES:
         if (not types or name in types) and (written := _as(bare, name)) is not None:
             return written

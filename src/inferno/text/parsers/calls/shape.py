@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inferno.errors import InvalidRequest
-from inferno.structured import StructuredOutput
+from inferno.structured import HOLD_SCHEMAS_BY_NAME, HOLD_VALUES, StructuredOutput
 from inferno.text.parsers.calls.in_xml import types_of
 from inferno.text.parsers.calls.syntax import SYNTAXES, CallSyntax, Encoding, ToolDialect
 from inferno.text.parsers.harmony_header import Mark
@@ -22,8 +22,6 @@ _NO_ARGUMENTS: Mapping[str, Any] = {
     "properties": {},
     "additionalProperties": False,
 }
-
-_VALUES = ("const", "enum", "default", "examples")  # keywords that hold no schemas
 
 _Node = dict[str, Any]
 
@@ -155,7 +153,8 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
 
 
 def _schema_of(tool: CallableTool) -> Mapping[str, Any]:
-    return _NO_ARGUMENTS if tool.parameters is None else tool.parameters
+    # Arguments have names, whether the schema says so or not.
+    return _NO_ARGUMENTS if tool.parameters is None else {**tool.parameters, "type": "object"}
 
 
 def _text(text: str) -> _Node:
@@ -200,8 +199,10 @@ def _moved(schema: Any, place: str) -> Any:
         is_reference = key == "$ref" and isinstance(value, str) and re.match("#(/|$)", value)
         if is_reference:
             moved[key] = place + value.removeprefix("#")
+        elif key in HOLD_SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            moved[key] = {name: _moved(each, place) for name, each in value.items()}
         else:
-            moved[key] = value if key in _VALUES else _moved(value, place)
+            moved[key] = value if key in HOLD_VALUES else _moved(value, place)
     return moved
 
 

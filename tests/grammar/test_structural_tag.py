@@ -1,0 +1,118 @@
+"""Structural tags: which texts they have, by llguidance and by our own recognizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inferno.grammar.decide import matches
+from inferno.grammar.json_schema import compile_schema
+from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.rules import START, Grammar, Mark, Terminal
+from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
+from tests.grammar.acceptor import Acceptor
+
+INTEGER = {"type": "json_schema", "json_schema": {"type": "integer"}}
+ANY = {"type": "any_text"}
+
+
+def regex(pattern: str) -> Any:
+    return {"type": "regex", "pattern": pattern}
+
+
+def tag(content: Any, begin: str = "<a>", end: str = "</a>") -> Any:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def sequence(*elements: Any) -> Any:
+    texts = [{"type": "const_string", "value": e} if isinstance(e, str) else e for e in elements]
+    return {"type": "sequence", "elements": texts}
+
+
+def triggered(**options: bool) -> Any:
+    tags = [tag(INTEGER), tag(INTEGER, "<ab>", "</ab>")]
+    return {"type": "triggered_tags", "triggers": ["<a"], "tags": tags, **options}
+
+
+def separated(separator: str, **options: bool) -> Any:
+    tags = [tag(INTEGER)]
+    return {"type": "tags_with_separator", "tags": tags, "separator": separator, **options}
+
+
+def grammar_of(format: Any, **special_tokens: int) -> Grammar:
+    whole = {"type": "structural_tag", "format": format}
+    return compile_structural_tag(whole, special_tokens, compile_schema)
+
+
+ONCE: dict[str, bool] = {"stop_after_first": True, "at_least_one": True}
+CASES: list[tuple[Any, list[str], list[str]]] = [
+    (tag(ANY), ["<a>x</a>", "<a></a>", "<a>x<</a</a>"], ["<a>x", "<a>x</a>y", "<a></a></a>"]),
+    (tag(regex("[a-z<>/]*")), ["<a>x</a>", "<a></a>", "<a></a></a>"], ["<a>x", "<a>1</a>"]),
+    (tag(regex("[0-9]+")), ["<a>12</a>"], ["<a></a>", "<a>x</a>"]),
+    (tag(sequence(ANY, ".")), ["<a>x.</a>", "<a>.</a>"], ["<a>x</a>", "<a>x.y.</a>"]),
+    (sequence(ANY, "E", "ND"), ["END", "xEEND"], ["x", "xENDy", "ENDEND"]),
+    (sequence(tag(ANY), tag(ANY), INTEGER), ["<a></a><a>5</a>5"], ["<a></a>5", "<a></a><a></a>"]),
+    (sequence(tag(ANY), ANY), ["<a>x</a>", "<a>x</a>y</a>"], ["<a>x"]),
+    (sequence(regex("a?"), regex("b?")), ["", "a", "b", "ab"], ["ba"]),
+    (sequence(ANY, ANY), ["", "a"], []),
+    (triggered(), ["", "x<", "<a>1</a>", "x<a>1</a>y<ab>2</ab>z<"], ["<a", "<a>x", "x<a>1"]),
+    (triggered(at_least_one=True), ["<a>1</a>", "x<a>1</a>y"], ["", "x"]),
+    (triggered(stop_after_first=True), ["", "x", "x<a>1</a>"], ["<a>1</a>y", "<a>1</a><a>1</a>"]),
+    (triggered(**ONCE), ["<a>1</a>", "x<a>1</a>"], ["", "x", "<a>1</a>y"]),
+    (
+        tag(triggered(), "<t>", "</t>"),
+        ["<t></t>", "<t>x</t>", "<t>x<a>1</a>y</t>", "<t><ab>2</ab></t>"],
+        ["<t>x", "<t><a>1</a>", "<t><a>x</a></t>"],
+    ),
+    (separated(";"), ["", "<a>1</a>", "<a>1</a>;<a>2</a>"], ["<a>1</a>;", ";"]),
+    (separated("", **ONCE), ["<a>1</a>"], ["", "<a>1</a><a>1</a>"]),
+]
+
+
+@pytest.mark.parametrize(("format", "good", "bad"), CASES, ids=lambda each: str(each)[:40])
+def test_a_tag_has_these_texts_and_not_those(format: Any, good: list[str], bad: list[str]) -> None:
+    grammar = grammar_of(format)
+    acceptor, recognizer = Acceptor(grammar), Recognizer(grammar)
+
+    def is_recognized(text: str) -> bool:
+        state = recognizer.advance(recognizer.start, text.encode())
+        return state is not None and state.is_end
+
+    for accepts in (acceptor.accepts, is_recognized):
+        assert [text for text in good if not accepts(text)] == []
+        assert [text for text in bad if accepts(text)] == []
+
+
+def either(*elements: Any) -> Any:
+    return {"type": "or", "elements": elements}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        either(INTEGER, ANY),
+        either(INTEGER, regex("yes|no<?")),
+        either(INTEGER, either(regex("a"), regex("[^b]*"))),
+    ],
+)
+def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None:
+    with pytest.raises(UnsupportedTag, match="#/format/content may go on behind the end"):
+        grammar_of(tag(content))
+    grammar_of(tag(content, end=""))
+
+
+def test_a_choice_of_what_has_an_end_comes_to_it() -> None:
+    content = either(INTEGER, regex("yes|no"), either(regex("a+")))
+    answers = Acceptor(grammar_of(tag(content)))
+    for text in ("5", "yes", "no", "aa"):
+        assert answers.accepts(f"<a>{text}</a>"), text
+    assert not answers.accepts("<a>maybe</a>")
+
+
+def test_any_text_before_a_special_token_has_what_stands_before_that() -> None:
+    [symbols] = grammar_of(tag(ANY, end="\n<e>"), **{"<e>": 7}).rules[START]
+    text, mark = symbols
+    assert mark == Mark(7)
+    assert isinstance(text, Terminal)
+    assert matches(text.regex, "<a>x\ny\n")
