@@ -236,6 +236,16 @@ void gate(nb::handle x, const Activation& activation, nb::handle out) {
     submit([=](Team& team) { the_kernels().gate(input, activation, result, team); });
 }
 
+nb::dlpack::dtype dtype_of(Type type) {
+    switch (type) {
+        case Type::f32: return nb::dtype<float>();
+        case Type::bf16: return {4 /* DLPack's bfloat */, 16, 1};
+        case Type::f16: return {2 /* DLPack's float */, 16, 1};
+        case Type::i8: return nb::dtype<std::int8_t>();
+        default: return nb::dtype<std::int64_t>();
+    }
+}
+
 // A torch tensor whose memory the context's arena gets back when its last view ends.
 nb::object empty(nb::handle sizes, int type) {
     const std::vector<std::size_t> shape = elements<std::size_t>(sizes);
@@ -251,11 +261,8 @@ nb::object empty(nb::handle sizes, int type) {
     std::unique_ptr<Loan> loan(new Loan{KernelContext::current().arena(), bytes});
     nb::capsule owner(loan.get(), [](void* p) noexcept { delete static_cast<Loan*>(p); });
     void* memory = loan.release()->memory;
-    nb::dlpack::dtype dtype = nb::dtype<float>();
-    if (static_cast<Type>(type) == Type::bf16) dtype = {4 /* DLPack's bfloat */, 16, 1};
-    if (static_cast<Type>(type) == Type::i64) dtype = nb::dtype<std::int64_t>();
     return nb::cast(nb::ndarray<nb::pytorch>(memory, shape.size(), shape.data(), owner,
-                                             nullptr, dtype));
+                                             nullptr, dtype_of(static_cast<Type>(type))));
 }
 
 using Addresses = std::vector<std::pair<std::uintptr_t, std::size_t>>;

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from inferno.engine.execution import device
-from inferno.errors import ConfigError, DeviceUnavailable
+from inferno.errors import ConfigError, DeviceUnavailable, InvalidRequest
+from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 
 CPU = torch.device("cpu")
@@ -44,6 +45,15 @@ def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
         assert device.choose_kv_dtype(options, torch.float32, CPU) is dtype
     named = EngineOptions(model=Path("model"), quantize="int4", kv_dtype="float32")
     assert device.choose_kv_dtype(named, torch.float32, CPU) is torch.float32
+
+
+@pytest.mark.skipif(why_not() is not None, reason="no compiled kernels here")
+def test_keys_in_int8_are_refused_beside_activations_that_no_kernel_takes() -> None:
+    options = EngineOptions(model=Path("model"), kv_dtype="int8")
+    with pytest.raises(InvalidRequest, match=r"goes with dtype float32 or bfloat16, not float16"):
+        device.choose_kv_dtype(options, torch.float16, CPU)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert device.choose_kv_dtype(options, dtype, CPU) is torch.int8
 
 
 @pytest.mark.parametrize("declared", ["int8", 3, ["float32"], "torch.float32"])

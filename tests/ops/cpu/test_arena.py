@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from inferno import _native
 from inferno.engine.process.own_process import rss_bytes
+from inferno.ops.cpu.native import TYPES, empty
 
 _DENIED = """
 import resource, torch
@@ -34,6 +36,15 @@ def test_what_is_given_back_is_lent_again() -> None:
         del first, second
         assert _native.empty([400], 0).data_ptr() == min(places)
         assert context.arena_size == size
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_tensor_has_the_type_and_the_room_that_were_asked_for(dtype: torch.dtype) -> None:
+    with _native.KernelContext(1):
+        first, second = empty((3, 32), dtype).fill_(1), empty((3, 32), dtype).fill_(2)
+        assert (first.dtype, first.shape) == (dtype, (3, 32))
+        assert first.eq(1).all()
+        assert second.eq(2).all()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

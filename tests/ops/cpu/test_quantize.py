@@ -8,7 +8,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.cpu.panels import PANEL, PanelWeight, empty_panels
-from inferno.quantization import INT4, INT8, WeightFormat
+from inferno.quantization import BFLOAT16, FLOAT32, INT4, INT8, MXFP4, WeightFormat
 from tests.ops.cpu.guarded import copied
 from tests.ops.cpu.packed_weights import decode
 
@@ -174,3 +174,17 @@ def test_parts_of_rows_with_gaps_give_the_same_bits(
         for start, end in ((16, 48), (48, 50), (0, 16)):
             weight.fill(start, copied(values_OI[start:end], stride=135))
     assert_same_bits(weight, quantize(values_OI, format))
+
+
+@pytest.mark.parametrize("format", [FLOAT32, BFLOAT16, *QUANTIZED], ids=str)
+def test_float16_is_packed_as_the_numbers_that_it_holds(format: WeightFormat) -> None:
+    values_OI = random(20, 70, dtype=torch.float16)
+    weight, expected = (empty_panels(format, values_OI.shape, torch.float32) for _ in range(2))
+    weight.fill(0, values_OI)
+    expected.fill(0, values_OI.float())
+    assert_same_bits(weight, expected)
+
+
+def test_floats_are_not_packed_in_what_only_files_hold() -> None:
+    with pytest.raises(AssertionError, match="no kernel makes mxfp4 of floats"):
+        empty_panels(MXFP4, (16, 32), torch.float32).fill(0, random(16, 32))

@@ -14,7 +14,7 @@ from inferno.layers.linear import Linear, split_heads
 from inferno.ops import PackedWeight, RowRanges, StoredRows, cpu, reference
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.ops.packed import pack_mxfp4
-from inferno.quantization import BFLOAT16, INT4, INT8, MXFP4, RowRange, WeightFormat
+from inferno.quantization import BFLOAT16, FLOAT16, INT4, INT8, MXFP4, RowRange, WeightFormat
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.cpu.packed_weights import quantized
 
@@ -198,6 +198,19 @@ def test_a_format_that_no_kernel_reads_is_refused() -> None:
     codes, scales = ops.aligned_memory(64), ops.aligned_memory(0)
     with pytest.raises(ValueError, match="no kernel reads float16"):
         cpu.deserialize(ops.SerializedWeight(meta, (codes, scales)))
+
+
+def test_ranges_that_meet_float16_give_float16() -> None:
+    ranges = [RowRange(16, MXFP4), RowRange(32, FLOAT16)]
+    weight = ops.allocate(torch.Size((48, 64)), torch.float16, CPU, ranges)
+    assert isinstance(weight, RowRanges)
+    weight.parts[0].fill(0, stored_rows(16))
+    weight.parts[1].fill(0, random(32, 64, dtype=torch.float16))
+    x_TI = random(3, 64, dtype=torch.float16)
+    found_TO = cpu.linear(x_TI, weight)
+    assert found_TO.dtype is torch.float16
+    expected_TO = x_TI.float() @ weight.unpack(torch.float32).T
+    torch.testing.assert_close(found_TO.float(), expected_TO, rtol=1e-2, atol=1e-2)
 
 
 # Rows as checkpoints hold them

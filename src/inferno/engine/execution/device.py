@@ -53,6 +53,11 @@ def choose_kv_dtype(
             f"by --attention {options.attention}; use --kv-dtype bfloat16, or see `inferno doctor`",
             param="kv_dtype",
         )
+    if name == "int8" and device.type == "cpu" and dtype is torch.float16:
+        raise InvalidRequest(
+            "kv_dtype=int8 goes with dtype float32 or bfloat16, not float16; leave --dtype out",
+            param="kv_dtype",
+        )
     return _DTYPES[name]
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from inferno import _native
 from inferno.ops import reference
 from inferno.ops.cpu.huge_pages import weight_memory
-from inferno.ops.cpu.native import COMPUTED, matrix, rows
+from inferno.ops.cpu.native import COMPUTED, is_ours, matrix, rows
 from inferno.ops.packed import (
     FILL_ROWS,
     PackedExperts,
@@ -61,7 +61,9 @@ class PanelWeight:
                 self._fill_stored(first, rows_NI)
                 return
             rows_NI = rows_NI.unpack(torch.float32)
-        rows_NI = rows(rows_NI)
+        can_pack = self.format.is_float or self.format.steps is not None
+        assert can_pack, f"no kernel makes {self.format} of floats"
+        rows_NI = rows(rows_NI if is_ours(rows_NI) else rows_NI.float())
         _native.pack(matrix(rows_NI), first, self.native)
 
     def _fill_stored(self, first: int, stored: StoredRows) -> None:
