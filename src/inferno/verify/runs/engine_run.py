@@ -5,9 +5,9 @@ First a prompt in chunks and greedy tokens one by one; then a few tokens, drawn 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,13 +15,11 @@ from torch import Tensor
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LOGITS_ROWS
-from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import ProcessedRows, Sampler
 from inferno.errors import EngineError
 from inferno.layers.decoder import CausalLM
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
+from inferno.verify.runs.choices import observing_choices
 from inferno.verify.runs.observer import KVLog, ProductCalls, TensorObserver, keep_head
 from inferno.verify.runs.recorder import recording
 from inferno.verify.runs.taps import Taps
@@ -183,13 +181,18 @@ def draw_tokens(engine: Engine, prompt: Sequence[int], num_new: int) -> list[Dra
         asked = replace(
             params, seed=DRAW_SEED + index, max_tokens=min(num_new, _NUM_DRAWN), ignore_eos=True
         )
-        with _observing_sampler() as steps:
+        steps: list[tuple[Tensor, bool]] = []
+        with observing_choices(partial(_keep_rows, steps)):
             new_ids = _drawn_ids(engine, f"verify {how}", prompt, asked)
         history = list(prompt)
         for token, (logits, is_own) in zip(new_ids, steps, strict=False):
             drawn.append(Drawn(how, asked, tuple(history), len(prompt), logits, is_own, token))
             history.append(token)
     return drawn
+
+
+def _keep_rows(steps: list[tuple[Tensor, bool]], logits: Tensor, is_own: bool) -> None:
+    steps.extend((row, is_own) for row in logits)
 
 
 def _drawn_ids(
@@ -203,39 +206,3 @@ def _drawn_ids(
             if event.finish_reason is not FinishReason.ERROR:
                 new_ids += event.token_ids
     return new_ids
-
-
-@contextlib.contextmanager
-def _observing_sampler() -> Iterator[list[tuple[Tensor, bool]]]:
-    """Keep what the sampler is handed, and whether that is what the model made."""
-    steps: list[tuple[Tensor, bool]] = []
-    made: list[Tensor] = []
-    logits_of, process = Runner.logits, Sampler.process
-
-    def logits_observed(self: Runner, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
-        logits = logits_of(self, hidden_TE, rows)
-        made[:] = [_plain(logits)]
-        return logits
-
-    def process_observed(
-        self: Sampler,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        drawn_N: Tensor | None = None,
-    ) -> ProcessedRows:
-        given = _plain(logits_RV)
-        is_own = len(made) == 1 and torch.equal(given, made[0])
-        steps.extend((row, is_own) for row in given)
-        return process(self, logits_RV, rows, drawn_N)
-
-    Runner.logits = logits_observed  # type: ignore[method-assign]
-    Sampler.process = process_observed  # type: ignore[method-assign]
-    try:
-        yield steps
-    finally:
-        Runner.logits = logits_of  # type: ignore[method-assign]
-        Sampler.process = process  # type: ignore[method-assign]
-
-
-def _plain(logits: Tensor) -> Tensor:
-    return logits.detach().float().to("cpu", copy=True)
