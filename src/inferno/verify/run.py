@@ -199,7 +199,8 @@ def _rows(case: Case, comparison: Comparison) -> Iterator[Row]:
     head = comparison.products.get(HEAD, ())
     generated, decode = comparison.generated, case.decode
     yield from output_rows(found, expected, generated, tolerances, depth, decode, head)
-    yield sampling_row(comparison.observed.drawn, torch.device(comparison.observed.device))
+    observed = comparison.observed
+    yield sampling_row(observed.drawn, observed.undrawn, torch.device(observed.device))
 
 
 def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
