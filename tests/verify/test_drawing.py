@@ -28,6 +28,8 @@ def sampling(folder: Path) -> Row:
     [row] = [row for row in report.rows if row.number == "13"]
     if not row.passed:
         assert report.first_failure is row, report.verdict
+        assert "look at engine/sampling/" in report.diagnosis.advice
+        assert "transformers" not in report.diagnosis.advice  # which draws nothing
     return row
 
 
