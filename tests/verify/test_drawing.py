@@ -28,6 +28,8 @@ def sampling(folder: Path) -> Row:
     [row] = [row for row in report.rows if row.number == "13"]
     if not row.passed:
         assert report.first_failure is row, report.verdict
+        assert "look at engine/sampling/" in report.diagnosis.advice
+        assert "transformers" not in report.diagnosis.advice  # which draws nothing
     return row
 
 
@@ -108,6 +110,42 @@ def test_a_sampler_that_draws_otherwise_is_found(
     row = sampling(folders["llama"])
     assert not row.passed
     assert row.problems[0].startswith(("at temp", "with", "greedily"))
+
+
+def no_spec_for_top_p(patch: Patch) -> None:
+    """A sampler that fails, and its step with it, where it is asked for top-p 0.8."""
+    right = sampler._spec
+
+    def rule(params: SamplingParams, vocab_size: int) -> Any:
+        if params.top_p == 0.8:
+            raise RuntimeError("no such rule")
+        return right(params, vocab_size)
+
+    patch.setattr(sampler, "_spec", rule)
+
+
+def no_token_for_top_p(patch: Patch) -> None:
+    right = sampler.result_of
+
+    def result(row: Any, *peaks: Any) -> Any:
+        refusal = sampler.Sampled(0, None, "no token is chosen")
+        return refusal if row.params.top_p == 0.8 else right(row, *peaks)
+
+    patch.setattr(sampler, "result_of", result)
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [(no_spec_for_top_p, "no such rule"), (no_token_for_top_p, "no token is chosen")],
+)
+def test_a_sampler_that_fails_in_one_way_is_found(
+    folders: Folders, monkeypatch: Patch, plant: Callable[[Patch], None], said: str
+) -> None:
+    plant(monkeypatch)
+    row = sampling(folders["llama"])
+    assert not row.passed
+    assert row.problems[0].startswith("with top-p 0.8: 0 of 4 tokens were drawn: ")
+    assert said in row.problems[0]
 
 
 def test_its_random_numbers_are_those_of_philox() -> None:

@@ -186,6 +186,12 @@ def test_a_planted_fault_is_found_and_named(
     check(folders, monkeypatch, FAULTS[fault])
 
 
+def test_a_wrong_embedding_is_found_where_nobody_looks_into_the_first_layer(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(folders, monkeypatch, FAULTS["embeddings scaled"], layers=(1,))
+
+
 @pytest.mark.parametrize("fault", ["wrong theta", "bias dropped", "gate and up swapped"])
 def test_bfloat16_hides_no_fault(
     folders: Folders, monkeypatch: pytest.MonkeyPatch, fault: str

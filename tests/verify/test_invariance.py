@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
+from inferno.engine.sampling import sampler
 from inferno.verify.outcome import Row
-from inferno.verify.runs.schedules import NUM_NEW, draw_schedule, draw_texts
+from inferno.verify.runs.schedules import NUM_NEW, _ScheduleObserver, draw_schedule, draw_texts
 from tests.verify.faults import Plant, stale_block
 from tests.verify.faults_schedules import (
     odd_logits,
@@ -70,6 +72,30 @@ def test_a_stale_block_shows_in_schedules_too(
     stale_block(monkeypatch)
     row = verified(folders["llama"], invariance=6).rows[-1]
     assert "what leaves the model at position 4" in " ".join(row.problems)
+
+
+def test_a_request_that_fails_alone_and_in_company_fails(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = sampler.result_of
+
+    def result(row: Any, *peaks: Any) -> Any:
+        refusal = sampler.Sampled(0, None, "no token is chosen")
+        return refusal if row.sequence_id.request_id == "request 2" else right(row, *peaks)
+
+    monkeypatch.setattr(sampler, "result_of", result)
+    row = invariance(folders, "llama")
+    assert "request 2: alone it fails after 0 new tokens: no token is chosen" in row.problems[0]
+
+
+def test_rows_that_nobody_saw_are_no_proof(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_ScheduleObserver, "see_logits", lambda *_: None)
+    row = invariance(folders, "llama")
+    assert row.problems == (
+        "nothing was compared of logits that tokens are chosen by: none were seen",
+    )
 
 
 def test_texts_fit_the_context_and_share_parts_of_the_prompt() -> None:

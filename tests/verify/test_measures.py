@@ -56,6 +56,12 @@ def test_all_zeros_and_nothing_at_all_can_be_compared() -> None:
     assert not measure("", "", zeros + 1, zeros, 0.5).passed
 
 
+def test_an_error_where_none_is_allowed_is_as_severe_as_can_be() -> None:
+    got = measure("", "", torch.ones(2), torch.zeros(2), 0.0, 0.0)
+    assert not got.passed
+    assert got.severity == math.inf
+
+
 def test_tolerance_grows_with_depth_values_and_epsilon() -> None:
     def allowed(dtype: torch.dtype, scale: float, depth: int) -> float:
         tolerances = Tolerances(dtype=dtype, relative=None, noise={})

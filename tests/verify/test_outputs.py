@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
+from inferno.engine.scheduling.limits import Limits
 from inferno.verify.checks.layers import mask_problem, passed_over
 from inferno.verify.checks.measures import Tolerances
 from inferno.verify.checks.outputs import Generated, output_rows
 from inferno.verify.outcome import Row
+from tests.verify.planted import Folders
+from tests.verify.tiny_models import verified
 
 ALLOWED = 0.01
 TRUTH = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 2.999], [0.0, 5.0, 1.0], [2.0, 0.0, 1.0]])
@@ -59,6 +63,19 @@ def test_another_likeliest_token_is_told_with_its_gap() -> None:
 
 def test_a_token_that_is_not_the_engines_own_likeliest_is_the_samplers_fault() -> None:
     assert "by the engine's own logits" in rows(TRUTH, [1, 2])["12"].problems[0]
+
+
+@pytest.mark.parametrize("num_off", [-2, 1])
+def test_another_number_of_tokens_than_was_asked_for_is_told(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, num_off: int
+) -> None:
+    right = Limits.max_length
+    monkeypatch.setattr(Limits, "max_length", lambda *args: right(*args) + num_off)
+    report = verified(folders["llama"])
+    assert report.first_failure is not None
+    assert report.first_failure.number == "12"
+    said = f"the engine ends after {16 + num_off} new tokens, and is to give 16"
+    assert report.first_failure.problems == (said,)
 
 
 def test_probabilities_move_by_half_of_what_logits_may() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from inferno.engine.engine import Engine
 from inferno.errors import InvalidRequest
 from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
@@ -60,6 +61,22 @@ def test_a_threshold_fails_what_predicts_otherwise(
     assert not row.passed
     assert row.measures[0].mean_error > 1e-3
     assert row_of("Q", model[0], quality=text).passed  # without a threshold it is a report
+
+
+def test_predictions_that_are_no_numbers_fail_without_a_threshold_too(
+    model: tuple[Path, Any], text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Engine.logits
+
+    def overflowing(*arguments: Any) -> torch.Tensor:
+        logits = right(*arguments)
+        logits[3, 5] = math.nan
+        return logits
+
+    monkeypatch.setattr(Engine, "logits", overflowing)
+    row = row_of("Q", model[0], quality=text)
+    assert not row.passed
+    assert row.what.startswith("1 of ")
 
 
 @pytest.mark.parametrize("content", [b"", None])

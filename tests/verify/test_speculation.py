@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,7 +156,7 @@ def test_a_run_in_which_nothing_stood_fails(folders: Folders, monkeypatch: Patch
 
 
 SCHEDULE = SpeculativeSchedule(
-    requests=(), arrivals=(), aborts={}, tokens_per_step=8, num_blocks=None, num_proposed=1
+    requests=(), arrivals=(), aborts={"a": 2}, tokens_per_step=8, num_blocks=None, num_proposed=1
 )
 STOP, LENGTH, ABORTED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORTED
 
@@ -190,6 +191,25 @@ def test_what_differs_first_is_said(ours: Told, theirs: Told, said: str) -> None
     problems = found(ours, theirs).all_problems()
     assert bool(problems) == bool(said)
     assert said in " ".join(problems)
+
+
+def test_a_request_that_nobody_ended_may_not_be_aborted() -> None:
+    ours, theirs = (told(1, 2, reason=reason) for reason in (ABORTED, LENGTH))
+    findings = Findings(allowed=0.01)
+    schedule = replace(SCHEDULE, aborts={"b": 2})
+    findings.add(schedule, {("a", 0): ours}, {("a", 0): theirs}, lambda: {("a", 0): theirs})
+    assert "it ends after 2 new tokens: abort" in findings.all_problems()[0]
+
+
+def test_log_probabilities_of_a_prompt_that_are_missing_are_told() -> None:
+    entries = (None, TokenLogprobs(5, -1.0, ()))
+    whole = replace(told(1, 2), prompt_logprobs=entries)
+    assert not found(whole, whole).all_problems()
+    said = "0 log-probabilities of its prompt are told, not 2"
+    assert said in found(told(1, 2), whole).all_problems()[0]
+    said = "1 log-probabilities of its prompt are told, not 2"
+    assert said in found(replace(whole, prompt_logprobs=entries[:1]), whole).all_problems()[0]
+    assert not found(told(1, reason=ABORTED), whole).all_problems()  # it ended before
 
 
 def test_rounding_excuses_what_it_explains_and_no_more() -> None:

@@ -48,8 +48,9 @@ class Measure:
         """Return the share of the tolerances that is used up; above 1 it has failed."""
         if self.max_error == 0:
             return 0.0
-        share = self.max_error / self.tolerance if self.tolerance else math.inf
-        return max(share, self.relative_error / self.relative_tolerance)
+        if not (self.tolerance and self.relative_tolerance):
+            return math.inf
+        return max(self.max_error / self.tolerance, self.relative_error / self.relative_tolerance)
 
     @property
     def words(self) -> str:

@@ -199,7 +199,8 @@ def _rows(case: Case, comparison: Comparison) -> Iterator[Row]:
     head = comparison.products.get(HEAD, ())
     generated, decode = comparison.generated, case.decode
     yield from output_rows(found, expected, generated, tolerances, depth, decode, head)
-    yield sampling_row(comparison.observed.drawn, torch.device(comparison.observed.device))
+    observed = comparison.observed
+    yield sampling_row(observed.drawn, observed.undrawn, torch.device(observed.device))
 
 
 def _num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
@@ -215,8 +216,14 @@ def _unobserved_layer(rows: Sequence[Row]) -> int | None:
     if failed is None or failed.number != "7":
         return None
     both = (*failed.measures, *failed.products)
-    layer = min(int(one.tap.partition(".")[0]) for one in both if not one.passed)
+    layer = min(_layer_of(one.tap) for one in both if not one.passed)
     return layer if not any(row.number == "6" and row.layer == layer for row in rows) else None
+
+
+def _layer_of(tap: str) -> int:
+    """Return the layer that a tensor or a product belongs to: the embedding enters layer 0."""
+    number = tap.partition(".")[0]
+    return int(number) if number.isdecimal() else 0
 
 
 def _digests(case: Case) -> dict[str, str]:

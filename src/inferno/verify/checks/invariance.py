@@ -59,7 +59,7 @@ def invariance_row(
         title="invariance",
         compared=f"{found.num_requests} requests in {num_schedules} random schedules, each alone",
         findings=tuple(found.findings),
-        problems=tuple(found.problems[:MOST_TOLD]),
+        problems=tuple(found.all_problems()[:MOST_TOLD]),
     )
 
 
@@ -101,6 +101,13 @@ class Findings:
             self.worst[what] = max(self.worst[what], error)
             if not error <= (allowed := self.allowed[what]):
                 yield token, f"{row} is off by {error:.2g}, where {allowed:.2g} is allowed"
+
+    def all_problems(self) -> list[str]:
+        """Return what is wrong; that nothing was compared is a problem, too."""
+        unseen = [words for what, words in _ROWS.items() if not self.num_rows[what]]
+        return self.problems or [
+            f"nothing was compared of {words}: none were seen" for words in unseen
+        ]
 
     @property
     def findings(self) -> Iterator[str]:
@@ -155,6 +162,8 @@ class Pair:
         """Yield the token at which both runs part, unless rounding explains it."""
         i = self.num_same
         if i == len(self.theirs.new_ids):
+            if self.theirs.error is not None:
+                yield None, f"alone it fails after {i} new tokens: {self.theirs.error}"
             return
         if i == len(self.ours.new_ids):
             yield None, self.ours.error or f"it ends after {i} new tokens"

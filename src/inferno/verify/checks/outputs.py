@@ -206,17 +206,23 @@ def _divergence(
     return []
 
 
-def sampling_row(drawn: Sequence[Drawn], device: torch.device) -> Row:
-    """Build checkpoint 13: the engine's tokens, and those of more seeds by its sampler."""
+def sampling_row(drawn: Sequence[Drawn], undrawn: Sequence[str], device: torch.device) -> Row:
+    """Build checkpoint 13: the engine's tokens, and those of more seeds by its sampler.
+
+    undrawn: which tokens are missing, and why.
+    """
     checks = [_DrawCheck(one) for one in drawn if one.logits.isfinite().all()]
-    problems = [problem for check in checks for problem in check.problems(device)]
+    problems = [*undrawn, *(problem for check in checks for problem in check.problems(device))]
     num_tokens = sum(check.num_tokens for check in checks)
     ways = len({one.how for one in drawn})
+    told = f"{num_tokens} tokens drawn in {ways} ways are those due"
+    if not drawn:
+        told = "nothing was drawn, for the engine had given up before"
     return Row(
         number="13",
         title="sampling",
         compared="tokens drawn in several ways, from the logits that they were drawn by",
-        findings=() if problems else (f"{num_tokens} tokens drawn in {ways} ways are those due",),
+        findings=() if problems else (told,),
         problems=tuple(problems[:MOST_TOLD]),
     )
 

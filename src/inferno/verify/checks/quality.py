@@ -57,6 +57,7 @@ def quality_row(
     sums = _join(_compare(engine, oracle, segments, tell))
     num_tokens, mean = len(sums.ours), float(sums.divergence.mean())
     agreement = float(sums.agrees.double().mean())
+    num_lost = int((~sums.divergence.isfinite()).sum())
     return Row(
         number="Q",
         title="quality",
@@ -68,6 +69,9 @@ def quality_row(
             f"mean KL divergence {mean:.3g}"
             + (" (no --threshold was given)" if threshold is None else f", allowed {threshold:g}"),
         ),
+        problems=(f"{num_lost} of {num_tokens} predictions are NaN or infinite",)
+        if num_lost
+        else (),
     )
 
 

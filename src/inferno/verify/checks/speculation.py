@@ -136,8 +136,8 @@ class Findings:
             for name, num_proposed, num_stood in told.proposals:
                 self.num_proposed[name] += num_proposed
                 self.num_stood[name] += num_stood
-        differing = _compare(together, alone)
-        without = _compare(control(), alone) if differing else {}
+        differing = _compare(together, alone, schedule)
+        without = _compare(control(), alone, schedule) if differing else {}
         self.num_parted_without += sum(map(_has_parted, without.values()))
         for request_id, differences in differing.items():
             problem = f"{request_id}: {differences[0].words} ({schedule.words})"
@@ -182,11 +182,14 @@ class Findings:
             )
 
 
-def _compare(together: Outcome, alone: Outcome) -> dict[str, list[Difference]]:
+def _compare(
+    together: Outcome, alone: Outcome, schedule: SpeculativeSchedule
+) -> dict[str, list[Difference]]:
     """Return what differs, by request."""
     differing: dict[str, list[Difference]] = {}
     for (request_id, index), ours in together.items():
-        differences = list(_differences(ours, alone[request_id, index]))
+        theirs, may_be_aborted = alone[request_id, index], request_id in schedule.aborts
+        differences = list(_differences(ours, theirs, may_be_aborted=may_be_aborted))
         if differences:
             differing.setdefault(request_id, []).extend(differences)
     return differing
@@ -196,10 +199,10 @@ def _has_parted(differences: Sequence[Difference]) -> bool:
     return any(each.is_parting for each in differences)
 
 
-def _differences(ours: Told, theirs: Told) -> Iterator[Difference]:
+def _differences(ours: Told, theirs: Told, *, may_be_aborted: bool) -> Iterator[Difference]:
     """Yield how a sequence differs from itself without proposals, token by token.
 
-    One that its owner ended has told a beginning of the same.
+    may_be_aborted  its owner ends it, so it may have told a beginning of the same.
     """
     pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
     num_same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
@@ -217,11 +220,10 @@ def _differences(ours: Told, theirs: Told) -> Iterator[Difference]:
         )
         yield Difference(words, is_parting=True)
         return
-    if ours.prompt_logprobs != theirs.prompt_logprobs and ours.prompt_logprobs is not None:
-        both = zip(ours.prompt_logprobs, theirs.prompt_logprobs or (), strict=True)
-        size = max((_distance(a, b) for a, b in both if a and b), default=0.0)
-        yield Difference(f"the log-probabilities of its prompt differ by up to {size:.2g}", size)
-    if ours.finish_reason is FinishReason.ABORTED:
+    is_aborted = may_be_aborted and ours.finish_reason is FinishReason.ABORTED
+    if not (is_aborted and ours.prompt_logprobs is None):
+        yield from _of_prompt(ours.prompt_logprobs or (), theirs.prompt_logprobs or ())
+    if is_aborted:
         if len(ours.token_ids) > len(theirs.token_ids):
             yield Difference(f"it goes on after {len(theirs.token_ids)} new tokens")
     elif ours.finish_reason is None:
@@ -232,6 +234,18 @@ def _differences(ours: Told, theirs: Told) -> Iterator[Difference]:
         yield Difference(
             f"{len(ours.logprobs)} log-probabilities are told, not {len(theirs.logprobs)}"
         )
+
+
+def _of_prompt(
+    ours: Sequence[TokenLogprobs | None], theirs: Sequence[TokenLogprobs | None]
+) -> Iterator[Difference]:
+    """Yield how the log-probabilities of a prompt differ."""
+    if len(ours) != len(theirs):
+        yield Difference(f"{len(ours)} log-probabilities of its prompt are told, not {len(theirs)}")
+    elif tuple(ours) != tuple(theirs):
+        both = zip(ours, theirs, strict=True)
+        size = max((_distance(a, b) for a, b in both if a and b), default=0.0)
+        yield Difference(f"the log-probabilities of its prompt differ by up to {size:.2g}", size)
 
 
 def _distance(a: TokenLogprobs, b: TokenLogprobs) -> float:

@@ -45,12 +45,14 @@ _PLACES: Mapping[str, str] = {
     "8": "layers/decoder.py: the last norm and the head",
     "12": "engine/sampling/sampler.py and engine/execution/local.py, as the forward pass itself "
     "is right",
+    "13": "engine/sampling/ and ops.draw, and what engine/execution/local.py hands to them",
     "P": "ops/cpu/panels.py, and the kernels of ops.linear and ops.experts",
     "Q": "the first of the other checkpoints that fails; without one, --dtype float32",
     "I": "the batcher, executor and sampler in engine/, and kernels that mix up requests",
     "S": "engine/execution/local.py, which says what stands, and engine/scheduling/; without "
     "proposals, at engine/proposers/",
 }
+_OURS_ALONE = ("0", "12", "13", "I", "S")  # of which a second oracle knows nothing
 _LITTLE = 4  # times what is allowed
 _LITTLE_WEIGHT = 1e-3  # of an expert, made of the same logits
 _AS_CLOSE = 2
@@ -138,7 +140,7 @@ def _advice(failed: Row, model_file: str, against: str, *, is_little: bool, has_
     steps = []
     if is_little and not has_cause:
         steps.append("it is off by little: see whether it stays so with --dtype float32")
-    if not has_cause and against == "reference" and failed.number not in ("0", "12", "I", "S"):
+    if not has_cause and against == "reference" and failed.number not in _OURS_ALONE:
         steps.append("ask a second oracle which of the two is right, --against transformers")
     if against == "llama.cpp" and failed.number != "0":
         steps.append(

@@ -5,9 +5,9 @@ First a prompt in chunks and greedy tokens one by one; then a few tokens, drawn 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,13 +15,11 @@ from torch import Tensor
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LOGITS_ROWS
-from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import ProcessedRows, Sampler
 from inferno.errors import EngineError
 from inferno.layers.decoder import CausalLM
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
+from inferno.verify.runs.choices import observing_choices
 from inferno.verify.runs.observer import KVLog, ProductCalls, TensorObserver, keep_head
 from inferno.verify.runs.recorder import recording
 from inferno.verify.runs.taps import Taps
@@ -39,7 +37,8 @@ class Observed:
     chunk       how many tokens of the prompt were computed at a time.
     error       why the engine gave up early: logits that are no numbers, for instance.
     products    by module, what entered each matrix product and what came out.
-    drawn       tokens that were then drawn in other ways than greedily.
+    drawn       tokens that were then drawn in other ways than greedily; undrawn: of which ways
+                some are missing, and why.
     """
 
     token_ids: tuple[int, ...]
@@ -50,6 +49,7 @@ class Observed:
     kv_log: KVLog
     products: Mapping[str, ProductCalls]
     drawn: Sequence[Drawn]
+    undrawn: Sequence[str]
     model: CausalLM
     dtype: torch.dtype
     device: str
@@ -75,6 +75,7 @@ def observe(
         raise EngineError(error or "the engine ran no model")  # it broke off within a step
     taps = _with_logits(taps, found.model)
     keep_head(observer.products, taps["hidden"], taps["logits"])
+    drawn, undrawn = ([], []) if error else draw_tokens(engine, prompt, num_new)
     footprint = engine.footprint
     return Observed(
         token_ids=(*prompt, *new_ids)[: len(taps["hidden"])],
@@ -84,7 +85,8 @@ def observe(
         taps=taps,
         kv_log=observer.kv_log,
         products=observer.products,
-        drawn=() if error else draw_tokens(engine, prompt, num_new),
+        drawn=drawn,
+        undrawn=undrawn,
         model=found.model,
         dtype=getattr(torch, footprint.dtype),
         device=footprint.device,
@@ -108,14 +110,26 @@ def _complete(
 ) -> tuple[tuple[int, ...], str | None]:
     """Return the new tokens, and what went wrong after them."""
     params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True)
-    engine.add_request(Request(request_id="verify", prompt_token_ids=tuple(prompt), params=params))
+    new_ids, error = _run(engine, "verify", prompt, params)
+    if error is None and len(new_ids) != num_new:
+        error = f"the engine ends after {len(new_ids)} new tokens, and is to give {num_new}"
+    return new_ids, error
+
+
+def _run(
+    engine: Engine, name: str, prompt: Sequence[int], params: SamplingParams
+) -> tuple[tuple[int, ...], str | None]:
+    """Return the new tokens of a request, and the error that it ended with, if it did."""
+    engine.add_request(Request(request_id=name, prompt_token_ids=tuple(prompt), params=params))
     new_ids: list[int] = []
+    error = None
     while engine.has_work:
         for event in engine.step():
             if event.finish_reason is FinishReason.ERROR:
-                return tuple(new_ids), event.error or "a step of the engine failed"
-            new_ids += event.token_ids
-    return tuple(new_ids), None
+                error = event.error or "a step of the engine failed"
+            else:
+                new_ids += event.token_ids
+    return tuple(new_ids), error
 
 
 @torch.inference_mode()
@@ -176,66 +190,31 @@ class Drawn:
     token: int
 
 
-def draw_tokens(engine: Engine, prompt: Sequence[int], num_new: int) -> list[Drawn]:
-    """Let the engine continue the prompt in each way, as it does for everybody."""
+def draw_tokens(
+    engine: Engine, prompt: Sequence[int], num_new: int
+) -> tuple[list[Drawn], list[str]]:
+    """Let the engine continue the prompt in each way, as it does for everybody.
+
+    The second result says of which ways tokens are missing, and why.
+    """
     drawn: list[Drawn] = []
+    missing: list[str] = []
     for index, (how, params) in enumerate(settings(prompt).items()):
         asked = replace(
             params, seed=DRAW_SEED + index, max_tokens=min(num_new, _NUM_DRAWN), ignore_eos=True
         )
-        with _observing_sampler() as steps:
-            new_ids = _drawn_ids(engine, f"verify {how}", prompt, asked)
+        steps: list[tuple[Tensor, bool]] = []
+        with observing_choices(partial(_keep_rows, steps)):
+            new_ids, error = _run(engine, f"verify {how}", prompt, asked)
+        if min(len(new_ids), len(steps)) != asked.max_tokens:
+            why = f": {error}" if error else f", and the logits of {len(steps)} were seen"
+            missing.append(f"{how}: {len(new_ids)} of {asked.max_tokens} tokens were drawn{why}")
         history = list(prompt)
         for token, (logits, is_own) in zip(new_ids, steps, strict=False):
             drawn.append(Drawn(how, asked, tuple(history), len(prompt), logits, is_own, token))
             history.append(token)
-    return drawn
+    return drawn, missing
 
 
-def _drawn_ids(
-    engine: Engine, name: str, prompt: Sequence[int], params: SamplingParams
-) -> list[int]:
-    """Return the new tokens, up to an error, which other checkpoints tell of."""
-    engine.add_request(Request(request_id=name, prompt_token_ids=tuple(prompt), params=params))
-    new_ids: list[int] = []
-    while engine.has_work:
-        for event in engine.step():
-            if event.finish_reason is not FinishReason.ERROR:
-                new_ids += event.token_ids
-    return new_ids
-
-
-@contextlib.contextmanager
-def _observing_sampler() -> Iterator[list[tuple[Tensor, bool]]]:
-    """Keep what the sampler is handed, and whether that is what the model made."""
-    steps: list[tuple[Tensor, bool]] = []
-    made: list[Tensor] = []
-    logits_of, process = Runner.logits, Sampler.process
-
-    def logits_observed(self: Runner, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
-        logits = logits_of(self, hidden_TE, rows)
-        made[:] = [_plain(logits)]
-        return logits
-
-    def process_observed(
-        self: Sampler,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        drawn_N: Tensor | None = None,
-    ) -> ProcessedRows:
-        given = _plain(logits_RV)
-        is_own = len(made) == 1 and torch.equal(given, made[0])
-        steps.extend((row, is_own) for row in given)
-        return process(self, logits_RV, rows, drawn_N)
-
-    Runner.logits = logits_observed  # type: ignore[method-assign]
-    Sampler.process = process_observed  # type: ignore[method-assign]
-    try:
-        yield steps
-    finally:
-        Runner.logits = logits_of  # type: ignore[method-assign]
-        Sampler.process = process  # type: ignore[method-assign]
-
-
-def _plain(logits: Tensor) -> Tensor:
-    return logits.detach().float().to("cpu", copy=True)
+def _keep_rows(steps: list[tuple[Tensor, bool]], logits: Tensor, is_own: bool) -> None:
+    steps.extend((row, is_own) for row in logits)

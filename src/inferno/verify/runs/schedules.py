@@ -13,12 +13,11 @@ from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LocalExecutor, LocalStep
 from inferno.engine.execution.runner import Runner
-from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import ProcessedRows, Sampler
 from inferno.engine.step_plan import ScheduledChunk, StepPlan
 from inferno.ops import Batch
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
+from inferno.verify.runs.choices import observing_choices
 
 NUM_NEW = 8
 _NUM_MATES = 4
@@ -178,10 +177,10 @@ class _ScheduleObserver:
                     seen.states.setdefault(position, []).append(next(states))
                 row += 1
 
-    def see_sampling(self, logits: Tensor) -> None:
-        """Keep the sampler's logits, one row for each chunk that ends in a new token."""
+    def see_logits(self, logits: Tensor, _: bool) -> None:
+        """Keep what tokens are chosen by, a row for each chunk that ends in a new one."""
         closing = [chunk for chunk in self._chunks if chunk.wants_token]
-        for chunk, logits_V in zip(closing, logits.detach().float().cpu().clone(), strict=True):
+        for chunk, logits_V in zip(closing, logits, strict=True):
             seen = self._outcome[chunk.request_id]
             seen.logits.append(logits_V)
             seen.steps.append(self._num_steps)
@@ -194,7 +193,7 @@ def _observing(outcome: Outcome) -> Iterator[None]:
     Steps are run as for everybody, recorded or not, so a module's hook would not do.
     """
     observer = _ScheduleObserver(outcome)
-    launch, forward, process = LocalExecutor.launch, Runner.forward, Sampler.process
+    launch, forward = LocalExecutor.launch, Runner.forward
 
     def launch_observed(self: LocalExecutor, plan: StepPlan) -> LocalStep:
         observer.see_plan(plan)
@@ -208,21 +207,11 @@ def _observing(outcome: Outcome) -> Iterator[None]:
             observer.see_states(batch.rows_N, hidden)
         return hidden
 
-    def process_observed(
-        self: Sampler,
-        logits_RV: Tensor,
-        rows: Sequence[LogitsRow],
-        drawn_N: Tensor | None = None,
-    ) -> ProcessedRows:
-        observer.see_sampling(logits_RV)
-        return process(self, logits_RV, rows, drawn_N)
-
     LocalExecutor.launch = launch_observed  # type: ignore[method-assign]
     Runner.forward = forward_observed  # type: ignore[method-assign]
-    Sampler.process = process_observed  # type: ignore[method-assign]
     try:
-        yield
+        with observing_choices(observer.see_logits):
+            yield
     finally:
         LocalExecutor.launch = launch  # type: ignore[method-assign]
         Runner.forward = forward  # type: ignore[method-assign]
-        Sampler.process = process  # type: ignore[method-assign]
