@@ -60,6 +60,11 @@ def test_json_has_one_object_a_line(folder: Path) -> None:
         assert one["usage"]["completion_tokens"] == len(one["token_ids"]) <= 5
 
 
+def test_bytes_that_are_no_text_are_told_as_the_model_reads_them(folder: Path) -> None:
+    result = run(folder, "-p", "a\udcffb", "--max-tokens", "1", "--json")
+    assert json.loads(result.stdout)["prompt"] == "a\ufffdb"
+
+
 def test_json_objects_come_as_prompts_finish(folder: Path) -> None:
     nearly_full = "x" * 245
     result = run(

@@ -140,7 +140,7 @@ def _read_grammar(path: Path) -> str:
 def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
     if given.count("-") > 1:
         raise typer.BadParameter("standard input can be read once: give --prompt - once")
-    prompts = [_read_stdin() if text == "-" else text for text in given]
+    prompts = [_read_stdin() if text == "-" else _as_text(text) for text in given]
     if prompts_file is not None:
         prompts += _read_file(prompts_file)
     if not prompts and sys.stdin is not None and not sys.stdin.isatty():
@@ -148,6 +148,11 @@ def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
     if not prompts:
         raise typer.BadParameter("give a prompt: --prompt TEXT, or --prompts-file FILE")
     return prompts
+
+
+def _as_text(given: str) -> str:
+    """Return an argument with U+FFFD for each of its bytes that were no UTF-8."""
+    return given.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _read_stdin() -> str:
