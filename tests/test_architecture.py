@@ -56,7 +56,8 @@ MAY_IMPORT = {
 PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
-    *("home", "structured", "option_table", "file_identity", "config", "torch_start"),
+    *("home", "structured", "option_table", "file_identity", "whole_file", "config"),
+    "torch_start",
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},

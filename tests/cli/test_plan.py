@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import time
@@ -157,7 +158,7 @@ def test_figures_that_find_no_room_leave_nothing_behind(
         raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path))
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="no space"):
         speed._keep(FIGURES)
     assert list(tmp_path.iterdir()) == []

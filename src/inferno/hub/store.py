@@ -16,7 +16,6 @@ import fcntl
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -36,6 +35,7 @@ from inferno.hub.names import (
     is_sha256,
 )
 from inferno.json_file import read_json
+from inferno.whole_file import whole_file
 
 _VERSION = 1
 _MANIFEST = ".json"
@@ -225,17 +225,10 @@ class Store:
             "folder": None if entry.is_owned else str(entry.folder),
         }
         del fields["is_owned"]
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".manifest-")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(fields, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with whole_file(path, prefix=".manifest-") as file:
+            file.write(json.dumps(fields, indent=1).encode())
+            file.flush()
+            os.fsync(file.fileno())
 
     def reopen(self, name: str, revision: str, *, keeps: bool) -> Path:
         """Return the folder of a download, in which good files of a try before it are kept.

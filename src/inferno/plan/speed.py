@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,6 +26,7 @@ from inferno.machine import num_usable_cores, read_cpu
 from inferno.plan.memory import Plan, kept_bytes, kept_format
 from inferno.plan.shape import ModelShape
 from inferno.quantization import FORMATS, InputRounding
+from inferno.whole_file import whole_file
 
 _EXPERT = re.compile(r".*\.experts\.")
 _TABLE, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -155,15 +154,8 @@ def _figures(values: Mapping[str, Any]) -> MachineFigures:
 def _keep(figures: MachineFigures) -> None:
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".machine-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(asdict(figures), file)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with whole_file(path, prefix=".machine-") as file:
+        file.write(json.dumps(asdict(figures)).encode())
 
 
 def _path() -> Path:

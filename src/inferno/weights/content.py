@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,6 +23,7 @@ import numpy as np
 
 from inferno.json_file import open_nonblocking
 from inferno.weights.checkpoint import Checkpoint
+from inferno.whole_file import whole_file
 
 _SECRET_BYTES = 32
 _WORD = 8
@@ -49,15 +48,8 @@ class HashKey:
             if len(secret := _read_small(path)) == _SECRET_BYTES:
                 return cls(secret)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # ours alone to read
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_bytes(_SECRET_BYTES))
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with whole_file(path, prefix=".key-") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
         secret = _read_small(path)  # another process may have made one meanwhile
         if len(secret) != _SECRET_BYTES:
             raise OSError(f"{path} can't be written whole")

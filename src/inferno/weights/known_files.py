@@ -5,10 +5,7 @@ A file is known by its FileIdentity: one that was replaced or written in place i
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
 from inferno.json_file import read_json
+from inferno.whole_file import whole_file
 
 _VERSION = 1
 _MOST_FILES = 2000
@@ -46,15 +44,8 @@ class KnownFiles:
         newest = dict(list(files.items())[-_MOST_FILES:])
         table = {"version": _VERSION, "key": self._key_name, "files": newest}
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".known-")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump(table, file)
-            os.replace(temporary, self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with whole_file(self._path, prefix=".known-") as file:
+            file.write(json.dumps(table).encode())
 
     def _read(self) -> dict[str, Any]:
         try:

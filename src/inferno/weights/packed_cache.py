@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.content import ContentHash, HashKey, sketch
 from inferno.weights.known_files import KnownFiles
 from inferno.weights.staging import CHUNK_BYTES
+from inferno.whole_file import whole_file
 
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
 _VERSION = 3  # of this format and of the packed layouts
@@ -227,7 +227,7 @@ def _deserialized(entry: _Entry) -> Tensor | PackedWeight:
 
 
 def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress) -> None:
-    """Write the file, all or nothing: it gets its name when it is whole."""
+    """Write the file, all or nothing."""
     places, offset = [], 0
     for entry in entries:
         place = []
@@ -240,22 +240,15 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
         )
     header = json.dumps({"key": key, "size": offset, "weights": places}).encode()
     header += b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n"
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_UNFINISHED)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(header)
-            for part in (part for entry in entries for part in entry.parts):
-                for first in range(0, len(part), CHUNK_BYTES):
-                    file.write(part[first : first + CHUNK_BYTES].numpy().data)
-                    progress(offset, offset)
-                file.write(b"\0" * (-len(part) % ALIGNMENT))
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with whole_file(target, prefix=_UNFINISHED) as file:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(header)
+        for part in (part for entry in entries for part in entry.parts):
+            for first in range(0, len(part), CHUNK_BYTES):
+                file.write(part[first : first + CHUNK_BYTES].numpy().data)
+                progress(offset, offset)
+            file.write(b"\0" * (-len(part) % ALIGNMENT))
 
 
 def _remove_leftovers(folder: Path) -> None:

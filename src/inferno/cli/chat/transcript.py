@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from inferno.cli.chat.session import Session, Turn
 from inferno.cli.chat.settings import SETTINGS
 from inferno.cli.chat.tools import argument_lines
 from inferno.errors import InvalidRequest
+from inferno.whole_file import whole_file
 
 
 def save(session: Session, path: Path, *, force: bool) -> None:
@@ -29,7 +28,8 @@ def save(session: Session, path: Path, *, force: bool) -> None:
     if not force and os.path.lexists(path):
         raise InvalidRequest(f"{path} exists; /save {path} --force replaces it")
     try:
-        _replace(path, writers[path.suffix](session).encode(errors="replace"))
+        with whole_file(path, prefix=".transcript-") as file:
+            file.write(writers[path.suffix](session).encode(errors="replace"))
     except OSError as problem:  # which knows only of a temporary file
         raise OSError(problem.errno, problem.strerror, str(path)) from None
     except ValueError:  # a NUL in the path
@@ -110,15 +110,3 @@ def _fenced(text: str) -> str:
     while fence in text:
         fence += "`"
     return f"{fence}\n{text}\n{fence}"
-
-
-def _replace(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise

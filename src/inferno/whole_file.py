@@ -1,0 +1,27 @@
+"""Replace a file, all or nothing: a new one gets its name when it is whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: Path, *, prefix: str) -> Iterator[BinaryIO]:
+    """Yield a file to be written, ours alone to read, which is `path` once the block has ended.
+
+    prefix  how its name beside it begins until then. It is removed if anything goes wrong.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
