@@ -59,6 +59,10 @@ struct CacheView {
     }
 };
 
+// Codes of int8 under a smaller scale are zeros: as a denormal number it is rounded so coarsely
+// that they would leave their range.
+constexpr float kLeastScale = 0x1p-140f;
+
 enum class Gate : std::int32_t { silu = 0, clamped = 1 };
 
 struct Activation {

@@ -33,7 +33,8 @@ void rotate_head(const float* cosines, Type type, std::int64_t head_dim, float* 
 }
 
 // Write a head from element `first` on, its dimensions `stride` apart. In int8 the largest
-// magnitude becomes 127, and what isn't finite makes the scale NaN.
+// magnitude becomes 127, a head of next to nothing zeros, and what isn't finite makes the scale
+// NaN.
 void store_head(const float* head, const CacheView& cache, void* data, float* scales,
                 std::int64_t row, std::int64_t first, std::int64_t stride) {
     float scale = 1.0f;
@@ -49,7 +50,7 @@ void store_head(const float* head, const CacheView& cache, void* data, float* sc
     for (std::int64_t d = 0; d < cache.head_dim; ++d) {
         float value = head[d];
         if (cache.type == Type::i8) {
-            const float code = scale > 0.0f ? __builtin_rintf(value / scale) : 0.0f;
+            const float code = scale >= kLeastScale ? __builtin_rintf(value / scale) : 0.0f;
             value = code >= -127.0f && code <= 127.0f ? code : 0.0f;
         }
         write(data, cache.type, first + d * stride, value);

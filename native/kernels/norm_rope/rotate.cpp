@@ -57,8 +57,8 @@ float encode(const float* head, Index head_dim, typename C::Raw* raw) {
     return 1.0f;
 }
 
-// In int8 the largest magnitude becomes 127. A head that holds infinity or NaN gets NaN for its
-// scale, so that it can't pass for numbers.
+// In int8 the largest magnitude becomes 127; a head of next to nothing becomes zeros. One that
+// holds infinity or NaN gets NaN for its scale, so that it can't pass for numbers.
 template <>
 float encode<I8>(const float* head, Index head_dim, std::int8_t* raw) {
     F most = zero(), poison = zero();
@@ -70,7 +70,7 @@ float encode<I8>(const float* head, Index head_dim, std::int8_t* raw) {
     const float scale = largest(most) / 127.0f;
     for (Index i = 0; i < head_dim; i += 16) {
         const F a = load_part<F32>(head, i, head_dim);
-        I8::store(raw + i, scale > 0.0f ? div(a, splat(scale)) : zero());
+        I8::store(raw + i, scale >= kLeastScale ? div(a, splat(scale)) : zero());
     }
     return scale + sum(poison);
 }

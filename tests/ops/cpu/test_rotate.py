@@ -148,6 +148,20 @@ def test_int8_of_zeros_is_zero_and_of_nan_is_nan() -> None:
     assert values_LKD[1:].isnan().all()
 
 
+@pytest.mark.parametrize("num_steps", [1, 100, 127, 190, 191, 1000, 60_000, 70_000, 10**6])
+def test_int8_of_next_to_nothing_keeps_its_signs(num_steps: int) -> None:
+    shape = Shape(num_heads=1, num_kv_heads=1, head_size=20, cache=torch.int8)
+    inputs = make_inputs(shape, [1], torch.float32)
+    smallest = 2.0**-149
+    inputs["v"][0, 0] = torch.arange(20).sub(10) * (num_steps // 10 * smallest)
+    inputs["v"][0, 0, 7] = num_steps * smallest
+    kv = empty_kv(shape, 2)
+    rotate_and_store(cpu, inputs, make_batch([1], [1], [[1]], block_size=16), kv, has_norms=False)
+    codes_D = kv.values_NSKD[1, 0, 0].float()
+    assert (codes_D.abs() <= 127).all()
+    assert (codes_D * inputs["v"][0, 0].sign() >= 0).all()
+
+
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("head_size", [24, 64])  # of which the second fills cache lines
 @pytest.mark.parametrize("cache", [torch.float32, torch.bfloat16, torch.int8])
