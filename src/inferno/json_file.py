@@ -47,10 +47,8 @@ def read_json(
 def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
     """Return the bytes of a regular file; a missing, special or too large one raises `error`."""
     try:
-        # A FIFO would otherwise wait for a writer.
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+        with open(path, "rb", opener=open_nonblocking) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise error(f"{path} must be a regular file")
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
@@ -60,6 +58,15 @@ def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise error(f"{path} is larger than the {max_bytes:,} bytes allowed for such a file")
     return content
+
+
+def open_nonblocking(path: str, flags: int) -> int:
+    """Open a file as an `opener` does; a named pipe would otherwise wait for a writer for ever.
+
+    What is opened so is closed where it turns out to be a folder. A descriptor that is handed to
+    `open` stays open then.
+    """
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def no_weights(folder: Path) -> ModelNotFound | CheckpointError:

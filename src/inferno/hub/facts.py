@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,14 @@ from typing import Any
 from inferno.errors import CheckpointError, ModelError, TokenizerError
 from inferno.gguf.file import read_gguf
 from inferno.gguf.tensor_types import read_packed_name
-from inferno.json_file import MAX_DIMS, MAX_HEADER_BYTES, MAX_TEMPLATE_BYTES, read_file, read_json
+from inferno.json_file import (
+    MAX_DIMS,
+    MAX_HEADER_BYTES,
+    MAX_TEMPLATE_BYTES,
+    open_nonblocking,
+    read_file,
+    read_json,
+)
 from inferno.untrusted_json import Malformed, parse_object
 
 _MAX_VALUES = 2**63 - 1
@@ -133,7 +139,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
 
 def _header(path: Path) -> Mapping[str, Any]:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=open_nonblocking) as file:
             length = int.from_bytes(file.read(8), "little")
             header = file.read(length) if 0 < length <= MAX_HEADER_BYTES else b""
         return parse_object(header)

@@ -15,6 +15,7 @@ from pathlib import Path
 from inferno.errors import DownloadError, ModelError
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.names import RemoteFile
+from inferno.json_file import open_nonblocking
 
 # Bytes that a connection must have brought to count as a success: a hub may send one byte each.
 _WORTH_A_CONNECTION = 1 << 20
@@ -68,9 +69,8 @@ def has_content(path: Path, file: RemoteFile) -> str | None:
     if not file.has_hash:
         return None
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(fd, "rb") as opened:
-            status = os.fstat(fd)
+        with open(path, "rb", opener=open_nonblocking) as opened:
+            status = os.fstat(opened.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size != file.size:
                 return None
             hashes = _Hashes(file)

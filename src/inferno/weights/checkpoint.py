@@ -23,7 +23,7 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
-from inferno.json_file import missing_file
+from inferno.json_file import missing_file, open_nonblocking
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
 from inferno.ops.gguf_repacking import repack
@@ -392,17 +392,12 @@ class WeightsFile:
 
 def open_file(path: Path, stack: ExitStack) -> WeightsFile:
     try:
-        file = stack.enter_context(FileIO(path, "rb", opener=_open_nonblocking))
+        file = stack.enter_context(FileIO(path, "rb", opener=open_nonblocking))
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:
         raise CheckpointError(f"{path}: can't be opened: {error.strerror}") from None
     return WeightsFile(path, file)
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    # Opening a named pipe would otherwise wait for a writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _read_converted(

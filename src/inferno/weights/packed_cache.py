@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from inferno import ops
 from inferno.home import home_folder
+from inferno.json_file import open_nonblocking
 from inferno.ops import PackedWeight, Serializable, SerializedWeight
 from inferno.ops.reference.stored import ALIGNMENT
 from inferno.weights.allocate import replace
@@ -254,7 +255,7 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
 
 def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
     """Yield the file's weights, in memory of our own, each checked against its sum."""
-    with open(path, "rb", opener=_open_nonblocking) as file:
+    with open(path, "rb", opener=open_nonblocking) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path.name} is no regular file")
@@ -284,11 +285,6 @@ def _read(path: Path, progress: Progress) -> Iterator[_Entry]:
 
 def _nobody(done: int, total: int) -> None:
     """Ignore how far packing is, as nobody asks."""
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    # A named pipe would otherwise wait for a writer for ever.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _make_room(newest: Path) -> None:
