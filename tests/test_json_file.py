@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from inferno.errors import ConfigError
+from inferno.errors import CheckpointError, ConfigError
+from inferno.hub.facts import _header
+from inferno.hub.names import RemoteFile
+from inferno.hub.transfer import has_content
 from inferno.json_file import read_file, read_json
 
 
@@ -59,6 +62,22 @@ def test_a_missing_file_a_folder_and_an_impossible_name_are_refused(tmp_path: Pa
         read_json(tmp_path, error=ConfigError)
     with pytest.raises(ConfigError):
         read_json(tmp_path / "nul\0", error=ConfigError)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="there is no /proc")
+def test_a_folder_in_a_files_place_is_left_closed(tmp_path: Path) -> None:
+    def num_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    file = RemoteFile(name="model.safetensors", size=0, sha256="0" * 64, git_oid=None)
+    before = num_open()
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="directory"):
+            read_json(tmp_path, error=ConfigError)
+        with pytest.raises(CheckpointError, match="directory"):
+            _header(tmp_path)
+        assert has_content(tmp_path, file) is None
+    assert num_open() == before
 
 
 def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:

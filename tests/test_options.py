@@ -59,6 +59,9 @@ def test_numbers_are_held_to_their_bounds(kind: type, row: OptionRow) -> None:
     [
         (EngineOptions, {"dtype": "int3"}, "dtype must be one of auto, float32"),
         (EngineOptions, {"device": "tpu"}, "device must be cpu, cuda, cuda:N or mps, not 'tpu'"),
+        (EngineOptions, {"device": "cuda:01"}, "device must be cpu, cuda, cuda:N or mps"),
+        (EngineOptions, {"device": "cuda:\u0663"}, "device must be cpu, cuda, cuda:N or mps"),
+        (WorkerOptions, {"device": "cuda:01"}, "--device must be cpu, cuda, cuda:N or metal"),
         (EngineOptions, {"prefix_cache": 1}, "prefix_cache must be true or false, not 1"),
         (EngineOptions, {"step_target_ms": "fast"}, "step_target_ms must be auto, or a number"),
         (EngineOptions, {"threads": 1.5}, "threads must be an integer from 1 to 1024, not 1.5"),

@@ -68,7 +68,11 @@ def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
 
 
 def open_nonblocking(path: str, flags: int) -> int:
-    """Open a file for `open`; of a named pipe it would otherwise wait for a writer for ever."""
+    """Open a file as an `opener` does; a named pipe would otherwise wait for a writer for ever.
+
+    What is opened so is closed where it turns out to be a folder. A descriptor that is handed to
+    `open` stays open then.
+    """
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

@@ -32,8 +32,9 @@ _GPU_SHARE = (
     0.9  # the rest is for CUDA's own needs, other programs' pictures and what isn't foreseen
 )
 
-_DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
-_WORKER_DEVICE = re.compile(r"cpu|metal|cuda(:\d{1,3})?")
+_CUDA = r"cuda(:(0|[1-9][0-9]{0,2}))?"  # PyTorch takes no other digits, nor zeros before them
+_DEVICE = re.compile(rf"cpu|mps|{_CUDA}")
+_WORKER_DEVICE = re.compile(rf"cpu|metal|{_CUDA}")
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[?[0-9A-Fa-f:.]{2,45}\]?")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]{0,30}://[^\s/]{1,255}|null")
 _URL = re.compile(r"https?://[!-~]{1,2000}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import time
 from typing import Any
@@ -145,6 +146,29 @@ def test_a_server_that_is_not_there_is_a_failure_too() -> None:
     one = asyncio.run(run_request(load_of(), b"{}"))
     assert one.problem is not None
     assert "refused" in one.problem or "Connect" in one.problem
+
+
+def test_a_connection_that_the_system_gives_up_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gives_up(*_: Any, **__: Any) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+
+    monkeypatch.setattr(asyncio, "open_connection", gives_up)
+    one = asyncio.run(run_request(load_of(), b"{}"))
+    assert one.problem == f"[Errno {errno.ETIMEDOUT}] Connection timed out"
+
+
+@pytest.mark.parametrize("count", [-1, 10**400], ids=["negative", "huge"])
+def test_counts_that_cannot_be_are_not_taken(count: int) -> None:
+    async def answer(reply: Reply, _: int) -> None:
+        reply.begin()
+        reply.text("a")
+        reply.usage(7, count)
+        reply.end()
+
+    one = asked(answer)
+    assert (one.problem, one.prompt_tokens, one.num_tokens) == (None, 7, 1)
 
 
 @pytest.mark.slow

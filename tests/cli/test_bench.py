@@ -39,6 +39,13 @@ def test_latency_is_a_plain_table_where_piped(folder: Path) -> None:
     assert result.stderr == ""
 
 
+def test_a_draft_can_be_named(folder: Path) -> None:
+    one_run = ["--threads", "1", "--prompt-tokens", "5", "--num-runs", "1", "--max-tokens", "3"]
+    result = run("latency", "-m", folder, "--speculative-model", folder, *one_run, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["runs"][0]["num_proposed"] >= 0
+
+
 def test_throughput_of_random_weights_needs_only_a_config(bare: Path) -> None:
     shape = ["--num-requests", "3", "--max-tokens", "2", "--max-num-seqs", "2"]
     how = ["--load-format", "dummy", "--dtype", "float32", "--kv-dtype", "bfloat16", "--seed", "4"]

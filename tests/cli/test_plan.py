@@ -142,7 +142,20 @@ def test_figures_are_kept_for_a_processor_and_its_threads(
     assert speed.kept_figures(2) is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"cpu": 1}', "\0"])
+def kept(**values: str) -> str:
+    """Figures in JSON, some of which are other values."""
+    known = {"cpu": '"x"', "threads": "2", "bandwidth": "1e9", "operations": "{}"}
+    pairs = {**known, "measured_at": "1", **values}.items()
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"cpu": 1}', "\0"),
+        *(kept(operations="[]"), kept(threads="1e999"), kept(bandwidth="1" + "0" * 400)),
+    ],
+)
 def test_damaged_figures_are_measured_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
 ) -> None:

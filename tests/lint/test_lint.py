@@ -157,6 +157,19 @@ def test_a_mistake_beside_the_template_is_found(
     assert found == ({due} if due else set())
 
 
+@pytest.mark.parametrize(
+    ("factor", "original"), [("-1e999", "8"), ("2.5", "1" + "0" * 400), ("-1" + "0" * 400, "8")]
+)
+def test_numbers_that_no_scaling_has_are_left_to_the_engine(
+    folder: Path, factor: str, original: str
+) -> None:
+    scaling = {"rope_type": "yarn", "factor": 11, "original_max_position_embeddings": 22}
+    edit(folder, "config.json", rope_scaling=scaling)
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace("11", factor).replace("22", original))
+    assert names(lint_model(folder)) == USUAL
+
+
 def test_an_output_that_nothing_ends_is_found(folder: Path) -> None:
     edit(folder, "config.json", eos_token_id=None)
     edit(folder, "tokenizer_config.json", eos_token=None)

@@ -54,6 +54,8 @@ def test_a_right_model_passes_against_others(
     report = verified(folders[model], against=against)
     assert_passed(report)
     assert against in report.verdict
+    is_itself = "the engine is compared with itself" in " ".join(report.notes)
+    assert is_itself == (against == "cpu")
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if "mxfp4" not in name])

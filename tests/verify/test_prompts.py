@@ -11,7 +11,8 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from inferno.verify.case import Prompt, choose_prompt
-from tests.tiny import save_tiny, save_tokenizer
+from inferno.verify.oracles.reference import ReferenceOracle
+from tests.tiny import save_tiny, save_tiny_model, save_tokenizer
 from tests.verify.tiny_models import verified
 
 LENGTH = 48  # where no window asks for more
@@ -83,3 +84,20 @@ def test_a_model_with_such_a_tokenizer_is_verified(tmp_path: Path) -> None:
     knows_nothing().save(str(tmp_path / "tokenizer.json"))
     report = verified(tmp_path)
     assert report.passed, report.verdict
+
+
+def test_the_whole_of_a_given_prompt_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny_model(tmp_path)
+    text, right = "The sun is up.", ReferenceOracle.encode
+
+    def longer(self: ReferenceOracle, of: str) -> list[int] | None:
+        ids = right(self, of)
+        return [*ids, 5] if ids is not None and of == text else ids
+
+    assert verified(tmp_path, prompt=text).passed
+    monkeypatch.setattr(ReferenceOracle, "encode", longer)
+    failed = verified(tmp_path, prompt=text).first_failure
+    assert failed is not None
+    assert failed.what.startswith("the tokenizer gives of the prompt ")

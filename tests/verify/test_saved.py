@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,10 @@ def change_facts(**changes: Any) -> Callable[[bytes], bytes]:
     return change_header(change)
 
 
+def flatten(described: dict[str, Any]) -> None:
+    described["shape"] = [math.prod(described["shape"])]
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -107,6 +112,8 @@ def change_facts(**changes: Any) -> Callable[[bytes], bytes]:
         (change_facts(layers=[]), "no layers"),
         (change_facts(dtype="complex64"), "dtype"),
         (change_facts(surplus=1), "facts"),
+        (change_header(lambda header: header["__metadata__"].update(facts="\ud800")), "JSON"),
+        (change_header(lambda header: flatten(header["0.scores"])), "'0.scores' has the shape"),
     ],
 )
 def test_a_damaged_file_is_refused(
@@ -129,6 +136,13 @@ def test_a_file_without_a_tensor_is_refused(
     path = tmp_path / "damaged.safetensors"
     path.write_bytes(change_header(rename)(saved.read_bytes()))
     with pytest.raises(InfernoError, match=missing):
+        verified(folder, against=str(path))
+
+
+def test_layers_that_the_model_lacks_are_refused(folder: Path, saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.safetensors"
+    path.write_bytes(change_facts(layers=[0, 999])(saved.read_bytes()))
+    with pytest.raises(InfernoError, match=r"layer 999, and this model has \d layers"):
         verified(folder, against=str(path))
 
 

@@ -15,22 +15,21 @@ from inferno.http_post import Answer, post
 _MAX_ERROR = 64 << 10
 _MAX_EVENT = 4 << 20
 _MAX_WORDS = 200
+_MOST_COUNTED = 1 << 53
 
 
 async def run_request(load: Load, body: bytes) -> RequestResult:
     """Send a request and time its answer; a failure is told as the result's `problem`."""
     seen = _Seen()
     begun, problem = time.perf_counter(), None
+    limit = asyncio.timeout(load.timeout)
     try:
-        async with (
-            asyncio.timeout(load.timeout),
-            post(load.target, body, load.headers) as answer,
-        ):
+        async with limit, post(load.target, body, load.headers) as answer:
             problem = await _read(answer, seen)
-    except TimeoutError:
-        problem = f"not done within {load.timeout:g} seconds"
-    except OSError as error:
+    except OSError as error:  # a TimeoutError is one, and the system has its own
         problem = str(error) or type(error).__name__
+        if limit.expired():
+            problem = f"not done within {load.timeout:g} seconds"
     return RequestResult(
         begun=begun,
         ended=time.perf_counter(),
@@ -67,7 +66,11 @@ class _Seen:
 
     def _count(self, usage: object) -> None:
         if isinstance(usage, dict):
-            self.usage = {name: num for name, num in usage.items() if type(num) is int}
+            self.usage = {
+                name: num
+                for name, num in usage.items()
+                if type(num) is int and 0 <= num < _MOST_COUNTED
+            }
 
 
 async def _read(answer: Answer, seen: _Seen) -> str | None:

@@ -138,6 +138,8 @@ def _options(speculative: str, given: Mapping[str, Any]) -> dict[str, Any]:
     options = options_of(EngineOptions, given)
     names = ("num_speculative_tokens", "speculative_model", "speculative_early_layers")
     is_named = any(options[name] not in (None, "auto") for name in names)
+    if (draft := options["speculative_model"]) is not None:
+        options["speculative_model"] = str(draft)  # a job travels as JSON, which has no paths
     return {**options, "speculative": "auto" if speculative == "off" and is_named else speculative}
 
 

@@ -18,7 +18,7 @@ from inferno.text.special_tokens import read_named_tokens
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
 
 _ORDER = list(Level)
-_REALISTIC = 10**9  # a tokenizer's model_max_length above it means that nobody set it
+_REALISTIC = 10**9  # positions; a tokenizer's model_max_length above it means that nobody set it
 
 
 def lint_model(
@@ -109,6 +109,8 @@ def _yarn(scaling: Mapping[str, Any], context: int) -> Iterator[Finding]:
     factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
     if not isinstance(factor, int | float) or type(original) is not int:
         return
+    if not (0 < factor <= _REALISTIC and 0 < original <= _REALISTIC):
+        return  # the engine refuses what can't be
     if context > factor * original:
         yield Finding(
             "context",

@@ -74,7 +74,7 @@ def kept_figures(threads: int | None) -> MachineFigures | None:
     try:
         values = read_json(_path(), error=ModelError, max_bytes=_MOST_BYTES)
         found = _figures(values)
-    except (ModelError, RuntimeError, ValueError, KeyError, TypeError):
+    except (ModelError, RuntimeError, ValueError):
         return None
     wanted = threads or num_usable_cores()
     return found if (found.cpu, found.threads) == (_cpu_name(), wanted) else None
@@ -92,7 +92,7 @@ def measure_figures(threads: int | None) -> MachineFigures:
         values = json.loads(done.stdout)
         given = {"cpu": _cpu_name(), "threads": wanted, "measured_at": time.time()}
         found = _figures(values | given)
-    except (subprocess.SubprocessError, OSError, ValueError, KeyError, TypeError):
+    except (subprocess.SubprocessError, OSError, ValueError, TypeError):
         raise EngineError(
             "this machine's speed could not be measured; `inferno doctor` says more of it"
         ) from None
@@ -138,14 +138,17 @@ def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Sp
 
 def _figures(values: Mapping[str, Any]) -> MachineFigures:
     """Return what a file or a process says; ValueError where it can't be."""
-    operations = {str(name): float(count) for name, count in values["operations"].items()}
-    found = MachineFigures(
-        cpu=str(values["cpu"]),
-        threads=int(values["threads"]),
-        bandwidth=float(values["bandwidth"]),
-        operations=operations,
-        measured_at=float(values["measured_at"]),
-    )
+    try:
+        operations = {str(name): float(count) for name, count in values["operations"].items()}
+        found = MachineFigures(
+            cpu=str(values["cpu"]),
+            threads=int(values["threads"]),
+            bandwidth=float(values["bandwidth"]),
+            operations=operations,
+            measured_at=float(values["measured_at"]),
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError) as problem:
+        raise ValueError(f"no figures: {problem!r}") from None
     if not all(0 < number < 1e18 for number in (found.bandwidth, *operations.values())):
         raise ValueError("no machine has such figures")
     return found

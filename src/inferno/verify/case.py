@@ -12,7 +12,7 @@ import torch
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import ARCHITECTURES, read_model_config
 from inferno.engine.build import read_hf_config
-from inferno.errors import InvalidRequest
+from inferno.errors import CheckpointError, InvalidRequest
 from inferno.model_files import TOKENIZER, model_files
 from inferno.models import MODULES, find_model
 from inferno.options import EngineOptions
@@ -114,6 +114,12 @@ class Case:
         """Return the numbers from 0, in order, of the layers whose insides are compared."""
         count = self.config.num_layers
         asked = self.options.layers
+        if saved is not None and max(saved.facts.layers) >= count:
+            raise CheckpointError(
+                f"{self.options.against}: was saved with a look into layer "
+                f"{max(saved.facts.layers)}, and this model has {count} layers; save it again from "
+                "the same model"
+            )
         if asked is None:
             if saved is not None:
                 return saved.facts.layers

@@ -254,6 +254,8 @@ def _foundation(
 ) -> Row:
     saved = oracle.facts if isinstance(oracle, SavedOracle) else None
     theirs = None if prompt.text is None or saved else oracle.encode(prompt.text)
+    if theirs is not None and case.options.prompt is None:
+        theirs = theirs[: len(prompt.token_ids)]  # the fixed text was cut to that length
     given = Foundation(
         config=case.config,
         plain=case.plain,
@@ -264,8 +266,7 @@ def _foundation(
         encoded=case.encode(TOKENIZER_TEXT),
         expected_encoded=oracle.encode(TOKENIZER_TEXT),
         prompt=prompt.token_ids,
-        # What is repeated until it is long enough is cut to that length.
-        expected_prompt=None if theirs is None else theirs[: len(prompt.token_ids)],
+        expected_prompt=theirs,
         digests=digests,
         expected_digests={}
         if saved is None
@@ -365,6 +366,11 @@ def _notes(case: Case, comparison: Comparison) -> Iterator[str]:
             f"checked only by a longer --prompt"
         )
     is_followed = case.options.against in ("reference", "transformers")
+    if case.options.against == "cpu" and comparison.observed.device == "cpu":
+        yield (
+            "the engine is compared with itself, so a mistake of its own shows only in products, "
+            "weights and sampling; the reference, the default, is independent"
+        )
     if not comparison.shows_layers:
         yield "this oracle shows logits alone; the reference, the default, shows layers too"
     if case.config.mixture is not None and not is_followed:

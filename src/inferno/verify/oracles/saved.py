@@ -100,6 +100,11 @@ def load(path: Path) -> SavedOracle:
     for name, info in tensors.items():
         if info.dtype not in _NAMES:
             raise CheckpointError(f"{path}: tensor {name!r} is of no type that --save writes")
+        if len(info.shape) < (3 if name.endswith("scores") else 1):
+            raise CheckpointError(
+                f"{path}: tensor {name!r} has the shape {list(info.shape)}, which --save never "
+                "writes; write it again with --save"
+            )
         raw = bytearray(content[info.start : info.stop])
         flat = torch.frombuffer(raw, dtype=info.dtype) if raw else torch.empty(0, dtype=info.dtype)
         taps[name] = flat.view(info.shape)
@@ -109,7 +114,7 @@ def load(path: Path) -> SavedOracle:
 def _read_facts(metadata: Mapping[str, str]) -> Facts:
     if metadata.get("format") != FORMAT:
         raise Malformed("it was not written by inferno verify --save")
-    values = parse_object(metadata.get("facts", "").encode())
+    values = parse_object(metadata.get("facts", "").encode(errors="replace"))
     if values.keys() != set(Facts.__slots__):
         raise Malformed("its facts are not those that inferno verify writes")
     _check_types(values)
