@@ -8,7 +8,7 @@ import pytest
 
 from inferno.grammar.decide import matches
 from inferno.grammar.json_schema import compile_schema
-from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.recognizer import Recognizer, text_of_mark
 from inferno.grammar.rules import START, Grammar, Mark, Terminal
 from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
 from tests.grammar.acceptor import Acceptor
@@ -131,6 +131,16 @@ def test_any_text_may_go_on_over_what_need_not_follow_it() -> None:
         answers = Acceptor(grammar_of(format))
         assert answers.accepts("x")
         assert answers.accepts("x<a>1</a>")
+
+
+def test_any_text_comes_to_a_special_token_whatever_may_stand_before_that() -> None:
+    called = {"type": "triggered_tags", "triggers": ["<c>"], "tags": [tag(INTEGER, "<c>", "<e>")]}
+    tokens = {"<c>": 7, "<e>": 8}
+    recognizer = Recognizer(grammar_of(sequence(ANY, {**called, "at_least_one": True}), **tokens))
+    text = b"x" + text_of_mark(7) + b"5" + text_of_mark(8)
+    state = recognizer.advance(recognizer.start, text)
+    assert state is not None
+    assert state.is_end
 
 
 def test_a_choice_of_what_has_an_end_comes_to_it() -> None:

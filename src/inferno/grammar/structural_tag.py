@@ -178,10 +178,8 @@ class _Builder:
         """
         joined = _joined(symbols)
         for place, symbol in enumerate(joined):
-            following = next((e for e in joined[place + 1 :] if not self._is_optional(e)), None)
-            if following is None:
-                break
-            first = chars(*(r for each in self._firsts(following, set()) for r in each.ranges))
+            firsts = self._firsts(joined[place + 1 :], set())
+            first = chars(*(bounds for each in firsts for bounds in each.ranges))
             for text in self._lasts(symbol):
                 if not _is_given(text) and not is_empty(both(text, seq(text, first, ANY_TEXT))):
                     raise UnsupportedTag(
@@ -215,20 +213,19 @@ class _Builder:
                         if not self._is_optional(each):
                             break
 
-    def _firsts(self, symbol: Symbol, seen: set[str]) -> Iterator[Chars]:
-        """Yield the characters that a symbol may begin with; `seen`: rules that were looked at."""
-        match symbol:
+    def _firsts(self, symbols: Alternative, seen: set[str]) -> Iterator[Chars]:
+        """Yield the characters that the first may begin with of the symbols that must come.
+
+        seen    rules that were looked at.
+        """
+        first = next((each for each in symbols if not self._is_optional(each)), None)
+        match first.symbol if isinstance(first, Repeated) else first:
             case Terminal(regex):
                 yield first_of(regex)
-            case Repeated(part):
-                yield from self._firsts(part, seen)
             case Reference(name) if name not in seen:
                 seen.add(name)
                 for alternative in self.rules[name]:
-                    for each in alternative:
-                        yield from self._firsts(each, seen)
-                        if not self._is_optional(each):
-                            break
+                    yield from self._firsts(alternative, seen)
 
     def triggered(
         self,
