@@ -327,6 +327,13 @@ def test_what_restricts_nothing_is_taken_as_that() -> None:
 # Unions whose branches share no value, or whose overlap can be taken away.
 
 
+def test_then_and_else_say_nothing_without_if() -> None:
+    for said in (5, {"properties": {"a": True}}):
+        for keyword in ("then", "else"):
+            schema = {"type": "object", "unevaluatedProperties": False, keyword: said}
+            assert accepts(schema, "{}", '{"a":1}') == [True, False]
+
+
 def test_one_of_is_exact_where_branches_overlap() -> None:
     schema = {"oneOf": [{"type": "integer", "maximum": 5}, {"type": "number", "minimum": 3}]}
     assert accepts(schema, "2", "3", "5", "5.5", "6", "4.5") == [

@@ -8,7 +8,7 @@ import pytest
 
 from inferno.grammar.decide import matches
 from inferno.grammar.json_schema import compile_schema
-from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.recognizer import Recognizer, text_of_mark
 from inferno.grammar.rules import START, Grammar, Mark, Terminal
 from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
 from tests.grammar.acceptor import Acceptor
@@ -65,6 +65,13 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
         ["<t></t>", "<t>x</t>", "<t>x<a>1</a>y</t>", "<t><ab>2</ab></t>"],
         ["<t>x", "<t><a>1</a>", "<t><a>x</a></t>"],
     ),
+    (
+        tag(triggered(stop_after_first=True), "<t>", "</t>"),
+        ["<t></t>", "<t>x</t>", "<t>x<a>1</a></t>"],
+        ["<t>x<a>1</a>y</t>", "<t>x"],
+    ),
+    (tag(triggered(**ONCE), "<t>", "</t>"), ["<t>x<a>1</a></t>"], ["<t>x</t>", "<t></t>"]),
+    (tag(sequence("x", ANY)), ["<a>xy</a>", "<a>x</a>"], ["<a>y</a>", "<a>xy</a>z</a>"]),
     (separated(";"), ["", "<a>1</a>", "<a>1</a>;<a>2</a>"], ["<a>1</a>;", ";"]),
     (separated("", **ONCE), ["<a>1</a>"], ["", "<a>1</a><a>1</a>"]),
 ]
@@ -100,6 +107,40 @@ def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None
     with pytest.raises(UnsupportedTag, match="#/format/content may go on behind the end"):
         grammar_of(tag(content))
     grammar_of(tag(content, end=""))
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        tag(sequence("x", either(ANY, sequence("y")))),
+        sequence(either(ANY, sequence("y")), "END"),
+        sequence(ANY, either(sequence("x"), sequence("y"))),
+        sequence(regex("[0-9]+"), INTEGER),
+        sequence(ANY, INTEGER),
+        either(sequence("x", ANY, separated(";", at_least_one=True))),
+    ],
+    ids=lambda each: str(each)[:60],
+)
+def test_a_text_that_may_go_on_over_what_must_follow_it_is_refused(format: Any) -> None:
+    with pytest.raises(UnsupportedTag, match="may go on behind the end of a part"):
+        grammar_of(format)
+
+
+def test_any_text_may_go_on_over_what_need_not_follow_it() -> None:
+    for format in (sequence(ANY, triggered()), sequence(ANY, separated(";"))):
+        answers = Acceptor(grammar_of(format))
+        assert answers.accepts("x")
+        assert answers.accepts("x<a>1</a>")
+
+
+def test_any_text_comes_to_a_special_token_whatever_may_stand_before_that() -> None:
+    called = {"type": "triggered_tags", "triggers": ["<c>"], "tags": [tag(INTEGER, "<c>", "<e>")]}
+    tokens = {"<c>": 7, "<e>": 8}
+    recognizer = Recognizer(grammar_of(sequence(ANY, {**called, "at_least_one": True}), **tokens))
+    text = b"x" + text_of_mark(7) + b"5" + text_of_mark(8)
+    state = recognizer.advance(recognizer.start, text)
+    assert state is not None
+    assert state.is_end
 
 
 def test_a_choice_of_what_has_an_end_comes_to_it() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from inferno.grammar import token_paths
 from inferno.grammar.json_schema import compile_schema
-from inferno.grammar.recognizer import Recognizer, State
-from inferno.grammar.rules import START, Grammar, Terminal
+from inferno.grammar.recognizer import Recognizer, State, text_of_mark
+from inferno.grammar.regex import literal
+from inferno.grammar.rules import START, Grammar, Mark, Terminal
 from inferno.grammar.syntax import parse_regex
 from inferno.grammar.token_paths import TokenPaths, Vocabulary
 from tests.grammar.acceptor import Sampler
@@ -212,3 +213,28 @@ def test_work_that_is_left_for_later_runs_out(monkeypatch: pytest.MonkeyPatch) -
     before = recognizer.meter.spent
     paths.num_to_end(state)
     assert recognizer.meter.spent - before < 1000
+
+
+def test_none_of_several_special_tokens_is_forced_that_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marks = (300, 301, 70_000)
+    texts = {byte: bytes((byte,)) for byte in range(255)}
+    texts |= {each: text_of_mark(each) for each in marks}
+    vocabulary = Vocabulary(texts, lambda text, is_whole: list(text))
+    content = Terminal(literal("x"))
+    for several in (marks, marks[:2]):
+        grammar = Grammar({START: tuple((Mark(each), content, Mark(300)) for each in several)})
+        recognizer = Recognizer(grammar)
+        paths = TokenPaths(recognizer, vocabulary)
+        assert paths.forced(recognizer.start) is None
+        inside = paths.advance(recognizer.start, 301)
+        assert inside is not None
+        assert paths.forced(inside) == ord("x")
+        assert paths.enough(recognizer.start) == 3
+        assert paths.num_to_end(recognizer.start) == 3
+        assert paths.tokens_to_end(recognizer.start)[0] in several
+        with monkeypatch.context() as patched:  # nor where nobody may look for a way
+            patched.setattr(token_paths, "_MOST_PLACES", 0)
+            unsearched = TokenPaths(recognizer, vocabulary)
+            assert unsearched.next_to_end(recognizer.start) in several

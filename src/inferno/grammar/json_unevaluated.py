@@ -109,6 +109,8 @@ def _perhaps(
             found |= _perhaps(document, inner, place, seen)
     for keyword in _BRANCHES:
         branches = content.get(keyword, ())
+        if keyword in ("then", "else") and "if" not in content:
+            continue  # then it says nothing, whatever it is
         if isinstance(branches, Mapping) and not keyword.startswith("depend"):
             branches = [branches]
         every = branches.values() if isinstance(branches, Mapping) else branches

@@ -21,8 +21,9 @@ from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Sym
 # more are followed all the same; they only find less again.
 MAX_KEPT = 100_000
 
-# A mark is spelled as this byte, which no text has, and its token's id.
+# A mark is spelled as this byte, which no text has, and its token's id in four more.
 MARK = b"\xff"
+MARK_LENGTH = 5
 
 _NEVER = 1 << 60  # bytes to an end that can't be reached
 _UNASKED = -1  # the only byte of a state of which nobody wanted to know it yet

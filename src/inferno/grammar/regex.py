@@ -178,6 +178,28 @@ def alphabet_of(regex: Regex) -> Chars:
             return ANY
 
 
+def first_of(regex: Regex) -> Chars:
+    """Return the characters that texts may begin with which match; perhaps a few more."""
+    match regex:
+        case Chars():
+            return regex
+        case Seq(parts):
+            ranges: list[tuple[int, int]] = []
+            for part in parts:
+                ranges += first_of(part).ranges
+                if not can_be_empty(part):
+                    break
+            return chars(*ranges)
+        case Alt(options):
+            return chars(*(each for option in options for each in first_of(option).ranges))
+        case Repeat(part):
+            return first_of(part)
+        case And(parts):
+            return reduce(_common, map(first_of, parts), ANY)
+        case Not():
+            return ANY
+
+
 def chars(*ranges: tuple[int, int]) -> Chars:
     """Return one character of any of the ranges, which may overlap and stand in any order."""
     merged: list[tuple[int, int]] = []

@@ -9,7 +9,7 @@ Where one of their texts is a special token's, that token is meant.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -27,8 +27,11 @@ from inferno.grammar.regex import (
     alphabet_of,
     alt,
     both,
+    can_be_empty,
     char_set,
+    chars,
     complement_of,
+    first_of,
     literal,
     repeat,
     seq,
@@ -82,7 +85,7 @@ def compile_structural_tag(
     builder = _Builder(special_tokens, compile_schema)
     if "format" in tag:
         _check_keys(tag, "#", {"type", "format"})
-        start = builder.format(tag["format"], "#/format", 0)
+        start = builder.whole(builder.format(tag["format"], "#/format", 0), "#/format")
     else:
         _check_keys(tag, "#", {"type", "structures", "triggers"})
         start = builder.triggered(
@@ -139,10 +142,10 @@ class _Builder:
                 return _joined(parts)
             case "or":
                 _check_keys(node, where, {"type", "elements"})
-                options = [
-                    self.format(each, f"{where}/elements/{i}", depth + 1)
-                    for i, each in enumerate(_list(node, "elements", where))
-                ]
+                options = []
+                for i, each in enumerate(_list(node, "elements", where)):
+                    place = f"{where}/elements/{i}"
+                    options.append(self.whole(self.format(each, place, depth + 1), place))
                 return (self._rule(options),)
             case "tag":
                 return self.tag(node, where, depth)
@@ -161,27 +164,68 @@ class _Builder:
         inner = node.get("content")
         content = self.format(inner, f"{where}/content", depth + 1)
         begin, end = (self.text(_text(node, name, where)) for name in ("begin", "end"))
-        if isinstance(inner, Mapping) and inner.get("type") == "or" and end:
-            [choice] = content
-            assert isinstance(choice, Reference), "it has alternatives"
-            self._check_end(choice, end[0], where)
-        return _joined((*begin, *content, *end))
+        if isinstance(inner, Mapping) and inner.get("type") == "triggered_tags":
+            match content:
+                case (Reference(name),):  # one tag or none: either comes to the end by itself
+                    ended = [_joined((*each, *end)) for each in self.rules[name]]
+                    return _joined((*begin, self._rule(ended)))
+        return self.whole((*begin, *content, *end), f"{where}/content")
 
-    def _check_end(self, content: Reference, end: Symbol, where: str) -> None:
-        """Refuse a choice of texts of which one may take a tag's end for its own."""
-        if not isinstance(end, Terminal) or content.name.startswith(_OF_SCHEMA):
-            return
-        for alternative in self.rules[content.name]:
-            last = alternative[-1] if alternative else None
-            if isinstance(last, Reference):
-                self._check_end(last, end, where)
-            elif last is not None and (text := _regex_of(last)) is not None:
-                first = end.regex.parts[0] if isinstance(end.regex, Seq) else end.regex
-                if not is_empty(both(text, seq(text, first, ANY_TEXT))):
+    def whole(self, symbols: Sequence[Symbol], where: str) -> Alternative:
+        """Return symbols that follow each other, joined.
+
+        Raises UnsupportedTag where one may take for its own what must follow it.
+        """
+        joined = _joined(symbols)
+        for place, symbol in enumerate(joined):
+            firsts = self._firsts(joined[place + 1 :], set())
+            first = chars(*(bounds for each in firsts for bounds in each.ranges))
+            for text in self._lasts(symbol):
+                if not _is_given(text) and not is_empty(both(text, seq(text, first, ANY_TEXT))):
                     raise UnsupportedTag(
-                        f"{where}/content may go on behind the end of the tag: let each of its "
-                        "elements be a tag with this end"
+                        f"{where} may go on behind the end of a part, over what must follow it: "
+                        "let each choice, or free text, be a tag with an end of its own"
                     )
+        return joined
+
+    def _is_optional(self, symbol: Symbol) -> bool:
+        """Return whether the empty text is one of the symbol's."""
+        match symbol:
+            case Repeated(part, least):
+                return least == 0 or self._is_optional(part)
+            case Reference(name) if not name.startswith(_OF_SCHEMA):
+                return any(all(map(self._is_optional, each)) for each in self.rules[name])
+            case Terminal(regex):
+                return can_be_empty(regex)
+        return False
+
+    def _lasts(self, symbol: Symbol) -> Iterator[Regex]:
+        """Yield the texts that a symbol may end with; values in JSON have ends of their own."""
+        match symbol:
+            case Terminal(regex):
+                yield regex
+            case Repeated(part):
+                yield from self._lasts(part)
+            case Reference(name) if not name.startswith(_OF_SCHEMA):
+                for alternative in self.rules[name]:
+                    for each in reversed(alternative):
+                        yield from self._lasts(each)
+                        if not self._is_optional(each):
+                            break
+
+    def _firsts(self, symbols: Alternative, seen: set[str]) -> Iterator[Chars]:
+        """Yield the characters that the first may begin with of the symbols that must come.
+
+        seen    rules that were looked at.
+        """
+        first = next((each for each in symbols if not self._is_optional(each)), None)
+        match first.symbol if isinstance(first, Repeated) else first:
+            case Terminal(regex):
+                yield first_of(regex)
+            case Reference(name) if name not in seen:
+                seen.add(name)
+                for alternative in self.rules[name]:
+                    yield from self._firsts(alternative, seen)
 
     def triggered(
         self,
@@ -333,7 +377,8 @@ class _Builder:
             for i, each in enumerate(_list(node, "tags", where))
         ]
         one = self._rule(tags)
-        separated = self._rule([(*self.text(_text(node, "separator", where)), one)])
+        separator = self.text(_text(node, "separator", where))
+        separated = self._rule([self.whole((*separator, one), where)])
         several: Alternative = (one,)
         if most is None:
             several = (one, Repeated(separated, 0, None))
@@ -389,8 +434,10 @@ def _one_text(run: Sequence[Symbol], *, before_mark: bool) -> Sequence[Symbol]:
     regexes = [regex for symbol in run if (regex := _regex_of(symbol)) is not None]
     if len(run) < 2 or all(map(_is_given, regexes)):
         return run
+    # Runs that were joined before are looked into: any text may be the last part of one.
+    flat = [part for each in regexes for part in (each.parts if isinstance(each, Seq) else (each,))]
     parts: list[Regex] = []
-    for is_given, group in groupby(regexes, key=_is_given):
+    for is_given, group in groupby(flat, key=_is_given):
         text = seq(*group)
         if is_given and parts and parts[-1] == ANY_TEXT and not before_mark:
             parts[-1] = _up_to(text, text)

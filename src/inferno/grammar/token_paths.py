@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from inferno.grammar.expressions import OutOfWork
-from inferno.grammar.recognizer import MARK, Recognizer, State, id_of_mark
+from inferno.grammar.recognizer import MARK, MARK_LENGTH, Recognizer, State, id_of_mark
 from inferno.grammar.regex import TooComplex
 
 # Bytes of a forced run that are looked at: its first token depends on no more of them.
@@ -219,7 +219,7 @@ class TokenPaths:
                     if token_id is not None:
                         text = self.vocabulary.by_id[token_id]
                     elif not place.is_end:
-                        text = bytes((self.recognizer.nearer(place, _FAVOURED),))
+                        text = self._first_text(place)
                     else:
                         break
                     place = self.recognizer.advance(place, text)
@@ -413,8 +413,8 @@ class TokenPaths:
             run.append(byte)
             place = following
         text, mark, _ = bytes(run).partition(MARK)
-        if run and not text:
-            return id_of_mark(bytes(run))
+        if run and not text:  # where several marks may come, only a part of them is forced
+            return id_of_mark(bytes(run)) if len(run) >= MARK_LENGTH else None
         if not text:
             return None
         is_whole = bool(mark) or (place.is_end and not place.scans)
@@ -428,10 +428,20 @@ class TokenPaths:
         forced = self.forced(state)
         if forced is not None:
             return forced
-        byte = bytes((self.recognizer.nearer(state, _FAVOURED),))
-        first, last = self.vocabulary.within(byte, 0, len(self.vocabulary.texts))
-        is_there = first < last and self.vocabulary.texts[first] == byte
+        text = self._first_text(state)
+        first, last = self.vocabulary.within(text, 0, len(self.vocabulary.texts))
+        is_there = first < last and self.vocabulary.texts[first] == text
         return self.vocabulary.ids[first] if is_there else -1
+
+    def _first_text(self, state: State) -> bytes:
+        """Return the first byte of a shortest text; of a special token, the whole of it."""
+        text, place = b"", state
+        while not text or (text.startswith(MARK) and len(text) < MARK_LENGTH):
+            byte = bytes((self.recognizer.nearer(place, _FAVOURED),))
+            following = self.recognizer.advance(place, byte)
+            assert following is not None, "a shortest text goes on"
+            text, place = text + byte, following
+        return text
 
 
 def _fillers(texts: Mapping[int, bytes]) -> list[int]:
