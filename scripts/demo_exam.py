@@ -75,7 +75,6 @@ BARS = {
     "about inferno": 0.9,
     BY_HAND: 0.9,
     "commands that exist": 1.0,
-    "a command for an answer": 0.9,
     "other languages": 0.9,
     "I don't know": 0.8,
     "questions in capitals": 0.8,
