@@ -97,10 +97,10 @@ _MEANS = {
     "demo": "\n- The first stage of 600 steps went on from the mean of the weights after the "
     "second, the third\n  and the fifth stage (`average_demo.py`), the stage of 1000 steps from "
     "the mean of those before and\n  after that. These weights are the mean of those after the "
-    "last stage and before the last two:\n  these taught more ways to ask about inferno, and the mean "
-    "forgets fewer stories and facts.",
-    "demo-draft": "\n- In the last stage the teacher was nearly the mean that is embedded as demo, "
-    "in the one before it\n  demo after its own last stage.",
+    "last stage and before the last two:\n  these taught more ways to ask about inferno, and the "
+    "mean forgets fewer stories and facts.",
+    "demo-draft": "\n- In the last stage the teacher was nearly the mean that is embedded as "
+    "demo, in the one before it\n  demo after its own last stage.",
 }
 _ACCEPTANCE = """
 
