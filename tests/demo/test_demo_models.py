@@ -16,7 +16,7 @@ import train_demo
 from demo_batches import Batch, draw_batches
 from demo_corpus import Document, documents
 from demo_curve import read_curve, steps_of_stages
-from demo_exam import BARS, BY_HAND, items_of
+from demo_exam import BARS, items_of
 from demo_speech import prompt_of, speak
 from demo_training import CurvePoint, Recipe, train
 from safetensors.torch import load_file
