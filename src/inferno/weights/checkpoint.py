@@ -259,6 +259,11 @@ class Checkpoint:
         self.read_packed_into(name, 0, rows)
         return rows.unpack(torch.float32)
 
+    def is_taken_exactly(self, name: str, kind: str) -> bool:
+        """Return whether a weight keeps all of its values in a format of that name."""
+        stored = self.stored.get(name)
+        return stored is not None and FORMATS[kind].takes_exactly(stored.format)
+
     def rounded_blocks(self) -> dict[str, WeightFormat]:
         """Return those of `blocks` whose format doesn't hold all of their values."""
         return {

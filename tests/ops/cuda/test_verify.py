@@ -50,7 +50,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ops.BACKENDS, "cpu", Interpreted())
     monkeypatch.setattr(case, "_LEAST_TOKENS", 6)
     monkeypatch.setattr(case, "_NUM_NEW", 2)
-    monkeypatch.setattr(engine_run, "draw_tokens", lambda *_: ())
+    monkeypatch.setattr(engine_run, "draw_tokens", lambda *_: ([], []))
 
 
 def verified(folder: Path) -> Report:

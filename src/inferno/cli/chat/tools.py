@@ -18,7 +18,7 @@ RESULT_HINT = (
     "An empty line is no result, @FILE is what a file holds, Ctrl+C takes the message back."
 )
 _MAX_RESULT_BYTES = 1 << 20
-_LINE_END = re.compile(r"\s*[\r\n]\s*")
+_LINE_END = re.compile(r"[\r\n]")
 
 
 def read_tools_file(path: Path) -> Tools:
@@ -67,7 +67,8 @@ def call_line(call: ToolCall) -> str:
     except (Malformed, UnicodeEncodeError):
         arguments = json.dumps(arguments)  # of what is no JSON: as a text in JSON
     else:
-        arguments = _LINE_END.sub(" ", arguments.strip())  # which no string in JSON holds
+        # No string in JSON holds an end of a line.
+        arguments = " ".join(filter(None, map(str.strip, _LINE_END.split(arguments))))
     return f"call {call.name} {arguments}"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from inferno.quantization import FORMATS
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 
 
@@ -56,8 +55,7 @@ class PlainWeights:
 
     def is_taken_exactly(self, name: str, kind: str) -> bool:
         """Return whether a weight of the files keeps all of its values in a format of that name."""
-        stored = self._checkpoint.stored.get(name)
-        return stored is not None and FORMATS[kind].takes_exactly(stored.format)
+        return self._checkpoint.is_taken_exactly(name, kind)
 
     def layer(self, index: int) -> dict[str, Tensor]:
         """Return all tensors of a layer, by what follows `model.layers.N.`."""
