@@ -120,21 +120,19 @@ class _Slabs:
     def filled(self) -> list[tuple[int, int]]:
         """Return each slab's address and bytes, in whole huge pages."""
         with self._lock:
-            found = [(slab, slab.memory()) for slab in self._slabs]
-            self._slabs = [slab for slab, memory in found if memory is not None]
             return [
                 (_address(memory) + slab.first, slab.used + -slab.used % _HUGE_PAGE)
-                for slab, memory in found
-                if memory is not None
+                for slab in self._slabs
+                if (memory := slab.memory()) is not None
             ]
 
     def _add(self, num_bytes: int) -> tuple[_Slab, mmap.mmap]:
-        """Add a slab, and return its memory too. Raises MemoryError."""
+        """Add a slab, and return its memory too; forget those that are gone. Raises MemoryError."""
         make = _map if _collapses_later() else map_memory
         whole_pages = num_bytes + -num_bytes % _HUGE_PAGE
         memory = make(whole_pages + _HUGE_PAGE)
         slab = _Slab(weakref.ref(memory), -_address(memory) % _HUGE_PAGE, whole_pages)
-        self._slabs.append(slab)
+        self._slabs = [*(each for each in self._slabs if each.memory() is not None), slab]
         return slab, memory
 
 
