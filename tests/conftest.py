@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, so before they are
 
 from inferno import ops
+from inferno.engine.sampling import compiling
 from inferno.ops import reference
+from tests.patience import PATIENCE
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # A shell's background jobs ignore it, and tests of Ctrl+C would wait for ever.
@@ -32,6 +35,14 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spinning thread pools on shared cores cost ten times what they bring."""
     monkeypatch.setattr("inferno.engine.build.num_usable_cores", lambda: 1)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _patient_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a grammar may take to be compiled is for machines that aren't slow and busy at once."""
+    bounds = replace(compiling._BOUNDS, cpu_seconds=PATIENCE, wall_seconds=(PATIENCE, PATIENCE))
+    monkeypatch.setattr(compiling, "_BOUNDS", bounds)
+    monkeypatch.setattr(compiling, "_MATCHER_SECONDS", PATIENCE)
 
 
 @pytest.fixture

@@ -33,6 +33,11 @@ SIMPLE = StructuredOutput(choice=("yes", "no"))
 BUSY = StructuredOutput(json={"enum": [f"value number {i}" for i in range(8000)]})
 
 
+@pytest.fixture(autouse=True)
+def _patient_grammars() -> None:
+    """Have these tests set the limits that they are about."""
+
+
 class Panic(BaseException):
     """What a library in Rust raises."""
 

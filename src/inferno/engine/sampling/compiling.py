@@ -38,6 +38,8 @@ _PROGRAM = Program(
 # they leave streams the processor; together that is less than two seconds.
 _SHORT_CPU_SECONDS = 0.2
 _CPU_SECONDS = 0.8
+# What of that the library may take with a source, and then about as much in the engine's process.
+_MATCHER_SECONDS = 0.4
 _BOUNDS = Bounds(
     cpu_seconds=_CPU_SECONDS,
     # What takes little is given its time on a busy machine too; what takes long is not.
@@ -164,8 +166,11 @@ class ConstraintCompiler:
         """Have a child compile it; meanwhile the library is loaded, if it isn't yet."""
         if self._grammars is None:
             self._hand_over(partial(self._prepare, compilation.key.eos_token_ids))
-        body = json.dumps({"structured": asdict(compilation.key.structured)}).encode()
-        job = self._children.job(body, _SHORT_CPU_SECONDS)
+        asked = {
+            "structured": asdict(compilation.key.structured),
+            "matcher_seconds": _MATCHER_SECONDS,
+        }
+        job = self._children.job(json.dumps(asked).encode(), _SHORT_CPU_SECONDS)
         compilation.source = job.future
         job.future.add_done_callback(lambda _: self._go_on(compilation))
         try:

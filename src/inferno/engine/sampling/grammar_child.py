@@ -1,8 +1,8 @@
 """The program that compiles grammars first: a schema is a stranger's, so it is tried apart.
 
 It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
-StructuredOutput, and an answer `{"source"}`, a GrammarSource, or `{"refused"}` with why it can't be
-honoured.
+StructuredOutput, and `{"matcher_seconds"}`, what the library may take with what is made of it. An
+answer is `{"source"}`, a GrammarSource, or `{"refused"}` with why it can't be honoured.
 
 What comes from here is compiled again in the engine's process, where nothing ends what takes too
 long. So it is compiled here as well, with the same limits and less time and stack. The bytes are
@@ -57,8 +57,6 @@ LIMITS = llguidance.LLParserLimits(
 )
 # In a grammar: a string, a comment, a regular expression or, by itself, a special token.
 _SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
-# What compiling a source may take here, and then about as much in the engine's process.
-MATCHER_SECONDS = 0.4
 # Less than threads of the engine's process have, so that what fits here fits there.
 _STACK_BYTES = 2 << 20
 
@@ -161,7 +159,8 @@ def refusal(problem: str) -> InvalidRequest:
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         source = grammar_source(StructuredOutput(**request["structured"]))
-        limit_time(MATCHER_SECONDS)
+        if "matcher_seconds" in request:
+            limit_time(request["matcher_seconds"])
         compiled(_BYTES, _trial(source), LIMITS)
         if source.grammar is not None:
             with suppress(TooComplex):  # then no end is known
