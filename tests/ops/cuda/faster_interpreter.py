@@ -49,7 +49,7 @@ def _patch_builtins(package: Any, builder: Any, scope: Any) -> None:
 
 
 def _once_per_launch(patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Don't patch again, whenever one function calls another, what the launch has patched."""
+    """Patch nothing again whenever one function calls another: its launch has patched it."""
 
     @cache
     def languages(fn: Any) -> tuple[Any, ...]:
