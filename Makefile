@@ -14,12 +14,13 @@ test: $(VENV)/.dev-installed
 	$(MAKE) check
 
 # The whole check, without the set-up: format, lint, types, tests. Each of the tests' processes goes
-# through files in a row (worksteal), and so loads few models and tokenizers that the other has.
+# through files in a row (worksteal), and so loads few models and tokenizers that the other has. What
+# Python compiles is kept, whatever the environment says: a hundred and more processes are started.
 check:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal
 
 format: $(VENV)/.dev-installed
 	$(BIN)/ruff format .

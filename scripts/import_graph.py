@@ -168,14 +168,16 @@ def mentions(path: Path, name: str) -> bool:
 
 
 def _imports(tree: ast.Module) -> Iterator[Import]:
+    nodes = list(ast.walk(tree))
+    top = set(map(id, tree.body))
     typing_only = {
         id(child)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for child in ast.walk(node)
     }
-    for node in ast.walk(tree):
-        is_top = node in tree.body
+    for node in nodes:
+        is_top = id(node) in top
         kind = Kind.TYPES if id(node) in typing_only else Kind.TOP if is_top else Kind.LATE
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, kind) for alias in node.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from dataclasses import replace
@@ -24,6 +25,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # A shell's background jobs ignore it, and tests of Ctrl+C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Torch's loggers, forty and more, pass nothing on to the root's. To each that does not, pytest adds
+# its handlers before every test and takes them away after it, which takes longer than most tests.
+for _logger in logging.root.manager.loggerDict.values():
+    if isinstance(_logger, logging.Logger) and _logger.name.startswith("torch"):
+        _logger.propagate = True
 
 # Each client would read the file of certificates again, which takes longer than most requests here.
 _transports: Any = httpx._transports.default

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -204,9 +205,14 @@ SEVERAL_FACTS = {
 }
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def _constants(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the constants of a module, by their names without an underscore, and their values."""
-    for node in ast.parse(path.read_text()).body:
+    for node in _tree(path).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id.removeprefix("_")
             if name.isupper() and len(name) > 1 and name != "TYPE_CHECKING":
@@ -290,5 +296,5 @@ def test_kernels_ask_for_no_packing_by_name() -> None:
 
 
 def test_every_file_opens_with_what_it_is_for() -> None:
-    silent = [_name(path) for path in FILES if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [_name(path) for path in FILES if not ast.get_docstring(_tree(path))]
     assert not silent

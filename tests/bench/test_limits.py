@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -11,8 +13,10 @@ from inferno.bench.roofline import measure_limits
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roofline, "_BUFFER_BYTES", 2**20)
-    monkeypatch.setattr(roofline, "_ROUNDS", 1)
+    small = partial(roofline.measure_bandwidth, 2**20, 1)  # whose defaults are a GiB, nine times
+    monkeypatch.setattr(roofline, "measure_bandwidth", small)
+    monkeypatch.setattr(roofline, "_ROWS", 32)
+    monkeypatch.setattr(roofline, "_INPUTS", 64)
     monkeypatch.setattr(roofline, "_OUTPUTS", 64)
 
 
@@ -32,7 +36,7 @@ def test_threads_are_as_before() -> None:
 
 def test_another_device_multiplies_matrices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the CPU in its place: the operations of all products over the time of all."""
-    monkeypatch.setattr(roofline, "_SIDE", 256)
+    monkeypatch.setattr(roofline, "_SIDE", 64)
     found = roofline._peak_elsewhere(torch.float32, 2, torch.device("cpu"))
     usual = roofline.measure_peak(torch.float32, 2)
     assert usual / 100 < found < usual * 100

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from inferno.ops.reference.sampling import exponential
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.reference.test_philox import KNOWN_ANSWERS, hex_words
 
+Draws = tuple[Tensor, Sequence[SamplingSpec], Tensor]
 INF, NAN = float("inf"), float("nan")
 CPU = torch.device("cpu")
 WIDTHS = [1, 2, 15, 16, 17, 255, 256, 257, 1000, 4097]
@@ -125,13 +127,19 @@ def test_largest_is_nan_where_a_row_has_one(width: int) -> None:
 
 @pytest.mark.parametrize("width", [1, 5, 300, 6000])
 def test_where_weights_are_equal_the_token_is_the_references(width: int) -> None:
-    num_rows = 1000
+    draws, expected = _tied(width)
+    assert drawn(cpu, *draws) == expected
+
+
+@cache
+def _tied(width: int) -> tuple[Draws, list[int]]:
+    """Draws, and the reference's tokens, which are the same at every level."""
+    num_rows = 500
     logits_RV = (random_logits(20, width) * 2).round() / 2  # many ties
     logits_RV = logits_RV.repeat(num_rows // 20, 1)
     specs, uniform_R = repeated(HOT, num_rows), random_numbers(num_rows)
     uniform_R[:7], uniform_R[7:14] = 0.0, 1 - 2.0**-53
-    expected = drawn(reference, logits_RV, specs, uniform_R)
-    assert drawn(cpu, logits_RV, specs, uniform_R) == expected
+    return (logits_RV, specs, uniform_R), drawn(reference, logits_RV, specs, uniform_R)
 
 
 @pytest.mark.parametrize("backend", [cpu, reference])
@@ -178,11 +186,17 @@ def test_equally_likely_tokens_share_the_random_numbers_equally(num_possible: in
 @pytest.mark.parametrize("spread", [0.1, 3.0, 25.0])
 def test_tokens_are_the_references(width: int, spread: float) -> None:
     """Every one of them, for the weights are the same to the bit."""
-    num_rows = 4000
+    draws, expected = _random(width, spread)
+    assert drawn(cpu, *draws) == expected
+
+
+@cache
+def _random(width: int, spread: float) -> tuple[Draws, list[int]]:
+    """Draws, and the reference's tokens, which are the same at every level."""
+    num_rows = 2000
     logits_RV = random_logits(20, width, spread).repeat(num_rows // 20, 1)
     specs, uniform_R = repeated(RULES, num_rows), random_numbers(num_rows)
-    expected = drawn(reference, logits_RV, specs, uniform_R)
-    assert drawn(cpu, logits_RV, specs, uniform_R) == expected
+    return (logits_RV, specs, uniform_R), drawn(reference, logits_RV, specs, uniform_R)
 
 
 def test_a_weight_is_the_references_to_the_bit() -> None:
