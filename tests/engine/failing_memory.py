@@ -14,10 +14,6 @@ import json
 import sys
 from pathlib import Path
 
-from inferno.torch_start import defer_tracing
-
-defer_tracing()  # half of what the start takes
-
 from inferno import _native
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine

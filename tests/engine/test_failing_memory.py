@@ -14,6 +14,7 @@ import pytest
 from inferno.ops.kernels import why_not
 from tests.mxfp4 import save_tiny_mxfp4
 
+PYTHON = [sys.executable, "-m", "tests.quick_start"]
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "src/inferno/demo/files/demo-draft"
 SOURCE = Path(__file__).with_name("failing_memory.cpp")
@@ -41,7 +42,7 @@ def errors(refuser: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     mixture = tmp_path_factory.mktemp("mixture")
     save_tiny_mxfp4(mixture, num_hidden_layers=1, num_local_experts=4)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.failing_memory", str(DEMO), str(mixture)],
+        [*PYTHON, "tests.engine.failing_memory", str(DEMO), str(mixture)],
         env={**os.environ, "LD_PRELOAD": str(refuser)},
         cwd=ROOT,
         capture_output=True,
