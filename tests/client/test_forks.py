@@ -14,7 +14,7 @@ from inferno import AsyncLLM
 from inferno.client.process import ProcessClient
 from inferno.errors import EngineDied
 from inferno.requests import Request, SamplingParams
-from tests.client.test_process import OPTIONS
+from tests.client.test_process import LOG, OPTIONS
 
 # Each scenario runs in a forked child, which then ends as any program does.
 PROGRAM = '''
@@ -175,7 +175,7 @@ def test_an_engine_in_a_process_of_its_own_stays_its_parents() -> None:
     request = Request(request_id="a", prompt_token_ids=(5,), params=SamplingParams(max_tokens=9))
 
     async def main() -> None:
-        client = ProcessClient(OPTIONS)
+        client = ProcessClient(OPTIONS, log=LOG)
         await client.wait_ready()
         pid = os.fork()
         if not pid:
