@@ -29,26 +29,40 @@ def run(code: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["torch._refs", "torch._decomp", "torch.export.unflatten", "torch.utils._content_store"],
-)
-def test_what_was_left_out_can_be_imported_in_any_order(name: str) -> None:
-    run(f"import {name}; assert {name}")
-
-
-@pytest.mark.slow
-def test_operators_are_known_to_tracers() -> None:
+def test_what_was_left_out_can_be_imported_in_any_order_and_traces() -> None:
+    """Each is imported first in a child of the process that has only begun."""
     run(
         """
-program = torch.export.export(torch.nn.Linear(3, 4), (torch.ones(2, 3),))
-assert "linear" in program.graph_module.code
-from torch._subclasses.fake_tensor import FakeTensorMode
-with FakeTensorMode():
-    # Its shape is known by a function in Python alone.
-    assert torch.nn.functional.max_unpool2d(
-        torch.empty(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64), 2
-    ).shape == (1, 1, 4, 4)
+import os, traceback
+def is_right(work):
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+def imports(name):
+    __import__(name)
+    assert name in sys.modules
+
+def exports():
+    program = torch.export.export(torch.nn.Linear(3, 4), (torch.ones(2, 3),))
+    assert "linear" in program.graph_module.code
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        # Its shape is known by a function in Python alone.
+        assert torch.nn.functional.max_unpool2d(
+            torch.empty(1, 1, 2, 2), torch.zeros(1, 1, 2, 2, dtype=torch.int64), 2
+        ).shape == (1, 1, 4, 4)
+
+for name in "_refs", "_decomp", "export.unflatten", "utils._content_store":
+    assert is_right(lambda: imports(f"torch.{name}")), name
+assert is_right(exports)
 """
     )
 

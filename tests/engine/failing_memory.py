@@ -1,11 +1,10 @@
 """Steps from which memory is withheld: in a process of its own.
 
-    python -m tests.engine.failing_memory FOLDER QUANTIZE LEVEL MOST
-
+    python -m tests.engine.failing_memory DENSE MIXTURE
 
 Runs under a preloaded library that refuses one allocation of the kernels' module at a time. Each of
-them, or MOST that are spread evenly over all, must end the requests with an error, and leave an
-engine that gives what it gave before.
+them, or some that are spread evenly over all, must end the requests with an error, and leave an
+engine that gives what it gave before. Prints by case what the requests ended with.
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ def run(engine: Engine) -> Outcome:
     return tokens, logprobs, error
 
 
-def main(folder: Path, quantize: str, level: str, most: int) -> None:
-    if level != "best":
-        _native.set_isa(level)
+def refuse_memory(folder: Path, quantize: str, most: int) -> list[str | None]:
+    """Return what requests ended with, for each allocation that was refused."""
     begin, end = code_of(_native.__file__)
     expected = run(build(folder, quantize))
     assert expected[2] is None
@@ -86,11 +84,11 @@ def main(folder: Path, quantize: str, level: str, most: int) -> None:
             errors.append(outcome[2])
         assert outcome == expected or outcome[2] is not None, outcome
         assert run(engine) == expected, index
-    print(json.dumps(errors))
+    return errors
 
 
-def refuse_threads(folder: Path) -> None:
-    """A thread that the system refuses fails the step, and no later one."""
+def refuse_threads(folder: Path) -> list[str | None]:
+    """Have a thread refused, which fails the step and no later one; return the error."""
     expected = run(build(folder, "none"))
     context = _native.KernelContext(3)  # one more than the pool has
     engine = build(folder, "none")
@@ -99,11 +97,20 @@ def refuse_threads(folder: Path) -> None:
     error = run(engine)[2]
     refuser.refuse_threads(False)
     assert run(engine) == expected
-    print(json.dumps([error]))
+    return [error]
+
+
+def main(dense: Path, mixture: Path) -> None:
+    errors = {
+        "none": refuse_memory(dense, "none", 40),
+        "int4": refuse_memory(dense, "int4", 40),
+        "mixture": refuse_memory(mixture, "none", 40),
+        "threads": refuse_threads(dense),
+    }
+    _native.set_isa("scalar")  # for all engines that come after
+    errors["int8, scalar"] = refuse_memory(dense, "int8", 5)
+    print(json.dumps(errors))
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "threads":
-        refuse_threads(Path(sys.argv[1]))
-    else:
-        main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -14,6 +14,7 @@ import pytest
 from inferno.ops.kernels import why_not
 from tests.mxfp4 import save_tiny_mxfp4
 
+PYTHON = [sys.executable, "-m", "tests.quick_start"]
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "src/inferno/demo/files/demo-draft"
 SOURCE = Path(__file__).with_name("failing_memory.cpp")
@@ -35,10 +36,13 @@ def refuser(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def errors_of(refuser: Path, *arguments: str) -> list[str | None]:
-    """What requests ended with, for each allocation that was refused."""
+@pytest.fixture(scope="module")
+def errors(refuser: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | None]]:
+    """Return by case what requests ended with, for each allocation that was refused."""
+    mixture = tmp_path_factory.mktemp("mixture")
+    save_tiny_mxfp4(mixture, num_hidden_layers=1, num_local_experts=4)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.failing_memory", *arguments],
+        [*PYTHON, "tests.engine.failing_memory", str(DEMO), str(mixture)],
         env={**os.environ, "LD_PRELOAD": str(refuser)},
         cwd=ROOT,
         capture_output=True,
@@ -46,30 +50,21 @@ def errors_of(refuser: Path, *arguments: str) -> list[str | None]:
         check=False,
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    found: list[str | None] = json.loads(done.stdout)
+    found: dict[str, list[str | None]] = json.loads(done.stdout)
     return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("quantize", "level", "most"),
-    [("none", "best", 40), ("int4", "best", 40), ("int8", "scalar", 5)],
-)
+@pytest.mark.parametrize("case", ["none", "int4", "mixture", "int8, scalar"])
 def test_memory_that_a_kernel_lacks_fails_the_step_alone(
-    refuser: Path, quantize: str, level: str, most: int
+    errors: dict[str, list[str | None]], case: str
 ) -> None:
-    errors = errors_of(refuser, str(DEMO), quantize, level, str(most))
-    assert sum("memory ran out" in (error or "") for error in errors) > len(errors) / 2 > 1
+    found = errors[case]
+    assert sum("memory ran out" in (error or "") for error in found) > len(found) / 2 > 1
 
 
 @pytest.mark.slow
-def test_memory_that_a_mixture_lacks_fails_the_step_alone(refuser: Path, tmp_path: Path) -> None:
-    save_tiny_mxfp4(tmp_path)
-    errors = errors_of(refuser, str(tmp_path), "none", "best", "40")
-    assert sum("memory ran out" in (error or "") for error in errors) > len(errors) / 2 > 1
-
-
-def test_a_refused_thread_fails_the_step_alone(refuser: Path) -> None:
-    [error] = errors_of(refuser, str(DEMO), "threads")
+def test_a_refused_thread_fails_the_step_alone(errors: dict[str, list[str | None]]) -> None:
+    [error] = errors["threads"]
     assert error is not None
     assert "Resource temporarily unavailable" in error

@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PYTHON = [sys.executable, *(["-S"] if sys.flags.no_site else [])]  # as `make sanitize` asks
+START = [*PYTHON, "-m", "tests.quick_start"]
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_engines_at_once_give_what_each_gives_alone(seed: int) -> None:
-    command = [*PYTHON, "-m", "tests.engine.many_engines", str(seed)]
+    command = [*START, "tests.engine.many_engines", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -24,6 +25,6 @@ def test_engines_at_once_give_what_each_gives_alone(seed: int) -> None:
 @pytest.mark.skipif("tsan" in os.environ.get("LD_PRELOAD", ""), reason="it allows no such forks")
 @pytest.mark.slow
 def test_a_forked_child_goes_on_with_an_engine_of_its_own() -> None:
-    command = [*PYTHON, "-m", "tests.engine.process.forked", "1"]
+    command = [*START, "tests.engine.process.forked", "1"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

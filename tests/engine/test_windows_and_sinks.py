@@ -36,8 +36,8 @@ class Saved:
         self._model = save_tiny_mxfp4(
             folder,
             vocab_size=self.vocab_size,
-            num_hidden_layers=4,
-            num_local_experts=6,
+            num_hidden_layers=3,  # of which two have a window
+            num_local_experts=4,
             num_experts_per_tok=2,
             sliding_window=WINDOW,
             max_position_embeddings=512,
@@ -99,8 +99,10 @@ def run(
     return found, num_cached
 
 
-@pytest.mark.parametrize("attention", ["reference", "flash"])
-@pytest.mark.parametrize("num_batched_tokens", [1, 3, 512])
+@pytest.mark.parametrize(
+    ("num_batched_tokens", "attention"),
+    [(1, "flash"), (3, "reference"), (3, "flash"), (512, "reference"), (512, "flash")],
+)
 def test_any_chunking_gives_the_tokens_of_transformers(
     saved: Saved, num_batched_tokens: int, attention: str
 ) -> None:
@@ -131,7 +133,7 @@ def test_preempted_requests_end_with_the_same_tokens(
     assert bool(engine.occupancy.num_swaps) == (preemption == "swap")
 
 
-@pytest.mark.parametrize(("num_blocks", "least_cached"), [(400, 200), (60, 10), (48, 10)])
+@pytest.mark.parametrize(("num_blocks", "least_cached"), [(400, 120), (48, 6)])
 def test_cached_prefixes_serve_both_groups(
     saved: Saved, num_blocks: int, least_cached: int
 ) -> None:
@@ -140,7 +142,7 @@ def test_cached_prefixes_serve_both_groups(
     rng = random.Random(5)
     prompts = saved.prompts()
     num_cached = 0
-    for _ in range(12):
+    for _ in range(8):
         chosen = rng.sample(prompts, k=rng.randrange(1, 4))
         chosen = [prompt[: rng.choice([10, 22, 48, 60])] for prompt in chosen]
         found, num_found = run(engine, chosen)

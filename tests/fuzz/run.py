@@ -32,7 +32,7 @@ import torch
 
 from tests.fuzz.mutations import mutated
 from tests.fuzz.opening import open_model
-from tests.fuzz.seeds import Seed, made_seeds
+from tests.fuzz.seeds import Seed, made_seeds, read_seeds
 
 PATIENCE = 240.0  # seconds for a case; only one that hangs takes them all
 MEMORY = 1 << 30  # bytes more than the process has when it begins
@@ -174,7 +174,10 @@ def _address_space() -> int:
 
 
 @contextlib.contextmanager
-def _all_seeds() -> Iterator[list[Seed]]:
+def _all_seeds(models: Path | None) -> Iterator[list[Seed]]:
+    if models is not None:
+        yield read_seeds(models)
+        return
     with tempfile.TemporaryDirectory(prefix="fuzz-seeds-") as folder:
         yield made_seeds(Path(folder))
 
@@ -186,10 +189,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--models", type=Path, help="where `write_seeds` has written the models")
     given = parser.parse_args()
     torch.set_num_threads(1)
     started = time.monotonic()
-    with _all_seeds() as seeds:
+    with _all_seeds(given.models) as seeds:
         report = run(seeds, given.seed, range(given.first, given.first + given.count), given.keep)
     for finding in report.findings:
         print(finding, end="\n\n")

@@ -5,6 +5,7 @@ They end in a typed error, or have the tensors that the formats' own libraries r
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from inferno.weights.checkpoint import WeightsFile
 from inferno.weights.open import open_checkpoint
 from tests.fuzz.opening import Differs, compare
+from tests.fuzz.write_seeds import write_seeds
 from tests.gguf.convert import write_gguf
 from tests.patience import PATIENCE
 from tests.tiny import save_tiny
@@ -27,15 +29,19 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_mutated_models_are_met() -> None:
-    done = python("-m", "tests.fuzz.run", "--count", "250", "--seed", "17")
+def test_mutated_models_are_met(tmp_path: Path) -> None:
+    write_seeds(tmp_path)
+    models = ["--models", str(tmp_path)]
+    done = python("-m", "tests.fuzz.run", "--count", "250", "--seed", "17", *models)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "250 cases" in done.stdout
     assert "tensors+text+config+ran" in done.stdout  # some are still models
 
 
 PLANTED = """
-import os, sys, time
+from inferno.torch_start import defer_tracing
+defer_tracing()
+import json, os, sys, time
 from tests.fuzz import run
 from tests.fuzz.seeds import Seed
 
@@ -54,26 +60,36 @@ def open_model(path, *, runs):
     return "nothing"
 
 run.open_model = open_model
-run.PATIENCE = float(sys.argv[2])
-report = run.run([Seed("x", {"a.bin": b"abc", "b.bin": b"d"}, sys.argv[1])], 1, range(1))
-print(len(report.findings), *report.findings)
+patience, said = run.PATIENCE, {}
+for kind in sys.argv[1:]:
+    run.PATIENCE = 0.2 if kind == "hang" else patience
+    report = run.run([Seed("x", {"a.bin": b"abc", "b.bin": b"d"}, kind)], 1, range(1))
+    said[kind] = " ".join([str(len(report.findings)), *report.findings])
+print(json.dumps(said))
 """
+FOUND = {
+    "crash": "1 case 0: ends the process with status 6",
+    "hang": "1 case 0: hangs",
+    "memory": "MemoryError",
+    "panic": "panicked at x.rs",
+    "error": "ValueError: planted",
+    "well": "0",
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("crash", "1 case 0: ends the process with status 6"),
-        ("hang", "1 case 0: hangs"),
-        ("memory", "MemoryError"),
-        ("panic", "panicked at x.rs"),
-        ("error", "ValueError: planted"),
-        ("well", "0"),
-    ],
-)
-def test_what_goes_wrong_is_found(kind: str, said: str) -> None:
-    done = python("-c", PLANTED, kind, "0.2" if kind == "hang" else str(PATIENCE))
-    assert said in done.stdout, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def said() -> dict[str, str]:
+    """Return how many findings there are where one is planted, and what is said of it."""
+    done = python("-c", PLANTED, *FOUND)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("kind", FOUND)
+def test_what_goes_wrong_is_found(said: dict[str, str], kind: str) -> None:
+    assert said[kind].startswith("0" if kind == "well" else "1 ")
+    assert FOUND[kind] in said[kind]
 
 
 @pytest.mark.parametrize("is_gguf", [True, False])

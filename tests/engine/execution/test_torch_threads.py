@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from textwrap import dedent
 
-import pytest
-
-# Each begins with three threads in a process of its own, for PyTorch has one number for all.
+# Each begins with three threads, in a process of their own: PyTorch has one number for all.
 PROGRAMS = {
     "closed": """
         with LLM("demo", threads=1):
@@ -44,17 +43,14 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_torch_has_its_threads_back(program: str) -> None:
-    lines = [line.removeprefix("        ") for line in PROGRAMS[program].splitlines()]
-    source = "\n".join(
-        [
-            "import gc, torch",
-            "from inferno import LLM, InfernoError",
+def test_torch_has_its_threads_back() -> None:
+    source = ["import gc, torch", "from inferno import LLM, InfernoError"]
+    for name, program in PROGRAMS.items():
+        source += [
             "torch.set_num_threads(3)",
-            *lines,
-            "assert torch.get_num_threads() == 3, torch.get_num_threads()",
+            dedent(program),
+            f"assert torch.get_num_threads() == 3, ({name!r}, torch.get_num_threads())",
         ]
-    )
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, check=False)
+    command = [sys.executable, "-c", "\n".join(source)]
+    done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -76,7 +76,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
         folder = tmp_path_factory.mktemp("model")
         model_type, config, _ = CASES[name]
         if model_type == "gpt_oss":
-            save_tiny_mxfp4(folder, sliding_window=6)
+            save_tiny_mxfp4(folder, sliding_window=6, num_local_experts=4)
         else:
             save_tiny(folder, model_type, **{"vocab_size": VOCAB_SIZE, **config})
         return folder

@@ -115,3 +115,9 @@ def test_who_fails_is_tried_ever_more_rarely_and_who_stands_soon_again() -> None
     assert waits == [16, 32, 64, 128, 256, 512, 512, 512, 512, 512]
     trials.learn(4, 1, length=100)
     assert trials.next_trial == 108
+
+
+def test_nothing_is_proposed_where_a_step_is_expected_to_take_no_time() -> None:
+    """So it is where only long prompts were seen: the last tokens have all of the price."""
+    candidates = [Candidate(0.8, 8, 10)]
+    assert choose(candidates, 1, lambda positions: [0.0, *(0.0 for _ in positions)], 8) == [0]

@@ -150,7 +150,10 @@ def choose(
     chosen = [0] * len(candidates)
     taken = seconds(candidates[index].position + depth - 1 for _, index, depth in order)
     times = iter(taken)
-    base = best = num_streams / next(times)
+    seconds_without = next(times)
+    if not seconds_without:  # prices that were learnt from long prompts alone may say so
+        return chosen
+    base = best = num_streams / seconds_without
     tokens, passes = float(num_streams), 0.0
     deepest: dict[Hashable, int] = {}
     num_best = 0
