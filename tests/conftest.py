@@ -11,6 +11,7 @@ from typing import Any
 import httpx._transports.default
 import pytest
 import torch
+import typer.testing
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, so before they are
@@ -28,6 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Each client would read the file of certificates again, which takes longer than most requests here.
 _transports: Any = httpx._transports.default
 _transports.create_ssl_context = cache(_transports.create_ssl_context)
+# Each call of a command would make all commands again, which takes longer than most of them here.
+_runners: Any = typer.testing
+_runners._get_command = cache(_runners._get_command)
 
 
 @pytest.fixture(autouse=True)
