@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import (
@@ -27,6 +27,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 PHONE = ViewportSize(width=360, height=700)
 WIDE = ViewportSize(width=1100, height=800)
 
+ColorScheme = Literal["dark", "light"]
 Open = Callable[..., Talk]
 
 
@@ -52,7 +53,7 @@ class Tab:
         self._page: Page | None = None
         self._origins: set[str] = set()
 
-    def take(self, origin: str) -> Page:
+    def take(self, origin: str, color_scheme: ColorScheme = "light") -> Page:
         """Return the page, which keeps nothing that it had from there."""
         if self._page is None:
             self._page = self._browser.new_context(viewport=WIDE).new_page()
@@ -61,6 +62,7 @@ class Tab:
             self._page.goto(f"{origin}/health")
             self._page.evaluate("localStorage.clear(); sessionStorage.clear()")
         self._origins.add(origin)
+        self._page.emulate_media(color_scheme=color_scheme)
         return self._page
 
     def leave(self) -> None:
@@ -101,12 +103,12 @@ def open_page(browser: Browser, tab: Tab, request: pytest.FixtureRequest) -> Ite
 
     def open_page(host: Host, *, is_phone: bool = False, **options: Any) -> Talk:
         origin = str(host.http.base_url).rstrip("/")
-        if opened or is_phone or options:
+        if opened or is_phone or not options.keys() <= {"color_scheme"}:
             context = browser.new_context(viewport=PHONE if is_phone else WIDE, **options)
             contexts.append(context)
             page = context.new_page()
         else:
-            page = tab.take(origin)
+            page = tab.take(origin, **options)
         opened.append(page)
         page.set_default_timeout(1000 * PATIENCE)
         page.on("pageerror", note_error)
