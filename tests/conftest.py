@@ -12,6 +12,7 @@ from typing import Any
 import httpx._transports.default
 import pytest
 import torch
+import typer.testing
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are defined, so before they are
@@ -35,6 +36,9 @@ for _logger in logging.root.manager.loggerDict.values():
 # Each client would read the file of certificates again, which takes longer than most requests here.
 _transports: Any = httpx._transports.default
 _transports.create_ssl_context = cache(_transports.create_ssl_context)
+# Each call of a command would make all commands again, which takes longer than most of them here.
+_runners: Any = typer.testing
+_runners._get_command = cache(_runners._get_command)
 
 
 @pytest.fixture(autouse=True)

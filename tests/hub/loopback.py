@@ -78,6 +78,7 @@ def sibling(name: str, content: bytes) -> dict[str, Any]:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait until its head is acknowledged: 40 ms
     hub: Hub
 
     def do_GET(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -34,12 +35,18 @@ from tests.tiny import save_tiny_model
 NAME = "a/model"
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> Path:
-    folder = tmp_path / "own" / "tiny"
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model, which takes longer to make than most tests here."""
+    folder = tmp_path_factory.mktemp("saved")
     save_tiny_model(folder)
     return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, saved: Path) -> Path:
+    """A copy of it that the test may change."""
+    return shutil.copytree(saved, tmp_path / "own" / "tiny")
 
 
 @pytest.fixture

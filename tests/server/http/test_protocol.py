@@ -212,7 +212,7 @@ def test_a_client_that_leaves_ends_its_request(reset: bool) -> None:
         if reset:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         client.close()
-        wait_until(lambda: server.metric('inferno_kv_blocks{state="used"}') == 0, seconds=1)
+        wait_until(lambda: server.metric('inferno_kv_blocks{state="used"}') == 0)
         wait_until(lambda: server.metric('inferno_aborts_total{reason="disconnect"}') == 1)
         assert server.metric('inferno_requests_finished_total{reason="aborted"}') == 1
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page
 
 from inferno.client.scripted import Answer, Script, ScriptedClient
 from inferno.demo import MODEL_FOLDERS
@@ -32,7 +32,7 @@ class Talk:
         """The whole answer."""
         before = self.turns.count()
         self.send(words)
-        expect(self.turns).to_have_count(before + 1)
+        self.turns.nth(before).wait_for()
         return self.wait()
 
     def request_of(self, words: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Talk:
 
     def wait(self) -> str:
         """The last answer, when it is whole."""
-        expect(self.last).to_have_class("turn done")
+        self.last.and_(self.page.locator(".done")).wait_for()  # looks more often than `expect`
         return self.answer.inner_text()
 
     def pick(self, **settings: str) -> None:
