@@ -29,6 +29,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _transports: Any = httpx._transports.default
 _transports.create_ssl_context = cache(_transports.create_ssl_context)
 
+# Fixtures of a module run before those of its first test.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
