@@ -11,7 +11,7 @@ import torch
 from tests.verify.random_models import RandomModel, draw_model
 from tests.verify.tiny_models import verified
 
-# Of 40 draws those that take, together, all their values but three widths and one number of experts.
+# Of 40 draws those that take together all values but three widths and one number of experts.
 _SEEDS = (0, 2, 4, 5, 6, 7, 10, 11, 12, 13, 14, 17, 18, 19, 23, 24, 25, 26, 27, 29, 31, 32, 36, 38)
 SEEDS = range(40) if "INFERNO_FULL_SWEEP" in os.environ else _SEEDS
 SMALL = {"hidden_size": 96, "head_dim": 2, "vocab_size": 32, "tie_word_embeddings": True}
