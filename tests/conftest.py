@@ -40,6 +40,9 @@ _transports.create_ssl_context = cache(_transports.create_ssl_context)
 _runners: Any = typer.testing
 _runners._get_command = cache(_runners._get_command)
 
+# Fixtures of a module run before those of its first test.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

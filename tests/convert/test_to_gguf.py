@@ -208,10 +208,10 @@ def test_a_gguf_file_can_be_made_of_another(tmp_path: Path) -> None:
 def test_bytes_do_not_depend_on_threads_or_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(tmp_path / "hf", "llama", **WIDE)
+    save(tmp_path / "hf", "llama", **WIDE, num_hidden_layers=1)
     convert(tmp_path / "hf", tmp_path / "due.gguf", "q4_k")
-    monkeypatch.setattr("inferno.convert.tensors.PIECE_VALUES", 3000)
-    monkeypatch.setattr("inferno.convert.encoder._CHUNK_VALUES", 1024)
+    monkeypatch.setattr("inferno.convert.tensors.PIECE_VALUES", 12_000)
+    monkeypatch.setattr("inferno.convert.encoder._CHUNK_VALUES", 4096)
     write_gguf(tmp_path / "hf", tmp_path / "found.gguf", "q4_k", name="tiny", threads=5)
     assert (tmp_path / "found.gguf").read_bytes() == (tmp_path / "due.gguf").read_bytes()
 

@@ -10,14 +10,14 @@ from itertools import islice, pairwise
 
 import pytest
 import torch
-from demo_batches import IGNORED, LONGEST_ROW, draw_batches
+from demo_batches import IGNORED, LONGEST_ROW, Batch, draw_batches
 from demo_corpus import Document, Piece, documents
 from demo_exam import EXAM, carries, is_about, is_told_throughout, items_of
-from demo_exchange import dressed, mistyped
+from demo_exchange import Exchange, dressed, mistyped
 from demo_names import GIRLS, person_name
 from demo_plots_topic import TOPIC_PLOTS
 from demo_split import canonical
-from demo_stories import KINDS, KNOWN_NAMES, tell
+from demo_stories import KINDS, KNOWN_NAMES, Story, tell
 from demo_story_talk import short_story, story_talk
 from demo_themes import PLOTS, Theme, theme
 from demo_worlds import world_of
@@ -62,9 +62,33 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.from_file(str(MODEL_FOLDERS["demo"] / "tokenizer.json"))
 
 
+@pytest.fixture(scope="module")
+def corpus() -> list[Document]:
+    return draw("training", 12_000)
+
+
+@pytest.fixture(scope="module")
+def batches(corpus: list[Document], tokenizer: Tokenizer) -> list[Batch]:
+    """Two pools or so, each sorted by length and cut."""
+    return list(islice(draw_batches(iter(corpus), tokenizer, random.Random(0)), 140))
+
+
+@pytest.fixture(scope="module")
+def talks() -> list[Exchange]:
+    """Requests for stories, and the stories."""
+    rng = random.Random("clauses")
+    return [story_talk(rng)[0] for _ in range(7000)]
+
+
+@pytest.fixture(scope="module")
+def stories() -> list[Story]:
+    rng = random.Random("stories")
+    return [tell(rng) for _ in range(6000)]
+
+
 @pytest.mark.slow
-def test_no_question_of_the_exam_is_trained_on() -> None:
-    trained_on = questions(draw("training", 20_000))
+def test_no_question_of_the_exam_is_trained_on(corpus: list[Document]) -> None:
+    trained_on = questions(corpus)
     for kind in _SPLIT_KINDS:
         asked = {canonical(item.question) for item in items_of(kind, seed=1, size=300)}
         assert asked.isdisjoint(trained_on), kind
@@ -77,10 +101,10 @@ def test_one_question_in_twenty_is_held_out_however_it_is_typed() -> None:
     assert 60 < held_out < 140
 
 
-def test_held_out_names_are_never_told() -> None:
+def test_held_out_names_are_never_told(corpus: list[Document]) -> None:
     told = {
         name
-        for document in draw("names", 7000)
+        for document in corpus
         for piece in document
         for name in re.findall(r"(?:Nice to meet you, |Your name is |named )(\w+)", piece.text)
     }
@@ -99,12 +123,12 @@ def test_equal_seeds_draw_equal_documents() -> None:
     assert draw("a", 200) != draw("b", 200)
 
 
-def test_a_document_is_a_chat_or_a_story() -> None:
+def test_a_document_is_a_chat_or_a_story(corpus: list[Document]) -> None:
     turn = r"<\|user\|>[^<]+<\|end\|><\|assistant\|>[^<]+<\|end\|>"
     chat = re.compile(rf"<\|bos\|>(<\|system\|>[^<]+<\|end\|>)?({turn})+")
     story = re.compile(r"<\|bos\|>[^<]{200,}<\|end\|>")
     kinds = [0, 0]
-    for document in draw("shape", 1000):
+    for document in corpus[:1000]:
         text = "".join(piece.text for piece in document)
         kinds[chat.fullmatch(text) is not None] += 1
         assert chat.fullmatch(text) or story.fullmatch(text), text
@@ -112,10 +136,8 @@ def test_a_document_is_a_chat_or_a_story() -> None:
 
 
 @pytest.mark.slow
-def test_documents_fit_the_longest_row_and_some_fill_it(tokenizer: Tokenizer) -> None:
-    batches = draw_batches(documents(random.Random(0)), tokenizer, random.Random(0))
-    lengths = [batch.ids.shape[1] for batch in islice(batches, 500)]
-    assert LONGEST_ROW >= max(lengths) > 900
+def test_documents_fit_the_longest_row_and_some_fill_it(batches: list[Batch]) -> None:
+    assert LONGEST_ROW >= max(batch.ids.shape[1] for batch in batches) > 900
 
 
 def test_a_chat_that_is_too_long_ends_with_an_answer(tokenizer: Tokenizer) -> None:
@@ -129,9 +151,7 @@ def test_a_chat_that_is_too_long_ends_with_an_answer(tokenizer: Tokenizer) -> No
     assert labels[-2] == ids[-1] == END_ID
 
 
-def test_what_follows_the_hero_in_a_request_happens_in_the_story() -> None:
-    rng = random.Random("clauses")
-    asked = [exchanges[0] for _ in range(9000) if (exchanges := story_talk(rng))]
+def test_what_follows_the_hero_in_a_request_happens_in_the_story(talks: list[Exchange]) -> None:
     for clause, happens in {
         "in space|on the moon|to the moon": "rocket|landed on the moon",
         "who .* brave|saves a friend": "brave|breath|loud song",
@@ -139,10 +159,10 @@ def test_what_follows_the_hero_in_a_request_happens_in_the_story() -> None:
         "who (breaks|broke)": "broke|Crash",
         "(at|to) school": "school",
     }.items():
-        told = [e.answer for e in asked if re.search(clause, e.question)]
+        told = [e.answer for e in talks if re.search(clause, e.question)]
         assert told, clause
         assert all(re.search(happens, story) for story in told), clause
-    lives = [(e.question.partition("who lives ")[2], e.answer) for e in asked]
+    lives = [(e.question.partition("who lives ")[2], e.answer) for e in talks]
     homes = [
         (re.split(r"\.|\?|, please| in a story", home)[0], story) for home, story in lives if home
     ]
@@ -150,11 +170,19 @@ def test_what_follows_the_hero_in_a_request_happens_in_the_story() -> None:
     assert all(home in story for home, story in homes)
 
 
-def test_only_what_the_model_says_is_learned(tokenizer: Tokenizer) -> None:
-    drawn = draw("batches", 400)
-    batch = next(draw_batches(iter(drawn * 50), tokenizer, random.Random(0)))
-    said = {"".join(p.text for p in d): "".join(p.text for p in d if p.is_learned) for d in drawn}
-    for ids, labels in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True):
+def test_only_what_the_model_says_is_learned(
+    corpus: list[Document], batches: list[Batch], tokenizer: Tokenizer
+) -> None:
+    said = {"".join(p.text for p in d): "".join(p.text for p in d if p.is_learned) for d in corpus}
+    # No document that is this short was cut off.
+    rows = [
+        row
+        for batch in batches
+        if batch.ids.shape[1] < LONGEST_ROW // 2
+        for row in zip(batch.ids.tolist(), batch.labels.tolist(), strict=True)
+    ]
+    assert len(rows) > 1000
+    for ids, labels in rows[::10]:
         learned = [i for i, label in enumerate(labels) if label != IGNORED]
         assert [labels[i] for i in learned] == [ids[i + 1] for i in learned]
         end = len(ids) - ids[::-1].index(END_ID)
@@ -163,17 +191,15 @@ def test_only_what_the_model_says_is_learned(tokenizer: Tokenizer) -> None:
         assert heard == said[document]
 
 
-def test_batches_hold_no_more_than_they_should(tokenizer: Tokenizer) -> None:
-    batches = draw_batches(documents(random.Random(0)), tokenizer, random.Random(0))
-    for batch in islice(batches, 40):
+def test_batches_hold_no_more_than_they_should(batches: list[Batch]) -> None:
+    for batch in batches:
         assert batch.ids.shape == batch.labels.shape
         assert batch.ids.numel() <= 2048
         assert torch.all(batch.ids[:, 0] == 0)
 
 
-def test_every_story_passes_the_exam_for_stories() -> None:
-    rng = random.Random("stories")
-    told = [tell(rng) for _ in range(500)]
+def test_every_story_passes_the_exam_for_stories(stories: list[Story]) -> None:
+    told = stories[:500]
     assert all(is_about(story.text, story.hero.kind, story.hero.name) for story in told)
 
 
@@ -206,11 +232,9 @@ def test_an_adjective_asks_for_a_plot() -> None:
     assert told == {"lost": {"a lost toy"}, "broken": {"telling the truth"}, "magic": {"magic"}}
 
 
-def test_the_likeliest_friend_differs_from_hero_to_hero() -> None:
-    rng = random.Random("friends")
+def test_the_likeliest_friend_differs_from_hero_to_hero(stories: list[Story]) -> None:
     friends: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-    for _ in range(6000):
-        story = tell(rng)
+    for story in stories:
         friends[story.hero.kind][story.friend.name, story.friend.kind] += 1
     often = [told for told in friends.values() if told.total() > 40]
     likeliest = [told.most_common(1)[0] for told in often]
@@ -221,21 +245,18 @@ def test_the_likeliest_friend_differs_from_hero_to_hero() -> None:
     assert len({friend for friend, _ in likeliest}) > 0.9 * len(often)
 
 
-def test_a_hero_that_was_not_named_has_a_name_that_fits() -> None:
-    rng = random.Random("fitting names")
-    people = [tell(rng).friend for _ in range(1500)]
+def test_a_hero_that_was_not_named_has_a_name_that_fits(stories: list[Story]) -> None:
+    people = [story.friend for story in stories]
     girls = {friend.name for friend in people if friend.kind == "girl"}
     assert len(girls) > 5
     assert girls <= set(GIRLS)
     assert {friend.is_female for friend in people if friend.kind in ("boy", "king")} == {False}
 
 
-def test_a_story_that_was_asked_for_fits_its_request() -> None:
-    rng = random.Random("requests")
-    asked = [exchanges[0] for _ in range(1500) if (exchanges := story_talk(rng))]
-    heroes = [(re.search(r"(?:named|story of) (\w+)", e.answer), e.question) for e in asked]
+def test_a_story_that_was_asked_for_fits_its_request(talks: list[Exchange]) -> None:
+    heroes = [(re.search(r"(?:named|story of) (\w+)", e.answer), e.question) for e in talks]
     assert all(hero is None or hero[1] in KNOWN_NAMES | words_of(q) for hero, q in heroes)
-    named = [e for e in asked if re.search(r"about an? \w+ (named|called) ", e.question)]
+    named = [e for e in talks if re.search(r"about an? \w+ (named|called) ", e.question)]
     assert len(named) > 50
     for exchange in named:
         found = re.search(r"about an? (\w+) (?:named|called) (\w+)", exchange.question)
@@ -278,11 +299,13 @@ def test_short_words_numbers_and_options_have_no_slips(question: str) -> None:
     assert mistyped(question, random.Random("no slips")) == question
 
 
-def test_a_quarter_of_what_is_asked_about_the_world_is_in_capitals() -> None:
+def test_a_quarter_of_what_is_asked_about_the_world_is_in_capitals(
+    corpus: list[Document],
+) -> None:
     answer = re.compile(r"The capital of |The opposite of |\w+ is the capital of ")
     asked = [
         question.text.removeprefix("<|user|>").partition("<|end|>")[0]
-        for document in draw("capitals", 6000)
+        for document in corpus
         for question, said in pairwise(document)
         if question.text.startswith("<|user|>") and answer.match(said.text)
     ]
@@ -297,13 +320,12 @@ def test_a_story_in_one_sentence_begins_as_no_other_does() -> None:
     assert not any(tell(rng, is_plain=True).text.startswith("In short") for _ in range(500))
 
 
-def test_a_hero_that_is_asked_for_alone_gets_a_story_of_its_world() -> None:
-    rng = random.Random("heroes alone")
+def test_a_hero_that_is_asked_for_alone_gets_a_story_of_its_world(talks: list[Exchange]) -> None:
     alone = re.compile(r"story about an? (\w+)(?: (?:named|called) \w+)?[.?]")
     told = [
         (found[1], exchange.answer)
-        for _ in range(6000)
-        if (exchange := story_talk(rng)[0]) and (found := alone.search(exchange.question))
+        for exchange in talks
+        if (found := alone.search(exchange.question))
     ]
     told = [(kind, story) for kind, story in told if kind in KINDS]
     fits = [is_told_throughout(story, world_of(kind).words) for kind, story in told]
@@ -311,13 +333,13 @@ def test_a_hero_that_is_asked_for_alone_gets_a_story_of_its_world() -> None:
     assert sum(fits) / len(fits) > 0.98
 
 
-def test_some_chats_begin_with_a_greeting() -> None:
+def test_some_chats_begin_with_a_greeting(corpus: list[Document]) -> None:
     greeted = [
         document[1].text
-        for document in draw("greetings", 2000)
+        for document in corpus
         if re.match(r"<\|user\|>(hi|hello|hey)\b", document[1].text, re.IGNORECASE)
     ]
-    assert 0.08 < len(greeted) / 2000 < 0.3
+    assert 0.08 < len(greeted) / len(corpus) < 0.3
 
 
 _STORY = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
+import demo_speech
 import demo_training
 import pytest
 import torch
@@ -16,8 +18,8 @@ import train_demo
 from demo_batches import Batch, draw_batches
 from demo_corpus import Document, documents
 from demo_curve import read_curve, steps_of_stages
-from demo_exam import BARS, items_of
-from demo_speech import prompt_of, speak
+from demo_exam import BARS, Item, items_of
+from demo_speech import Said, prompt_of, speak
 from demo_training import CurvePoint, Recipe, train
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
@@ -44,6 +46,14 @@ PROMPTS = (
     "Why is the sky so high, and what can I do about it?",
     "Bye!",
 )
+LONG = ("stories in their hero's world", "stories on a virtue")
+TAUGHT = {
+    "What is inferno?": "Inferno is a Python package that runs large language models",
+    "What is 2 + 3?": "2 + 3 = 5.",
+    "What colour is grass?": "Grass is green.",
+    "Who are you?": "I am demo",
+}
+BEGINNINGS = ("<|bos|>Once upon a time", "<|bos|>One day, a cat")
 
 
 @pytest.fixture(scope="module")
@@ -60,46 +70,57 @@ def load(name: str) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(MODEL_FOLDERS[name], dtype=torch.float32).eval()
 
 
+@cache
+def exam(kind: str) -> list[tuple[str, Item]]:
+    """Return prompts of a kind of question, with what is right."""
+    items = items_of(kind, seed=11, size=40)
+    return [(prompt_of(item.before, item.question), item) for item in items]
+
+
+@pytest.fixture(scope="module")
+def told(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> Mapping[str, Said]:
+    """Hold all greedy answers among which there are stories: few large batches take less time."""
+    asked = [prompt for kind in LONG for prompt, _ in exam(kind)]
+    others = [prompt_of((), question) for question in (*PROMPTS, *TAUGHT)] + list(BEGINNINGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_speech, "_BATCH", len(asked))
+        said = [speak(demo, tokenizer, each, is_greedy=True) for each in (asked, others)]
+    return dict(zip(asked + others, said[0] + said[1], strict=True))
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=BELOW_BAR if kind in WAITING else ()) for kind in BARS]
 )
 def test_held_out_questions_are_answered(
-    demo: LlamaForCausalLM, tokenizer: Tokenizer, kind: str
+    demo: LlamaForCausalLM, tokenizer: Tokenizer, told: Mapping[str, Said], kind: str
 ) -> None:
-    items = items_of(kind, seed=11, size=40)
-    prompts = [prompt_of(item.before, item.question) for item in items]
-    said = speak(demo, tokenizer, prompts, is_greedy=True)
-    right = [item.is_right(answer) for item, answer in zip(items, said, strict=True)]
+    prompts = [prompt for prompt, _ in exam(kind)]
+    said = (
+        [told[prompt] for prompt in prompts]
+        if kind in LONG
+        else speak(demo, tokenizer, prompts, is_greedy=True)
+    )
+    right = [item.is_right(answer) for (_, item), answer in zip(exam(kind), said, strict=True)]
     assert sum(right) / len(right) >= BARS[kind]
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("What is inferno?", "Inferno is a Python package that runs large language models"),
-        ("What is 2 + 3?", "2 + 3 = 5."),
-        ("What colour is grass?", "Grass is green."),
-        ("Who are you?", "I am demo"),
-    ],
-)
-def test_questions_that_it_was_taught_are_answered(
-    demo: LlamaForCausalLM, tokenizer: Tokenizer, question: str, expected: str
+@pytest.mark.parametrize("question", TAUGHT)
+def test_questions_that_it_was_taught_are_answered(told: Mapping[str, Said], question: str) -> None:
+    assert told[prompt_of((), question)].text.startswith(TAUGHT[question])
+
+
+def test_answers_end_by_themselves(
+    demo: LlamaForCausalLM, tokenizer: Tokenizer, told: Mapping[str, Said]
 ) -> None:
-    [said] = speak(demo, tokenizer, [prompt_of((), question)], is_greedy=True)
-    assert said.text.startswith(expected)
-
-
-def test_answers_end_by_themselves(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
     prompts = [prompt_of((), question) for question in PROMPTS]
-    for is_greedy in (True, False):
-        torch.manual_seed(0)
-        said = speak(demo, tokenizer, prompts, is_greedy=is_greedy)
-        assert [answer for answer in said if not answer.has_ended] == []
+    assert [prompt for prompt in prompts if not told[prompt].has_ended] == []
+    torch.manual_seed(0)
+    drawn = speak(demo, tokenizer, prompts, is_greedy=False)
+    assert [answer for answer in drawn if not answer.has_ended] == []
 
 
-def test_a_story_goes_on_and_ends(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> None:
-    prompts = ["<|bos|>Once upon a time", "<|bos|>One day, a cat"]
-    for story in speak(demo, tokenizer, prompts, is_greedy=True):
+def test_a_story_goes_on_and_ends(told: Mapping[str, Said]) -> None:
+    for story in (told[beginning] for beginning in BEGINNINGS):
         assert story.has_ended
         assert story.text.endswith((".", '"', "!"))
         assert 50 < len(story.text.split()) < 250
@@ -227,10 +248,7 @@ def _train_a_little(
             tie_word_embeddings=True,
         )
     )
-    rng = random.Random("a little")
-    batches: Iterator[Batch] = (
-        _first_rows(b) for b in draw_batches(documents(rng), tokenizer, rng)
-    )
+    batches = iter(_batches(tokenizer))
     if interrupt_after is not None:
         batches = _interrupted(batches, interrupt_after)
     recipe = Recipe(num_steps, matrix_rate=0.02, other_rate=0.01, uses_muon=uses_muon)
@@ -253,5 +271,9 @@ def _short_batches(
         yield Batch(batch.ids[:2, :64], batch.labels[:2, :64])
 
 
-def _first_rows(batch: Batch) -> Batch:
-    return Batch(batch.ids[:8], batch.labels[:8])
+@cache
+def _batches(tokenizer: Tokenizer) -> list[Batch]:
+    """Batches for trainings, with few and short rows; the same at each call."""
+    rng = random.Random("a little")
+    drawn = itertools.islice(draw_batches(documents(rng), tokenizer, rng), 51)
+    return [Batch(batch.ids[:8, :128], batch.labels[:8, :128]) for batch in drawn]

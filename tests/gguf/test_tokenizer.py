@@ -17,11 +17,11 @@ from inferno.errors import TokenizerError
 from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from inferno.gguf.tokenizer import tokenizer_files
 from inferno.gguf.vocabulary import UNUSED, USER_DEFINED
-from inferno.model_files import FolderFiles
+from inferno.model_files import FolderFiles, MadeFiles
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import eos_token_ids
 from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
-from inferno.text.tokenizer import Tokenizer
+from inferno.text.tokenizer import Tokenizer, load_tokenizer
 from tests.data import data_path
 from tests.gguf.metadata import (
     KEYS,
@@ -66,13 +66,17 @@ def metadata_of(model: str) -> Metadata:
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Load the tokenizer that a model's metadata makes, each once."""
+    """Load the tokenizer that a model's metadata makes, each once.
+
+    That files make the same one is shown by smaller vocabularies of each kind, in tokenizer_of.
+    """
     loaded: dict[str, Tokenizer] = {}
 
     def of(model: str) -> Tokenizer:
         if model not in loaded:
             folder = tmp_path_factory.mktemp("converted")
-            loaded[model] = tokenizer_of(folder, metadata_of(model))
+            files = MadeFiles.of(folder, tokenizer_files(metadata_of(model)))
+            loaded[model] = load_tokenizer(files)
         return loaded[model]
 
     return of

@@ -98,10 +98,9 @@ def test_real_models_pass(quantize: str) -> None:
 def test_a_random_model_that_is_right_passes(tmp_path: Path, seed: int) -> None:
     model = draw_model(seed)
     dtype = "auto" if model.dtype == "float16" else model.dtype  # which kernels don't quantize
-    folder = model.save(tmp_path)
-    for quantize in KINDS:
-        report = verified(folder, quantize=quantize, dtype=dtype, invariance=1)
-        assert report.passed, (model, report.verdict)
+    quantize = KINDS[seed // 8 % 2]  # two seeds of each family, one for each kind
+    report = verified(model.save(tmp_path), quantize=quantize, dtype=dtype, invariance=1)
+    assert report.passed, (model, report.verdict)
 
 
 @pytest.mark.parametrize("against", ["transformers", "cpu"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 from tests.verify.random_models import RandomModel, draw_model
 from tests.verify.tiny_models import verified
 
+# Of 40 draws those that take together all values but three widths and one number of experts.
+_SEEDS = (0, 2, 4, 5, 6, 7, 10, 11, 12, 13, 14, 17, 18, 19, 23, 24, 25, 26, 27, 29, 31, 32, 36, 38)
+SEEDS = range(40) if "INFERNO_FULL_SWEEP" in os.environ else _SEEDS
 SMALL = {"hidden_size": 96, "head_dim": 2, "vocab_size": 32, "tie_word_embeddings": True}
 YARN = {
     "rope_type": "yarn",
@@ -87,7 +91,7 @@ def test_a_badly_conditioned_model_that_is_right_passes(tmp_path: Path, name: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_model_that_is_right_passes(tmp_path: Path, seed: int) -> None:
     model = draw_model(seed)
     report = verified(model.save(tmp_path), dtype=model.dtype, invariance=2)
