@@ -418,7 +418,5 @@ class _Compiled:
     def num_bytes(self) -> int:
         """Return about how much memory it takes: it grows as outputs go other ways in it."""
         searched = None if self.searched is None else self.searched[0]
-        num_steps = sum(
-            each.recognizer.meter.spent for each in (self.paths, searched) if each is not None
-        )
+        num_steps = sum(each.work_kept for each in (self.paths, searched) if each is not None)
         return _BYTES + _BYTES_OF_SOURCE * self.num_source_bytes + _BYTES_OF_STEP * num_steps
