@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from weakref import ref
@@ -32,6 +32,8 @@ from inferno.requests import Request
 # What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
+
+_MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 
 T = TypeVar("T")
 
@@ -170,20 +172,30 @@ class GrammarCompiler:
         return room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
-        """Return the model's tokens with those that end an output, which requests agree on."""
-        if eos_token_ids not in self._tokens:
-            self._tokens.clear()
-            content = model_files(self._path).read(
-                TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
-            )
-            tokenizer = llguidance_tokenizer(
-                content.decode(), self._vocab_size, sorted(eos_token_ids)
-            )
-            special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
-            vocabulary = _vocabulary(tokenizer, special)
-            without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
-            self._tokens[eos_token_ids] = _Tokens(tokenizer, vocabulary, special, without_text)
-        return self._tokens[eos_token_ids]
+        """Return the model's tokens with those that end an output; the last sets asked for are kept.
+
+        They are more where a request has tools, so that requests of both kinds may take turns.
+        """
+        found = self._tokens.pop(eos_token_ids, None)
+        if found is None:
+            found = self._read_tokens(eos_token_ids)
+        self._tokens[eos_token_ids] = found  # the last used
+        while len(self._tokens) > _MOST_ENDINGS:
+            del self._tokens[next(iter(self._tokens))]
+        return found
+
+    def _read_tokens(self, eos_token_ids: frozenset[int]) -> _Tokens:
+        content = model_files(self._path).read(
+            TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
+        )
+        tokenizer = llguidance_tokenizer(content.decode(), self._vocab_size, sorted(eos_token_ids))
+        special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
+        for known in self._tokens.values():  # of a model: only what ends an output may differ
+            if known.special == special:
+                return replace(known, tokenizer=tokenizer)
+        vocabulary = _vocabulary(tokenizer, special)
+        without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
+        return _Tokens(tokenizer, vocabulary, special, without_text)
 
     def _banned(self, request: Request) -> Mask | None:
         """Return the tokens that the request itself never allows, as a mask; None: all may come.
