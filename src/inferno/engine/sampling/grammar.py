@@ -172,9 +172,9 @@ class GrammarCompiler:
         return room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
-        """Return the model's tokens with those that end an output; the last sets asked for are kept.
+        """Return the model's tokens with those that end an output.
 
-        They are more where a request has tools, so that requests of both kinds may take turns.
+        The last sets are kept: where a request has tools it is another one, and both take turns.
         """
         found = self._tokens.pop(eos_token_ids, None)
         if found is None:
