@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from inferno.demo import MODEL_FOLDERS
-from inferno.engine.sampling.constraints import Mask, empty_mask
+from inferno.engine.sampling.constraints import Mask, empty_mask, only_token
 from inferno.grammar.recognizer import State
 from inferno.requests import Request, SamplingParams
 from inferno.structured import StructuredOutput
@@ -165,6 +165,24 @@ def test_tokens_are_read_once_where_requests_with_and_without_tools_take_turns(
     assert read[2:] == [[0, 3], [0, 4], [0, 5]]
     compiler.prepare(frozenset([0]))  # the least lately used
     assert read[5:] == [[0]]
+
+
+def test_a_text_whose_usual_token_is_banned_goes_on_in_others() -> None:
+    shape, ends = StructuredOutput(regex="(name|5)[0-9]-"), frozenset({0})
+    compiler = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
+    compiled = compiler.compile(grammar_source(shape).to_json(), ends)
+    ids = {text: token_id for token_id, text in compiled.vocabulary.by_id.items()}
+    assert b"me" in ids  # which llguidance forces after the first
+    allowed = [ids[text] for text in (b"na", b"m", b"e", b"5", b"-")]
+    params = SamplingParams(structured=shape, max_tokens=9, allowed_token_ids=allowed)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+    [constraint] = compiler.constrain(compiled, request)
+    for token_id in allowed:
+        mask = empty_mask(2048)
+        constraint.mask_into(mask)
+        assert mask[token_id // 32] >> token_id % 32 & 1
+        constraint.accept((token_id,))
+    assert constraint.is_complete
 
 
 # Masks that are kept
