@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from inferno.demo import MODEL_FOLDERS
-from inferno.engine.sampling.constraints import Mask, empty_mask, only_token
+from inferno.engine.sampling.constraints import Mask, empty_mask
 from inferno.grammar.recognizer import State
 from inferno.requests import Request, SamplingParams
 from inferno.structured import StructuredOutput
