@@ -144,7 +144,7 @@ def test_tokens_are_read_once_where_requests_with_and_without_tools_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[list[int]] = []
-    usual = grammar.llguidance_tokenizer
+    usual = grammar_tokenizer.llguidance_tokenizer
 
     def reading(content: str, vocab_size: int, eos_token_ids: list[int]) -> Any:
         read.append(eos_token_ids)
