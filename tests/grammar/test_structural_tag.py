@@ -13,7 +13,12 @@ from inferno.grammar.rules import START, Grammar, Mark, Terminal
 from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
 from tests.grammar.acceptor import Acceptor
 
-INTEGER = {"type": "json_schema", "json_schema": {"type": "integer"}}
+
+def schema(content: Any) -> Any:
+    return {"type": "json_schema", "json_schema": content}
+
+
+INTEGER = schema({"type": "integer"})
 ANY = {"type": "any_text"}
 
 
@@ -30,14 +35,18 @@ def sequence(*elements: Any) -> Any:
     return {"type": "sequence", "elements": texts}
 
 
+def either(*elements: Any) -> Any:
+    return {"type": "or", "elements": elements}
+
+
 def triggered(**options: bool) -> Any:
     tags = [tag(INTEGER), tag(INTEGER, "<ab>", "</ab>")]
     return {"type": "triggered_tags", "triggers": ["<a"], "tags": tags, **options}
 
 
-def separated(separator: str, **options: bool) -> Any:
-    tags = [tag(INTEGER)]
-    return {"type": "tags_with_separator", "tags": tags, "separator": separator, **options}
+def separated(separator: str, *tags: Any, **options: bool) -> Any:
+    listed = tags or [tag(INTEGER)]
+    return {"type": "tags_with_separator", "tags": listed, "separator": separator, **options}
 
 
 def grammar_of(format: Any, **special_tokens: int) -> Grammar:
@@ -73,6 +82,11 @@ CASES: list[tuple[Any, list[str], list[str]]] = [
     (tag(triggered(**ONCE), "<t>", "</t>"), ["<t>x<a>1</a></t>"], ["<t>x</t>", "<t></t>"]),
     (tag(sequence("x", ANY)), ["<a>xy</a>", "<a>x</a>"], ["<a>y</a>", "<a>xy</a>z</a>"]),
     (separated(";"), ["", "<a>1</a>", "<a>1</a>;<a>2</a>"], ["<a>1</a>;", ";"]),
+    (sequence(INTEGER, "."), ["5.", "-10."], ["5", "5.5", "."]),
+    (sequence(schema({"type": ["string", "integer"]}), "a"), ['"5"a', "5a"], ['"5a"', "5"]),
+    (separated(",", tag(INTEGER, "", "")), ["", "5", "5,6"], ["5,", ",5"]),
+    (separated("0", tag(INTEGER, "", ""), **ONCE), ["5", "50"], ["", "5,0"]),
+    (either(sequence("ab"), sequence("abc")), ["ab", "abc"], ["abcd", "a"]),
     (separated("", **ONCE), ["<a>1</a>"], ["", "<a>1</a><a>1</a>"]),
 ]
 
@@ -89,10 +103,6 @@ def test_a_tag_has_these_texts_and_not_those(format: Any, good: list[str], bad: 
     for accepts in (acceptor.accepts, is_recognized):
         assert [text for text in good if not accepts(text)] == []
         assert [text for text in bad if accepts(text)] == []
-
-
-def either(*elements: Any) -> Any:
-    return {"type": "or", "elements": elements}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +128,15 @@ def test_a_choice_that_may_go_on_behind_its_end_is_refused(content: Any) -> None
         sequence(regex("[0-9]+"), INTEGER),
         sequence(ANY, INTEGER),
         either(sequence("x", ANY, separated(";", at_least_one=True))),
+        sequence(INTEGER, "0"),
+        sequence(schema({"type": "number"}), "."),
+        sequence(schema({"enum": ["a", None, 1, 12]}), "2"),
+        sequence(either(schema({"type": ["string", "integer"]}), sequence("x")), "5"),
+        tag(INTEGER, end="0>"),
+        sequence(either(sequence("ab"), sequence("abc")), "cd"),
+        sequence(either(schema({"const": 1}), regex("12?")), "2"),
+        separated("1", tag(INTEGER, "", "")),
+        separated("", tag(regex("..|..."), "", "")),
     ],
     ids=lambda each: str(each)[:60],
 )

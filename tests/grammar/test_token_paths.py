@@ -215,6 +215,18 @@ def test_work_that_is_left_for_later_runs_out(monkeypatch: pytest.MonkeyPatch) -
     assert recognizer.meter.spent - before < 1000
 
 
+def test_a_search_that_is_made_again_takes_no_more_memory() -> None:
+    vocabulary = make_vocabulary(1)
+    recognizer = Recognizer(compile_schema(make_schema(random.Random(1))))
+    paths = TokenPaths(recognizer, vocabulary)
+    assert paths.find_way(recognizer.start)
+    kept = paths.work_kept
+    assert kept > 0
+    paths._ways.clear()
+    assert paths.find_way(recognizer.start)
+    assert paths.work_kept == kept
+
+
 def test_none_of_several_special_tokens_is_forced_that_may_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

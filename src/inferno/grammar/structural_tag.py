@@ -9,11 +9,11 @@ Where one of their texts is a special token's, that token is meant.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
-from inferno.grammar.decide import is_empty
+from inferno.grammar.ends import Ends, is_given
 from inferno.grammar.json_assertions import read_names, schemas_by_name
 from inferno.grammar.json_document import check_keywords, refuse
 from inferno.grammar.json_keywords import KEYWORDS
@@ -21,17 +21,13 @@ from inferno.grammar.json_schema import strings_of_schema
 from inferno.grammar.regex import (
     ANY,
     ANY_TEXT,
-    Chars,
     Regex,
     Seq,
     alphabet_of,
     alt,
     both,
-    can_be_empty,
     char_set,
-    chars,
     complement_of,
-    first_of,
     literal,
     repeat,
     seq,
@@ -111,6 +107,7 @@ class _Builder:
         self._special_tokens = special_tokens
         self._compile_schema = compile_schema
         self._num_grammars = 0
+        self._ends = Ends(self.rules, _OF_SCHEMA)
 
     def format(self, node: object, where: str, depth: int) -> Alternative:
         """Return the symbols of a node of `format`."""
@@ -177,55 +174,12 @@ class _Builder:
         Raises UnsupportedTag where one may take for its own what must follow it.
         """
         joined = _joined(symbols)
-        for place, symbol in enumerate(joined):
-            firsts = self._firsts(joined[place + 1 :], set())
-            first = chars(*(bounds for each in firsts for bounds in each.ranges))
-            for text in self._lasts(symbol):
-                if not _is_given(text) and not is_empty(both(text, seq(text, first, ANY_TEXT))):
-                    raise UnsupportedTag(
-                        f"{where} may go on behind the end of a part, over what must follow it: "
-                        "let each choice, or free text, be a tag with an end of its own"
-                    )
+        if self._ends.may_be_missed(joined):
+            raise UnsupportedTag(
+                f"{where} may go on behind the end of a part, over what must follow it: "
+                "let each choice, number, or free text, be a tag with an end that is no part of it"
+            )
         return joined
-
-    def _is_optional(self, symbol: Symbol) -> bool:
-        """Return whether the empty text is one of the symbol's."""
-        match symbol:
-            case Repeated(part, least):
-                return least == 0 or self._is_optional(part)
-            case Reference(name) if not name.startswith(_OF_SCHEMA):
-                return any(all(map(self._is_optional, each)) for each in self.rules[name])
-            case Terminal(regex):
-                return can_be_empty(regex)
-        return False
-
-    def _lasts(self, symbol: Symbol) -> Iterator[Regex]:
-        """Yield the texts that a symbol may end with; values in JSON have ends of their own."""
-        match symbol:
-            case Terminal(regex):
-                yield regex
-            case Repeated(part):
-                yield from self._lasts(part)
-            case Reference(name) if not name.startswith(_OF_SCHEMA):
-                for alternative in self.rules[name]:
-                    for each in reversed(alternative):
-                        yield from self._lasts(each)
-                        if not self._is_optional(each):
-                            break
-
-    def _firsts(self, symbols: Alternative, seen: set[str]) -> Iterator[Chars]:
-        """Yield the characters that the first may begin with of the symbols that must come.
-
-        seen    rules that were looked at.
-        """
-        first = next((each for each in symbols if not self._is_optional(each)), None)
-        match first.symbol if isinstance(first, Repeated) else first:
-            case Terminal(regex):
-                yield first_of(regex)
-            case Reference(name) if name not in seen:
-                seen.add(name)
-                for alternative in self.rules[name]:
-                    yield from self._firsts(alternative, seen)
 
     def triggered(
         self,
@@ -378,6 +332,8 @@ class _Builder:
         ]
         one = self._rule(tags)
         separator = self.text(_text(node, "separator", where))
+        if most is None:
+            self.whole((one, *separator, one), where)
         separated = self._rule([self.whole((*separator, one), where)])
         several: Alternative = (one,)
         if most is None:
@@ -432,27 +388,18 @@ def _one_text(run: Sequence[Symbol], *, before_mark: bool) -> Sequence[Symbol]:
     before_mark a special token follows, which is no part of any text: its end is in no doubt.
     """
     regexes = [regex for symbol in run if (regex := _regex_of(symbol)) is not None]
-    if len(run) < 2 or all(map(_is_given, regexes)):
+    if len(run) < 2 or all(map(is_given, regexes)):
         return run
     # Runs that were joined before are looked into: any text may be the last part of one.
     flat = [part for each in regexes for part in (each.parts if isinstance(each, Seq) else (each,))]
     parts: list[Regex] = []
-    for is_given, group in groupby(flat, key=_is_given):
+    for is_one, group in groupby(flat, key=is_given):
         text = seq(*group)
-        if is_given and parts and parts[-1] == ANY_TEXT and not before_mark:
+        if is_one and parts and parts[-1] == ANY_TEXT and not before_mark:
             parts[-1] = _up_to(text, text)
         else:
             parts.append(text)
     return [Terminal(seq(*parts))]
-
-
-def _is_given(regex: Regex) -> bool:
-    """Return whether one text matches alone."""
-    parts = regex.parts if isinstance(regex, Seq) else (regex,)
-    return all(
-        isinstance(each, Chars) and [first == last for first, last in each.ranges] == [True]
-        for each in parts
-    )
 
 
 def _up_to(text: Regex, stops: Regex) -> Regex:

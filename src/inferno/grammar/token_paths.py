@@ -111,6 +111,12 @@ class TokenPaths:
         self._short: dict[State, list[tuple[int, State]]] = {}
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
         self._work_left = _ALL_LATER_WORK
+        self._work_of_searches = 0
+
+    @property
+    def work_kept(self) -> int:
+        """Return the work that left something to be remembered, in steps."""
+        return self.recognizer.meter.spent - self._work_of_searches
 
     @property
     def has_bytes(self) -> bool:
@@ -303,7 +309,9 @@ class TokenPaths:
                 if len(came) >= _MOST_PLACES:
                     raise OutOfWork
                 steps = self._steps_from(state)
-                meter.spend(1 + len(steps) // 4)
+                work = 1 + len(steps) // 4
+                self._work_of_searches += work
+                meter.spend(work)
                 for rank, (token_id, end) in enumerate(steps):
                     if end is not first and end not in came:
                         came[end] = _Came(state, token_id, rank)

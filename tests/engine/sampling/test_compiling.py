@@ -350,6 +350,20 @@ def test_grammars_that_have_grown_make_room_for_the_next() -> None:
     assert [kept.find(name) for name in "abcd"] == [None, None, "C", "D"]
 
 
+def test_a_grammar_that_has_grown_by_being_used_is_made_anew() -> None:
+    kept = KeptGrammars(most=9, most_bytes=100)
+    sizes = dict.fromkeys("ab", 10)
+    for name in sizes:
+        kept.keep(name, name.upper(), partial(sizes.__getitem__, name))
+    sizes["a"] = 95  # no other shape was asked for since
+    assert kept.find("a") == "A"
+    assert kept.find("b") is None
+    sizes["a"] = 101
+    assert kept.find("a") is None
+    kept.keep("a", "A", lambda: 10)
+    assert kept.find("a") == "A"
+
+
 def test_a_grammar_with_special_tokens_is_tried_without_knowing_them(
     compiler: ConstraintCompiler, library: Library
 ) -> None:

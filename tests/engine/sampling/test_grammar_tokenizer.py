@@ -22,7 +22,7 @@ from tests.grammar.schemas import SCHEMAS
 
 llguidance = pytest.importorskip("llguidance")
 
-from inferno.engine.sampling import grammar_tokenizer  # noqa: E402
+from inferno.engine.sampling import grammar, grammar_tokenizer  # noqa: E402
 from inferno.engine.sampling.grammar import GrammarCompiler, KeptMasks  # noqa: E402
 from inferno.engine.sampling.grammar_child import grammar_source  # noqa: E402
 
@@ -138,6 +138,51 @@ def test_a_tokenizer_that_changes_texts_is_left_to_llguidance() -> None:
     cut = byte_level()
     cut.enable_truncation(5)
     assert not grammar_tokenizer._is_of_bytes(cut)
+
+
+def test_tokens_are_read_once_where_requests_with_and_without_tools_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[list[int]] = []
+    usual = grammar_tokenizer.llguidance_tokenizer
+
+    def reading(content: str, vocab_size: int, eos_token_ids: list[int]) -> Any:
+        read.append(eos_token_ids)
+        return usual(content, vocab_size, eos_token_ids)
+
+    monkeypatch.setattr(grammar, "llguidance_tokenizer", reading)
+    compiler = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
+    source = grammar_source(StructuredOutput(regex="[a-z]+")).to_json()
+    made = [compiler.compile(source, frozenset(ends)) for ends in ([0], [0, 2]) * 3]
+    assert read == [[0], [0, 2]]
+    assert len({id(each.vocabulary) for each in made}) == 1
+    for each, may_end in zip(made, (False, True) * 3, strict=True):
+        each.matcher.consume_tokens(each.vocabulary.encode(b"a", True))
+        mask = each.matcher.compute_bitmask()
+        assert [bool(mask[0] >> token_id & 1) for token_id in (0, 2)] == [True, may_end]
+    for ends in ([0, 3], [0, 4], [0, 5], [0, 2]):
+        compiler.prepare(frozenset(ends))
+    assert read[2:] == [[0, 3], [0, 4], [0, 5]]
+    compiler.prepare(frozenset([0]))  # the least lately used
+    assert read[5:] == [[0]]
+
+
+def test_a_text_whose_usual_token_is_banned_goes_on_in_others() -> None:
+    shape, ends = StructuredOutput(regex="(name|5)[0-9]-"), frozenset({0})
+    compiler = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
+    compiled = compiler.compile(grammar_source(shape).to_json(), ends)
+    ids = {text: token_id for token_id, text in compiled.vocabulary.by_id.items()}
+    assert b"me" in ids  # which llguidance forces after the first
+    allowed = [ids[text] for text in (b"na", b"m", b"e", b"5", b"-")]
+    params = SamplingParams(structured=shape, max_tokens=9, allowed_token_ids=allowed)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+    [constraint] = compiler.constrain(compiled, request)
+    for token_id in allowed:
+        mask = empty_mask(2048)
+        constraint.mask_into(mask)
+        assert mask[token_id // 32] >> token_id % 32 & 1
+        constraint.accept((token_id,))
+    assert constraint.is_complete
 
 
 # Masks that are kept

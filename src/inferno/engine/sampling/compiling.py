@@ -325,11 +325,15 @@ class KeptGrammars:
         self._kept: OrderedDict[Any, tuple[Any, Callable[[], int]]] = OrderedDict()
 
     def find(self, key: Any) -> Any:
-        """Return what is kept by this key, or None; it is the last used now."""
+        """Return what is kept by this key, or None; it is the last used now.
+
+        What has grown too large by being used is forgotten: made anew, it is small again.
+        """
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)
-        return self._kept[key][0]
+        self._make_room()
+        return self._kept[key][0] if key in self._kept else None
 
     def keep(self, key: Any, grammar: Any, num_bytes: Callable[[], int]) -> None:
         """Keep a grammar, and forget those that were used least lately to make room.
@@ -339,6 +343,9 @@ class KeptGrammars:
         if num_bytes() > self._most_bytes or key in self._kept:
             return
         self._kept[key] = grammar, num_bytes
+        self._make_room()
+
+    def _make_room(self) -> None:
         sizes = [size() for _, size in self._kept.values()]
         total = sum(sizes)
         for size in sizes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from weakref import ref
@@ -32,6 +32,8 @@ from inferno.requests import Request
 # What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
+
+_MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 
 T = TypeVar("T")
 
@@ -170,20 +172,30 @@ class GrammarCompiler:
         return room
 
     def _tokens_for(self, eos_token_ids: frozenset[int]) -> _Tokens:
-        """Return the model's tokens with those that end an output, which requests agree on."""
-        if eos_token_ids not in self._tokens:
-            self._tokens.clear()
-            content = model_files(self._path).read(
-                TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
-            )
-            tokenizer = llguidance_tokenizer(
-                content.decode(), self._vocab_size, sorted(eos_token_ids)
-            )
-            special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
-            vocabulary = _vocabulary(tokenizer, special)
-            without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
-            self._tokens[eos_token_ids] = _Tokens(tokenizer, vocabulary, special, without_text)
-        return self._tokens[eos_token_ids]
+        """Return the model's tokens with those that end an output.
+
+        The last sets are kept: where a request has tools it is another one, and both take turns.
+        """
+        found = self._tokens.pop(eos_token_ids, None)
+        if found is None:
+            found = self._read_tokens(eos_token_ids)
+        self._tokens[eos_token_ids] = found  # the last used
+        while len(self._tokens) > _MOST_ENDINGS:
+            del self._tokens[next(iter(self._tokens))]
+        return found
+
+    def _read_tokens(self, eos_token_ids: frozenset[int]) -> _Tokens:
+        content = model_files(self._path).read(
+            TOKENIZER, error=TokenizerError, max_bytes=MAX_TOKENIZER_BYTES
+        )
+        tokenizer = llguidance_tokenizer(content.decode(), self._vocab_size, sorted(eos_token_ids))
+        special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
+        for known in self._tokens.values():  # of a model: only what ends an output may differ
+            if known.special == special:
+                return replace(known, tokenizer=tokenizer)
+        vocabulary = _vocabulary(tokenizer, special)
+        without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
+        return _Tokens(tokenizer, vocabulary, special, without_text)
 
     def _banned(self, request: Request) -> Mask | None:
         """Return the tokens that the request itself never allows, as a mask; None: all may come.
@@ -274,7 +286,13 @@ class GrammarConstraint:
             self._masks.keep(self._states[-1], mask)
         np.bitwise_and(mask, self._not_banned, out=mask)
         if not mask.any():
-            raise ValueError("its grammar, allowed_token_ids and bad_words together leave no token")
+            # llguidance forces a token that is banned. Its text may be said in others all the same.
+            other = -1 if forced else self.next_to_end()
+            if other < 0 or self._is_banned(other):
+                raise ValueError(
+                    "its grammar, allowed_token_ids and bad_words together leave no token"
+                )
+            set_bit(mask, other, is_allowed=True)
 
     def forced(self, most: int) -> Sequence[int]:
         return self._ask(lambda paths, state: self._find_forced(paths, state, most), ())
@@ -418,7 +436,5 @@ class _Compiled:
     def num_bytes(self) -> int:
         """Return about how much memory it takes: it grows as outputs go other ways in it."""
         searched = None if self.searched is None else self.searched[0]
-        num_steps = sum(
-            each.recognizer.meter.spent for each in (self.paths, searched) if each is not None
-        )
+        num_steps = sum(each.work_kept for each in (self.paths, searched) if each is not None)
         return _BYTES + _BYTES_OF_SOURCE * self.num_source_bytes + _BYTES_OF_STEP * num_steps
