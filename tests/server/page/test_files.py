@@ -47,7 +47,7 @@ def test_the_page_loads_only_files_that_are_there(echo: Host) -> None:
         assert answer.status_code == 200, path
     kinds = {answer.headers["content-type"].split(";")[0] for answer in files.values()}
     assert kinds == {"text/html", "text/css", "text/javascript", "image/svg+xml"}
-    assert sum(len(answer.content) for answer in files.values()) < 64_000
+    assert sum(len(answer.content) for answer in files.values()) < 66_000
 
 
 def test_each_file_has_the_policy(echo: Host) -> None:

@@ -398,7 +398,11 @@ class ChatRequest(GenerateFields, kw_only=True):
 
     messages: Annotated[list[Message], Meta(min_length=1, description="The conversation so far.")]
     max_completion_tokens: Annotated[
-        Positive | None, Meta(description="New tokens at most; the rest of the context.")
+        Positive | None,
+        Meta(
+            description="New tokens at most; absent, the model's own max_new_tokens, or else the "
+            "rest of the context."
+        ),
     ] = None
     max_tokens: Annotated[
         Positive | None, Meta(description="The older name of max_completion_tokens.")

@@ -1,7 +1,8 @@
 // What the page asks of the server's public API, and what can go wrong, in words.
 
+import { loadKey } from "./store.js";
+
 const ROOT = location.origin + location.pathname; // without a name and password of the URL
-const KEY = "inferno.key";
 
 export class Problem extends Error {
     constructor(message, { status = 0, code = "", retryAfter = 0 } = {}) {
@@ -12,12 +13,8 @@ export class Problem extends Error {
     }
 
     get needsKey() {
-        return this.status === 401;
+        return this.status === 401 || this.code === "key_lacks_scope";
     }
-}
-
-export function useKey(key) {
-    sessionStorage.setItem(KEY, key);
 }
 
 // The name that answers carry, and the size of the context.
@@ -49,7 +46,7 @@ export async function numTokens(messages, signal) {
     }
 }
 
-// The answer as it comes: { content, reasoning, tokens, end } with what is new of each.
+// The answer as it comes: { content, reasoning, tokens, total, end }, of texts what is new.
 export async function* answer(messages, fields, signal) {
     const body = JSON.stringify({
         messages,
@@ -67,6 +64,7 @@ export async function* answer(messages, fields, signal) {
             content: choice?.delta.content ?? "",
             reasoning: choice?.delta.reasoning ?? "",
             tokens: event.usage?.completion_tokens ?? 0,
+            total: event.usage?.total_tokens ?? 0, // with the prompt
             end: choice?.finish_reason ?? null,
         };
     }
@@ -88,7 +86,7 @@ async function ask(path, { method = "GET", body, signal } = {}) {
 function headers(body) {
     // The name of this header lets a key through that the browser knows from opening the page.
     const sent = { "x-inferno-page": "1" };
-    const key = sessionStorage.getItem(KEY);
+    const key = loadKey();
     if (key) sent.authorization = `Bearer ${key}`;
     if (body) sent["content-type"] = "application/json";
     return sent;

@@ -1,8 +1,8 @@
 // The chat page: turns of question and answer, and what a person can do with them.
 
-import { Problem, answer, loadingProgress, numTokens, servedModel, useKey } from "./api.js";
+import { Problem, answer, loadingProgress, numTokens, servedModel } from "./api.js";
 import { Settings } from "./settings.js";
-import { loadTurns, saveTurns } from "./store.js";
+import { loadTurns, saveKey, saveTurns } from "./store.js";
 import { TurnView, newAnswer } from "./turn.js";
 
 const PATIENCE = 1000; // ms between two looks at a model that is loading
@@ -16,6 +16,9 @@ const turns = []; // { question, answer, isLeftOut, view }
 let forgotten = []; // turns that Undo brings back
 let running = null; // the AbortController of the answer that is coming
 let isEditing = false;
+let draft = ""; // what was being written when editing began
+let context = 0; // tokens, once it is known
+const onceKeyed = new Map(); // what goes on when a key is given
 let hasGivenKey = false;
 
 async function begin() {
@@ -39,13 +42,14 @@ async function meetModel() {
             tell(`Loading the model${percent} …`);
             await new Promise((resolve) => setTimeout(resolve, PATIENCE));
         }
-        const { name, context } = await servedModel();
-        $("model").textContent = name;
-        document.title = `${name} · inferno`;
+        const model = await servedModel();
+        $("model").textContent = model.name;
+        document.title = `${model.name} · inferno`;
+        context = model.context;
         settings.limit(context);
         tell("");
     } catch (problem) {
-        if (problem.needsKey) return askForKey(meetModel);
+        if (problem.needsKey) return askForKey("model", meetModel);
         tell(wordsOf(problem));
         setTimeout(meetModel, Math.max(5, problem.retryAfter ?? 0) * 1000);
     }
@@ -55,14 +59,7 @@ async function ask(question) {
     forget();
     if (!isEditing) return run(addTurn(question, newAnswer()));
     leaveEditing();
-    const turn = turns.at(-1);
-    const before = turn.question;
-    if (!(await askAgain(turn, question)) && turns.includes(turn)) {
-        turn.question = before;
-        turn.view.showQuestion(before);
-        save();
-        edit(question); // nothing of it is lost either
-    }
+    await askAgain(turns.at(-1), question);
 }
 
 async function retry() {
@@ -71,23 +68,34 @@ async function retry() {
     await askAgain(turn, turn.question);
 }
 
-// Replaces an answer as soon as a new one begins to come; where none does, the old one stays, and
-// false is returned.
+// Replaces a question and its answer as soon as a new one begins to come; where none does, the old
+// ones stay.
 async function askAgain(turn, question) {
-    const before = turn.answer;
+    const before = { question: turn.question, answer: turn.answer };
+    turn.before = isEmpty(before.answer) ? null : before;
     turn.question = question;
     turn.answer = newAnswer();
-    turn.before = isEmpty(before) ? null : before;
     turn.view.showQuestion(question);
+    const shown = turn.before ? { ...before.answer, problem: "" } : turn.answer;
+    turn.view.show(shown, shown.end);
     await run(turn);
-    const kept = turn.before;
+    const hasCome = turn.before === null || !isEmpty(turn.answer);
     turn.before = null;
-    if (!kept || !isEmpty(turn.answer)) return true;
+    if (hasCome) return;
     const { problem, wantsRoom } = turn.answer;
-    turn.answer = { ...kept, problem, wantsRoom };
+    turn.question = before.question;
+    turn.answer = { ...before.answer, problem, wantsRoom };
+    turn.view.showQuestion(turn.question);
     turn.view.show(turn.answer, turn.answer.end);
     save();
-    return false;
+    if (question !== turn.question && turns.includes(turn)) edit(question); // it isn't lost either
+}
+
+// Asks what was asked without a key, unless the person has gone on to something else.
+async function askKeyed(turn, question) {
+    if (running || turns.at(-1) !== turn) return;
+    if (isEditing && $("question").value === question) leaveEditing();
+    await askAgain(turn, question);
 }
 
 function isEmpty(given) {
@@ -113,7 +121,8 @@ async function run(turn) {
         if (!isStopped) turn.answer.problem = wordsOf(problem);
         turn.answer.wantsRoom = isFull(problem) && sentTurns().length > 0;
         if (turns.includes(turn)) tell(isStopped ? "Stopped" : "");
-        if (problem.needsKey) askForKey(retry);
+        const { question } = turn;
+        if (problem.needsKey) askForKey("answer", () => askKeyed(turn, question));
     } finally {
         clearInterval(saving);
         if (running === controller) running = null;
@@ -172,6 +181,7 @@ async function receive(into, signal, show) {
     const started = performance.now();
     const fields = settings.fields;
     const most = fields.max_completion_tokens;
+    let total = 0;
     into.isJson = fields.response_format !== undefined;
     for await (const piece of answer(messages(sentTurns()), fields, signal)) {
         into.seconds = (performance.now() - started) / 1000;
@@ -179,11 +189,13 @@ async function receive(into, signal, show) {
         into.text += piece.content;
         into.reasoning += piece.reasoning;
         into.tokens = piece.tokens || into.tokens;
+        total = piece.total || total;
         into.finish = piece.end ?? into.finish;
         show();
     }
-    const isCutByContext = into.finish === "length" && into.tokens !== most;
-    into.end = isCutByContext ? "full" : (into.finish ?? "stop");
+    const isCutByServer = into.finish === "length" && into.tokens !== most;
+    const cut = total < context ? "limit" : "full";
+    into.end = isCutByServer ? cut : (into.finish ?? "stop");
 }
 
 // Earlier turns that are sent: not those that were left out, nor a question that got no answer.
@@ -215,7 +227,8 @@ function wordsOf(problem) {
         : problem.message;
 }
 
-function askForKey(afterwards) {
+function askForKey(what, goOn) {
+    onceKeyed.set(what, goOn);
     const dialog = $("ask-key");
     const form = dialog.querySelector("form");
     $("key-problem").textContent = hasGivenKey
@@ -223,10 +236,13 @@ function askForKey(afterwards) {
         : "The server answers only those who have a key.";
     form.onsubmit = () => {
         hasGivenKey = true;
-        useKey(form.elements.key.value);
+        saveKey(form.elements.key.value);
         form.reset();
-        afterwards();
+        const all = [...onceKeyed.values()];
+        onceKeyed.clear();
+        for (const each of all) each();
     };
+    dialog.oncancel = () => void onceKeyed.delete("answer");
     if (!dialog.open) dialog.showModal();
 }
 
@@ -254,7 +270,7 @@ function startAnew() {
 function undo() {
     for (const turn of forgotten) {
         turn.view.restore($("turns"));
-        turn.answer = answerOf(turn);
+        Object.assign(turn, standing(turn));
         turn.answer.end ??= "stopped";
         turn.view.show(turn.answer, turn.answer.end);
         turns.push(turn);
@@ -273,6 +289,7 @@ function forget() {
 }
 
 function edit(question = turns.at(-1).question) {
+    if (!isEditing) draft = $("question").value;
     isEditing = true;
     keepTheEnd(() => ($("editing").hidden = false));
     $("question").value = question;
@@ -281,25 +298,19 @@ function edit(question = turns.at(-1).question) {
 }
 
 function leaveEditing() {
-    if (isEditing) $("question").value = "";
+    if (isEditing) $("question").value = draft;
     isEditing = false;
     $("editing").hidden = true;
     fit();
 }
 
 function save() {
-    saveTurns(
-        turns.map((turn) => ({
-            question: turn.question,
-            answer: answerOf(turn),
-            isLeftOut: turn.isLeftOut,
-        })),
-    );
+    saveTurns(turns.map((turn) => ({ ...standing(turn), isLeftOut: turn.isLeftOut })));
 }
 
-// What a turn's answer is, until something comes of the one that is to replace it.
-function answerOf(turn) {
-    return turn.before && isEmpty(turn.answer) ? turn.before : turn.answer;
+// A turn's question and answer, until something comes of those that are to replace them.
+function standing({ question, answer: given, before }) {
+    return before && isEmpty(given) ? before : { question, answer: given };
 }
 
 function showState() {
@@ -373,11 +384,12 @@ const ACTS = {
     edit: () => edit(),
     "leave-out": () => {
         settings.trims = true;
-        retry();
+        if (isEditing) send();
+        else retry();
     },
     copy: (button) => {
         const root = button.closest(".turn");
-        copy(button, turns.find((turn) => turn.view.root === root).answer.text);
+        copy(button, standing(turns.find((turn) => turn.view.root === root)).answer.text);
     },
     "copy-code": (button) => copy(button, button.closest(".code").querySelector("code").textContent),
 };
@@ -389,7 +401,8 @@ function listen() {
     });
     $("question").addEventListener("input", fit);
     $("question").addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+        if (event.key !== "Enter" || event.shiftKey) return;
+        if (event.isComposing || event.keyCode === 229) return; // so Safari marks a word's end
         event.preventDefault();
         send();
     });
@@ -399,7 +412,9 @@ function listen() {
         else leaveEditing();
     });
     $("turns").addEventListener("click", ({ target }) => ACTS[target.dataset.do]?.(target));
-    $("stop").addEventListener("click", () => running?.abort());
+    $("stop").addEventListener("click", ({ detail }) => {
+        if (detail < 2) running?.abort(); // a second click was meant for Send, which stood here
+    });
     $("new").addEventListener("click", startAnew);
     $("undo").addEventListener("click", undo);
     $("open-settings").addEventListener("click", () => settings.open());

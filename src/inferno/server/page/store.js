@@ -1,8 +1,11 @@
-// What survives a reload: the conversation and the settings, in this tab alone.
+// What survives a reload: the conversation, the settings and a key, in this tab alone.
 
 const CHAT = "inferno.chat";
 const SETTINGS = "inferno.settings";
+const KEY = "inferno.key";
 const MAX_CHARACTERS = 1_000_000;
+
+let givenKey = null; // for a browser that keeps nothing
 
 export function loadTurns() {
     const turns = read(CHAT, []);
@@ -34,11 +37,28 @@ export function saveSettings(settings) {
     write(SETTINGS, JSON.stringify(settings));
 }
 
+export function loadKey() {
+    return kept(KEY) ?? givenKey;
+}
+
+export function saveKey(key) {
+    givenKey = key;
+    write(KEY, key);
+}
+
 function read(name, otherwise) {
     try {
-        return JSON.parse(sessionStorage.getItem(name)) ?? otherwise;
+        return JSON.parse(kept(name)) ?? otherwise;
     } catch {
         return otherwise;
+    }
+}
+
+function kept(name) {
+    try {
+        return sessionStorage.getItem(name);
+    } catch {
+        return null; // forbidden
     }
 }
 

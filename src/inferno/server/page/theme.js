@@ -2,17 +2,19 @@
 
 (() => {
     const NAME = "inferno.theme";
+    let picked = null; // where a browser keeps nothing
     const system = matchMedia("(prefers-color-scheme: dark)");
 
     function chosen() {
         try {
             return localStorage.getItem(NAME);
         } catch {
-            return null; // a browser that keeps nothing
+            return picked;
         }
     }
 
     function choose(theme) {
+        picked = theme;
         try {
             localStorage.setItem(NAME, theme);
         } catch {

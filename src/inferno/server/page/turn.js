@@ -6,6 +6,7 @@ import { Markdown } from "./markdown.js";
 const ENDS = {
     length: "cut at the token limit",
     full: "cut where the context is full",
+    limit: "cut at the server’s own limit",
     stopped: "stopped",
 };
 const TOO_SHORT = 0.004; // seconds: tokens that came at once have no rate
