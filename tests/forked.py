@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import json
@@ -33,6 +34,7 @@ _MODULES = (
     *("inferno.cli.verify", "inferno.cli.doctor", "inferno.cli.bench", "inferno.llm"),
     *("inferno.cli.chat.start", "inferno.cli.chat.interactive", "inferno.cli.chat.plain"),
     *("inferno.engine.build", "inferno.models.common", "inferno.bench.measured_process"),
+    "inferno.verify.run",
 )
 
 
@@ -143,6 +145,17 @@ def forker() -> Forker:
     return made
 
 
+def small_pipe() -> tuple[int, int]:
+    """Return a pipe whose writer, where the system allows it, soon waits for its reader.
+
+    What writes more can't have ended when the reader leaves, however late that is.
+    """
+    ends = os.pipe()
+    if sys.platform == "linux":
+        fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 4096)
+    return ends
+
+
 def _serve(requests: socket.socket) -> dict[str, Any]:
     """Fork a program for each request; return in the program with what was asked for."""
     while True:
@@ -196,13 +209,15 @@ def _take(request: dict[str, Any], files: Sequence[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    sys.stdin = sys.__stdin__ = _text(0, "r", sys.stdin)
-    sys.stdout = sys.__stdout__ = _text(1, "w", sys.stdout)
-    sys.stderr = sys.__stderr__ = _text(2, "w", sys.stderr, line_buffering=True)
+    sys.stdin = _text(0, "r", sys.stdin)
+    sys.stdout = _text(1, "w", sys.stdout)
+    sys.stderr = _text(2, "w", sys.stderr, line_buffering=True)
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
 
 
 def _text(number: int, mode: str, old: TextIO, *, line_buffering: bool = False) -> TextIO:
-    buffer: Any = open(number, mode + "b", closefd=False)
+    buffer: Any = open(number, mode + "b", closefd=False)  # noqa: SIM115 - stays open
     lines = line_buffering or buffer.isatty()
     text = io.TextIOWrapper(buffer, old.encoding, old.errors, line_buffering=lines)
     text.mode = mode  # type: ignore[misc]
