@@ -10,7 +10,6 @@ import pytest
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, ESCAPE, INFERNO, UP, Terminal
 from tests.tiny import edit_config
 
-
 LOADS_FOR_EVER = """
 import time
 from inferno.cli import main
