@@ -115,6 +115,7 @@ LAZY = {
     "hub/__init__.py",
     "models/__init__.py",
     "ops/dispatch.py",
+    "torch_start.py",
     "verify/__init__.py",
     "verify/oracles/choose.py",
 }

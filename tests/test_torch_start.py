@@ -67,6 +67,18 @@ assert is_right(exports)
     )
 
 
+def test_random_numbers_can_be_drawn_before_and_after() -> None:
+    run(
+        """
+first = torch.rand(3, generator=torch.Generator().manual_seed(4))
+assert "torch._prims" not in sys.modules
+import torch._prims.rng_prims
+assert isinstance(torch.default_generator, torch.Generator)
+assert torch.equal(first, torch.rand(3, generator=torch.Generator().manual_seed(4)))
+"""
+    )
+
+
 def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> None:
     package = tmp_path / "torch"
     package.mkdir()

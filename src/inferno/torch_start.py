@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -88,6 +89,14 @@ class _Deferred(Loader):
             return getattr(module, name)
 
         vars(module)["__getattr__"] = find
+        if module.__name__ == _REGISTRATIONS:
+            _allow_generators()
+
+
+def _allow_generators() -> None:
+    """Do what `torch.Generator` waits for, and what is done again where tracing is imported."""
+    opaque = import_module("torch._opaque_base")
+    sys.modules["torch._C"]._set_generator_metaclass(opaque.OpaqueBaseMeta)
 
 
 class _After(Loader):

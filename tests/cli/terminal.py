@@ -6,16 +6,18 @@ import fcntl
 import os
 import pty
 import select
-import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
 import pyte
 
+from tests.forked import Program, forker
 from tests.patience import PATIENCE
 
 INFERNO = [sys.executable, "-m", "inferno"]
@@ -25,31 +27,40 @@ ENTER, CTRL_C, CTRL_D, ESCAPE, UP = "\r", "\x03", "\x04", "\x1b", "\x1b[A"
 class Terminal:
     """A program in a pseudo-terminal; leaving the context kills it.
 
-    program     and its arguments; `inferno` where none is given.
+    program     and its arguments; where none is given, Python forked with its modules imported.
+    start       what that Python runs.
     variables   change its environment; None takes one away.
     """
 
     def __init__(
         self,
         *arguments: str,
-        program: Sequence[str] = INFERNO,
+        program: Sequence[str] | None = None,
+        start: Sequence[str] = ("-m", "inferno"),
         columns: int = 80,
         rows: int = 24,
         variables: Mapping[str, str | None] | None = None,
     ) -> None:
-        environment = {**os.environ, "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
-        for name in ("COLUMNS", "LINES"):  # of another terminal, if there
-            environment.pop(name, None)
-        for name, value in (variables or {}).items():
-            environment.pop(name, None)
-            if value is not None:
-                environment[name] = value
+        changes: dict[str, str | None] = {"TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+        changes |= {"COLUMNS": None, "LINES": None}  # of another terminal, if there
+        changes |= variables or {}
         self._screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=1.0)
         self._stream = pyte.ByteStream(self._screen)
-        self._pid, self._fd = pty.fork()
-        if not self._pid:
-            os.execve(program[0], [*program, *arguments], environment)
+        self._num_bytes = 0
+        self._fd, inside = pty.openpty()
         self.resize(columns, rows)
+        if program is None:
+            self._program: Program | subprocess.Popen[bytes] = forker().start(
+                [*start, *arguments], [inside] * 3, variables=changes, is_terminal=True
+            )
+        else:
+            merged: dict[str, str | None] = {**os.environ, **changes}
+            self._program = subprocess.Popen(
+                [*program, *arguments],
+                preexec_fn=partial(os.login_tty, inside),
+                env={name: value for name, value in merged.items() if value is not None},
+            )
+        os.close(inside)
 
     def __enter__(self) -> Terminal:
         return self
@@ -60,9 +71,8 @@ class Terminal:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+        self._program.kill()
+        self._program.wait()
         os.close(self._fd)
 
     def type(self, keys: str) -> None:
@@ -81,14 +91,20 @@ class Terminal:
             assert time.monotonic() < deadline, f"no {text!r} in:\n{self.text}"
             assert self.read(0.1), f"it ended without {text!r}:\n{self.text}"
 
+    def wait_for_more(self, num_bytes: int = 200) -> None:
+        """Go on until so much more has come."""
+        enough = self._num_bytes + num_bytes
+        deadline = time.monotonic() + PATIENCE
+        while self._num_bytes < enough:
+            assert time.monotonic() < deadline, f"no more than:\n{self.text}"
+            assert self.read(0.1), f"it ended with:\n{self.text}"
+
     def wait_for_end(self, *, seconds: float = PATIENCE) -> int:
         """Go on until the program ends; returns its exit code."""
         deadline = time.monotonic() + seconds
         while self.read(0.1):
             assert time.monotonic() < deadline, f"it goes on after:\n{self.text}"
-        _, status = os.waitpid(self._pid, 0)
-        self._pid = 0
-        return os.waitstatus_to_exitcode(status)
+        return self._program.wait(PATIENCE)
 
     @property
     def text(self) -> str:
@@ -120,5 +136,6 @@ class Terminal:
             except OSError:  # on Linux, the other side is closed
                 return False
             self._stream.feed(content)
+            self._num_bytes += len(content)
             return bool(content)
         return True

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 from inferno.bench.measurement import Job, Kind
 from inferno.cli.app import app
+from tests.bench.brief import measure_briefly
+from tests.patience import PATIENCE
 
 FEW = ["--threads", "1", "--prompt-tokens", "5", "--num-runs", "2"]
 
@@ -39,14 +41,18 @@ def test_latency_is_a_plain_table_where_piped(folder: Path) -> None:
     assert result.stderr == ""
 
 
-def test_a_draft_can_be_named(folder: Path) -> None:
+def test_a_draft_can_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_briefly(monkeypatch)
     one_run = ["--threads", "1", "--prompt-tokens", "5", "--num-runs", "1", "--max-tokens", "3"]
     result = run("latency", "-m", folder, "--speculative-model", folder, *one_run, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["runs"][0]["num_proposed"] >= 0
 
 
-def test_throughput_of_random_weights_needs_only_a_config(bare: Path) -> None:
+def test_throughput_of_random_weights_needs_only_a_config(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_briefly(monkeypatch)
     shape = ["--num-requests", "3", "--max-tokens", "2", "--max-num-seqs", "2"]
     how = ["--load-format", "dummy", "--dtype", "float32", "--kv-dtype", "bfloat16", "--seed", "4"]
     result = run("throughput", "-m", bare, *shape, *how, *FEW, "--json")
@@ -84,7 +90,10 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str
         (["throughput", "--threads", "0"], "error: --threads must be an integer from 1"),
     ],
 )
-def test_a_wrong_value_is_said_in_one_line(arguments: list[str], said: str) -> None:
+def test_a_wrong_value_is_said_in_one_line(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_briefly(monkeypatch)
     check_one_line(run(*arguments), 2, said)
 
 
@@ -136,7 +145,7 @@ def test_the_measured_process_ends_with_its_parent(folder: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    patience = threading.Timer(120, subject.kill)
+    patience = threading.Timer(PATIENCE, subject.kill)
     patience.start()
     with subject:
         assert subject.stdin is not None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -21,10 +24,8 @@ from inferno.cli.app import app
 from inferno.requests import FinishReason
 from inferno.text.completion import Completion, Timings, Usage
 from tests.data import data_path
-from tests.patience import PATIENCE
+from tests.forked import Program, forker, small_pipe
 from tests.tiny import edit_config, save_tiny_model
-
-INFERNO = [sys.executable, "-m", "inferno"]
 
 
 def run(folder: Path, *arguments: str, stdin: str | bytes | None = None) -> Result:
@@ -189,19 +190,22 @@ def test_a_line_of_the_file_is_a_prompt_whatever_else_it_holds(
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_one_line(folder: Path) -> None:
-    command = [*INFERNO, "generate", "-m", str(folder), "-p", "hello", "--max-tokens", "200"]
-    with open("/dev/full", "w") as full:
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert result.returncode == 1
-    assert result.stderr == "error: standard output: No space left on device\n"
+    asked = ["generate", "-m", str(folder), "-p", "hello", "--max-tokens", "200"]
+    with open("/dev/full", "wb") as full, tempfile.TemporaryFile() as errors:
+        files = [full.fileno(), full.fileno(), errors.fileno()]
+        assert forker().start(["-m", "inferno", *asked], files).wait() == 1
+        errors.seek(0)
+        assert errors.read() == b"error: standard output: No space left on device\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_on_a_full_disk_is_one_line(option: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_on_a_full_disk_is_one_line(option: str, unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "inferno", option],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -221,7 +225,7 @@ def test_leaving_in_the_middle_of_a_stream_keeps_the_exit_code(folder: Path) -> 
         "next(stream)\n"
         "raise SystemExit(3)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = forker().run("-c", program)
     assert (result.returncode, result.stderr) == (3, "")
 
 
@@ -335,7 +339,7 @@ def test_a_step_that_fails_is_one_line(folder: Path, option: list[str], num_line
         "LocalExecutor.launch = lambda *_: 1 / 0\n"
         f"app({asked!r})\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = forker().run("-c", program)
     lines = result.stderr.splitlines()
     assert result.returncode == 1
     assert "a step of the engine failed: ZeroDivisionError" in lines[-1]
@@ -361,38 +365,33 @@ def test_the_published_text_is_printed(options: list[str]) -> None:
 @pytest.mark.slow
 def test_an_interrupt_ends_it_in_one_line(folder: Path) -> None:
     endless = ["-p", "hello", "--max-tokens", "250", "--num-blocks", "64", "--json"]
-    for delay in (1.5, 5.0):
-        process = subprocess.Popen(
-            [*INFERNO, "generate", "-m", str(folder), *endless, *(["-p", "x"] * 200)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        time.sleep(delay)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 1
-        assert errors == "interrupted\n"
+    with generating(folder, *endless, *(["-p", "x"] * 200)) as (program, out, errors):
+        assert out.readline()
+        os.kill(program.pid, signal.SIGINT)
+        assert program.wait() == 1
+        assert errors.read() == b"interrupted\n"
 
 
 @pytest.mark.slow
 def test_a_closed_pipe_ends_it_quietly(folder: Path) -> None:
-    command = [
-        *INFERNO,
-        "generate",
-        "-m",
-        str(folder),
-        "-p",
-        "hello",
-        *(["-p", "x"] * 30),
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    process.wait(timeout=PATIENCE)
-    process.stderr.close()
+    with generating(folder, "-p", "hello", *(["-p", "x"] * 9), "--json") as (program, out, errors):
+        out.readline()
+        out.close()
+        assert errors.read() == b""
+        program.wait()
+
+
+@contextlib.contextmanager
+def generating(folder: Path, *arguments: str) -> Iterator[tuple[Program, BinaryIO, BinaryIO]]:
+    """The command while it runs, its output and its errors."""
+    asked = ["-m", "inferno", "generate", "-m", str(folder), "--threads", "1", *arguments]
+    pipes = [small_pipe(), os.pipe()]
+    with open(os.devnull, "rb") as nothing:
+        program = forker().start(asked, [nothing.fileno(), pipes[0][1], pipes[1][1]])
+    for _, inside in pipes:
+        os.close(inside)
+    try:
+        with os.fdopen(pipes[0][0], "rb") as out, os.fdopen(pipes[1][0], "rb") as errors:
+            yield program, out, errors
+    finally:
+        program.kill()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from inferno.cli.app import app
 from tests.cli.terminal import INFERNO
-from tests.patience import PATIENCE
+from tests.forked import Program, forker, small_pipe
 from tests.tiny import save_tiny_model
 
 
@@ -148,53 +151,56 @@ def test_no_encoding_is_a_crash(folder: Path, encoding: str) -> None:
     assert b"context 256 tokens" in done.stderr
 
 
+@contextlib.contextmanager
+def playing(
+    model: str, *options: str, answers: tuple[int, int]
+) -> Iterator[tuple[Program, BinaryIO, BinaryIO, BinaryIO]]:
+    """The command while it runs: its input, its answers (by that pipe) and its errors."""
+    asked = ["-m", "inferno", "play", model, "--threads", "1", *options]
+    (inside_in, outside_in), (outside_err, inside_err) = os.pipe(), os.pipe()
+    outside_out, inside_out = answers
+    inside = [inside_in, inside_out, inside_err]
+    program = forker().start(asked, inside)
+    for file in inside:
+        os.close(file)
+    with (
+        os.fdopen(outside_in, "wb", buffering=0) as lines,
+        os.fdopen(outside_out, "rb") as out,
+        os.fdopen(outside_err, "rb") as errors,
+    ):
+        try:
+            yield program, lines, out, errors
+        finally:
+            program.kill()
+
+
 @pytest.mark.slow
 def test_a_closed_pipe_ends_it_quietly(endless: Path) -> None:
-    process = subprocess.Popen(
-        [*INFERNO, "play", str(endless), "--threads", "1", "--max-tokens", "500"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(b"hello\n" * 10)
-    process.stdin.flush()
-    process.stdout.read(10)
-    process.stdout.close()
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 1
-    assert len(errors.splitlines()) == 1  # the banner
+    with playing(str(endless), "--max-tokens", "500", answers=small_pipe()) as running:
+        program, lines, out, errors = running
+        lines.write(b"hello\n" * 20)
+        out.read(10)
+        out.close()
+        assert program.wait() == 1
+        assert len(errors.read().splitlines()) == 1  # the banner
 
 
 @pytest.mark.slow
 def test_a_hundred_answers_leave_memory_as_it_was() -> None:
-    asked = ["play", "demo", "--threads", "1", "--max-tokens", "6", "--num-blocks", "32"]
-    process = subprocess.Popen(
-        [*INFERNO, *asked],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
+    options = ["--max-tokens", "6", "--num-blocks", "32"]
+    with playing("demo", *options, answers=os.pipe()) as (program, lines, out, _):
 
-    def resident_bytes_after(num_answers: int) -> int:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for number in range(num_answers):
-            process.stdin.write(f"/reset\n/system {number}\nHello, I am {number}\n".encode())
-            process.stdin.flush()
-            for _ in range(3):
-                assert process.stdout.readline()
-        return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096
+        def resident_bytes_after(num_answers: int) -> int:
+            for number in range(num_answers):
+                lines.write(f"/reset\n/system {number}\nHello, I am {number}\n".encode())
+                for _ in range(3):
+                    assert out.readline()
+            return int(Path(f"/proc/{program.pid}/statm").read_text().split()[1]) * 4096
 
-    before = resident_bytes_after(30)
-    assert resident_bytes_after(120) - before < 10 * 2**20
-    process.stdin.close()
-    assert process.wait(timeout=PATIENCE) == 0
-    process.stdout.close()
+        before = resident_bytes_after(30)
+        assert resident_bytes_after(120) - before < 10 * 2**20
+        lines.close()
+        assert program.wait() == 0
 
 
 @pytest.mark.slow
@@ -212,14 +218,16 @@ def test_a_hundred_answers_leave_memory_as_it_was() -> None:
 )
 def test_a_home_that_is_read_only_stops_no_command(asked: list[str], said: str) -> None:
     cleared = ("INFERNO_HOME", "HF_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
-    environment = {name: value for name, value in os.environ.items() if name not in cleared}
-    done = subprocess.run(
-        [*INFERNO, *asked],
-        input="What is 2 + 3?\n",
-        env={**environment, "HOME": "/proc", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    changes = {**dict.fromkeys(cleared), "HOME": "/proc", "OMP_NUM_THREADS": "1"}
+    message = "What is 2 + 3?\n"
+    if asked == ["play"]:  # looks through the cache of models, whose place an import reads
+        merged: dict[str, str | None] = {**os.environ, **changes}
+        variables = {name: value for name, value in merged.items() if value is not None}
+        done = subprocess.run(
+            [*INFERNO, *asked], input=message, env=variables, capture_output=True, text=True
+        )
+    else:
+        done = forker().run("-m", "inferno", *asked, stdin=message, variables=changes)
     assert done.returncode == 0, done.stderr
     assert said in " ".join(done.stdout.split())
     assert "Traceback" not in done.stderr

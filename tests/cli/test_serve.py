@@ -17,6 +17,7 @@ from openai import OpenAI
 
 from inferno.extras import install_command
 from tests.cli.terminal import CTRL_C, Terminal
+from tests.patience import PATIENCE
 
 COMMAND = [sys.executable, "-m", "inferno", "serve"]
 
@@ -52,7 +53,7 @@ def test_the_official_client_talks_to_the_command() -> None:
         )
         assert "4" in (answer.choices[0].message.content or "")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.slow

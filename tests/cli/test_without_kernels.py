@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from inferno.cli.app import app
 from inferno.cli.doctor_facts import gather_facts
 from inferno.cli.doctor_problems import find_problems
+from tests.bench.brief import measure_briefly
+from tests.forked import Forker
 
 WARNING = (
     "inferno's compiled kernels don't run, as they were not built, for no C++ compiler was found "
@@ -25,18 +31,21 @@ for _ in range(2):
 """
 
 
-@pytest.fixture
-def unbuilt(tmp_path: Path) -> dict[str, str]:
-    """The environment of a Python that finds no compiled kernels."""
+@pytest.fixture(scope="module")
+def unbuilt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What makes a Python find no compiled kernels, in its environment."""
+    folder = tmp_path_factory.mktemp("site")
     site = "import sys; sys.modules['inferno._native'] = None"
-    (tmp_path / "sitecustomize.py").write_text(site)
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path}
+    (folder / "sitecustomize.py").write_text(site)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
-def run(*arguments: str, env: dict[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=env, input=stdin)
+@pytest.fixture(scope="module")
+def python(unbuilt: dict[str, str]) -> Iterator[Forker]:
+    """Such a Python, which has imported what commands import."""
+    forker = Forker(unbuilt)
+    yield forker
+    forker.close()
 
 
 GENERATE = ("-m", "inferno", "generate", "-p", "hi", "--max-tokens", "1", "--threads", "1")
@@ -44,8 +53,8 @@ GENERATE = ("-m", "inferno", "generate", "-p", "hi", "--max-tokens", "1", "--thr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [(), ("--json",), ("-p", "and", "-p", "more"), ("--verbose",)])
-def test_generate_says_it_in_one_line(unbuilt: dict[str, str], form: tuple[str, ...]) -> None:
-    done = run(*GENERATE, *form, env=unbuilt)
+def test_generate_says_it_in_one_line(python: Forker, form: tuple[str, ...]) -> None:
+    done = python.run(*GENERATE, *form)
     assert done.returncode == 0
     assert done.stderr.count(WARNING) == 1
     if "--verbose" not in form:
@@ -53,35 +62,48 @@ def test_generate_says_it_in_one_line(unbuilt: dict[str, str], form: tuple[str, 
 
 
 @pytest.mark.slow
-def test_play_says_it(unbuilt: dict[str, str]) -> None:
-    done = run("-m", "inferno", "play", "demo", "--threads", "1", env=unbuilt)
+def test_play_says_it(python: Forker) -> None:
+    done = python.run("-m", "inferno", "play", "demo", "--threads", "1")
     assert done.stderr.splitlines()[0] == f"warning: {WARNING}"
 
 
 @pytest.mark.slow
-def test_verify_and_bench_say_it(unbuilt: dict[str, str], folder: Path) -> None:
-    few = ("--prompt-tokens", "4", "--max-tokens", "2", "--num-runs", "1", "--threads", "1")
-    for command in (("verify", str(folder)), ("bench", "latency", "-m", str(folder), *few)):
-        done = run("-m", "inferno", *command, env=unbuilt)
-        assert done.stderr == f"warning: {WARNING}\n", command
+def test_verify_says_it(python: Forker, folder: Path) -> None:
+    done = python.run("-m", "inferno", "verify", str(folder), "--threads", "1")
+    assert done.stderr == f"warning: {WARNING}\n"
 
 
 @pytest.mark.slow
-def test_the_library_says_it_once_a_process(unbuilt: dict[str, str]) -> None:
-    done = run("-c", TWICE, env=unbuilt)
+def test_bench_says_it(python: Forker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_briefly(monkeypatch, python)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
+    few = ("--prompt-tokens", "4", "--max-tokens", "2", "--num-runs", "1", "--threads", "1")
+    done = CliRunner().invoke(app, ["bench", "latency", "-m", str(folder), *few])
+    assert done.stderr == f"warning: {WARNING}\n"
+
+
+@pytest.mark.slow
+def test_the_library_says_it_once_a_process(python: Forker) -> None:
+    done = python.run("-c", TWICE)
     assert (done.returncode, done.stderr) == (0, WARNING + "\n")
 
 
 @pytest.mark.slow
 def test_who_leaves_the_kernels_out_on_purpose_is_not_told() -> None:
-    done = run(*GENERATE, env={**os.environ, "INFERNO_KERNELS": "reference"})
+    done = subprocess.run(
+        [sys.executable, *GENERATE],
+        env={**os.environ, "INFERNO_KERNELS": "reference"},
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow
 def test_the_servers_log_says_it(unbuilt: dict[str, str]) -> None:
+    environment = {**os.environ, **unbuilt}
     command = [sys.executable, "-m", "inferno", "serve", "demo", "--port", "0", "--threads", "1"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=unbuilt) as server:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stderr is not None
         lines = []
         try:

@@ -161,7 +161,7 @@ def test_a_worker_announces_itself_works_and_stops(tmp_path: Path) -> None:
                 told = httpx.post(ready["uri"] + "/execute", json=job, headers=key)
                 assert events_of(told.text)[-1][1]["counts"]["completion_tokens"] == 2
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(20) == 0
+                assert process.wait(PATIENCE) == 0
             finally:
                 process.kill()
 
@@ -193,7 +193,7 @@ def test_the_engines_process_starts_before_the_servers_imports() -> None:
                 if lines[-1]["message"] == "ready":
                     break
             process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
             assert process.stdout.read() == "False\n"
             assert {line["process"] for line in lines} == {"server", "engine"}
         finally:

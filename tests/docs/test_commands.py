@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from inferno import ops
 from inferno.cli.app import app
 from inferno.quantization import INT8
+from tests.bench.brief import measure_briefly
 from tests.docs.pages import PAGES, ROOT, blocks, commands, languages
 
 # Not run here, each for its reason.
@@ -54,6 +55,7 @@ def workplace(
     if "--model ./packed-demo" in request.node.name:  # what the command before it wrote
         CliRunner().invoke(app, ["convert", "demo", "--to", "packed-demo", "--type", "q8_0"])
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    measure_briefly(monkeypatch)
     # Two of its eight random schedules; tests/fuzz/test_speculation.py compares many more.
     monkeypatch.setattr("inferno.cli.verify._NUM_SCHEDULES", 2)
 

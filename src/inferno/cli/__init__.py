@@ -58,13 +58,24 @@ def _run_worker(device: str) -> None:
 def _run(command: Callable[[], object]) -> None:
     from inferno.cli.errors import describe, say  # noqa: PLC0415
 
+    code: object = 0
     try:
-        command()
+        try:
+            command()
+        except SystemExit as end:
+            code = end.code
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as problem:  # of --help and --version: commands handle their own errors
         if "--debug" in sys.argv:
             raise
-        say(f"error: {describe(problem)}")
-        sys.exit(1)
+        if not code:
+            code = 1
+            if not isinstance(problem, BrokenPipeError):
+                say(f"error: {describe(problem)}")
+        # What could not be written would be tried again at the interpreter's end, and told of.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)  # type: ignore[arg-type]
 
 
 def _leave_at_once(*_: object) -> None:
