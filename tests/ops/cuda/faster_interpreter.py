@@ -28,7 +28,7 @@ def install() -> None:
     builder = getattr(interpreter, "interpreter_builder", None)
     options = getattr(builder, "options", None)
     # Without `debug`, sums of integers are checked for overflow and what is found is thrown away.
-    if hasattr(options, "sanitize_overflow") and not options.debug:
+    if builder and options and hasattr(options, "sanitize_overflow") and not options.debug:
         builder.options = replace(options, sanitize_overflow=False)
 
 
