@@ -6,6 +6,10 @@ from inferno.grammar.printing import to_llguidance
 from inferno.grammar.regex import Regex, literal
 from inferno.grammar.rules import Grammar, Mark, Reference, Repeated, Symbol, Terminal
 
+# Of the tokens of a forced text llguidance takes those that fit what was said before it, so that a
+# mask would depend on more than the place in a grammar. What is forced is found here, by the place.
+_OPTIONS = '%llguidance {"no_forcing": true}'
+
 
 def marks_of(grammar: Grammar) -> frozenset[int]:
     """Return the special tokens that are part of a grammar."""
@@ -24,7 +28,7 @@ def to_lark(grammar: Grammar, *, marks_as_text: bool = False) -> str:
     marks_as_text   special tokens are written as texts, for who doesn't know the model's.
     """
     names = _Names()
-    lines = []
+    lines = [_OPTIONS]
     for name, alternatives in grammar.rules.items():
         texts = (
             " ".join(_symbol(each, names, marks_as_text) for each in parts)

@@ -215,6 +215,23 @@ def test_a_mask_is_the_same_wherever_its_state_was_met() -> None:
                 theirs.accept((token_id,))
 
 
+def test_a_mask_does_not_depend_on_the_tokens_before_its_state() -> None:
+    # By itself llguidance takes one token of a forced text after the one, and another after this.
+    shape, ends = StructuredOutput(regex=r'\s[^x]"a[0-9]the [^x]*'), frozenset({151645})
+    compiler = GrammarCompiler(folder_of("Qwen3-0.6B"), 151936, 4096, most_mask_bytes=0)
+    compiled = compiler.compile(grammar_source(shape).to_json(), ends)
+    ids = {text: token_id for token_id, text in compiled.vocabulary.by_id.items()}
+    params = SamplingParams(structured=shape, max_tokens=2000)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+    masks = []
+    for begun in (" 😉", " ר"):
+        [constraint] = compiler.constrain(compiled, request)
+        constraint.accept((ids[begun.encode()],))
+        masks.append(empty_mask(151936))
+        constraint.mask_into(masks[-1])
+    assert masks[0].tolist() == masks[1].tolist()
+
+
 def test_masks_keep_no_grammar_alive() -> None:
     def num_states() -> int:
         gc.collect()
