@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from playwright.sync_api import (
@@ -13,7 +13,6 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Error,
-    Page,
     ViewportSize,
     expect,
     sync_playwright,
@@ -27,7 +26,6 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 PHONE = ViewportSize(width=360, height=700)
 WIDE = ViewportSize(width=1100, height=800)
 
-ColorScheme = Literal["dark", "light"]
 Open = Callable[..., Talk]
 
 
@@ -45,54 +43,11 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Tab:
-    """A page that tests use in turn: a new one costs more than what most of them do there."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self._page: Page | None = None
-        self._origins: set[str] = set()
-
-    def take(self, origin: str, color_scheme: ColorScheme = "light") -> Page:
-        """Return the page, which keeps nothing that it had from there."""
-        if self._page is None:
-            self._page = self._browser.new_context(viewport=WIDE).new_page()
-            self._origins.clear()
-        elif origin in self._origins:
-            self._page.goto(f"{origin}/health")
-            self._page.evaluate("localStorage.clear(); sessionStorage.clear()")
-        self._origins.add(origin)
-        self._page.emulate_media(color_scheme=color_scheme)
-        return self._page
-
-    def leave(self) -> None:
-        """Make it as it was for the next test."""
-        if self._page is not None:
-            self._page.unroute_all()
-            self._page.context.set_offline(False)
-            self._page.goto("about:blank")
-
-    def close(self) -> None:
-        """Have the next test take a new one."""
-        if self._page is not None:
-            self._page.context.close()
-            self._page = None
-
-
-@pytest.fixture(scope="package")
-def tab(browser: Browser) -> Iterator[Tab]:
-    tab = Tab(browser)
-    yield tab
-    tab.close()
-
-
 @pytest.fixture
-def open_page(browser: Browser, tab: Tab, request: pytest.FixtureRequest) -> Iterator[Open]:
+def open_page(browser: Browser) -> Iterator[Open]:
     """Opens the chat page of a server; fails in the end if the page or its policy complained."""
     contexts: list[BrowserContext] = []
-    opened: list[Page] = []
     complaints: list[str] = []
-    num_failed = request.session.testsfailed
 
     def note_error(error: Error) -> None:
         complaints.append(str(error))
@@ -102,30 +57,18 @@ def open_page(browser: Browser, tab: Tab, request: pytest.FixtureRequest) -> Ite
             complaints.append(message.text)
 
     def open_page(host: Host, *, is_phone: bool = False, **options: Any) -> Talk:
-        origin = str(host.http.base_url).rstrip("/")
-        if opened or is_phone or not options.keys() <= {"color_scheme"}:
-            context = browser.new_context(viewport=PHONE if is_phone else WIDE, **options)
-            contexts.append(context)
-            page = context.new_page()
-        else:
-            page = tab.take(origin, **options)
-        opened.append(page)
+        context = browser.new_context(viewport=PHONE if is_phone else WIDE, **options)
+        contexts.append(context)
+        page = context.new_page()
         page.set_default_timeout(1000 * PATIENCE)
         page.on("pageerror", note_error)
         page.on("console", note_message)
-        page.goto(f"{origin}/")
+        page.goto(str(host.http.base_url))
         return Talk(page)
 
     yield open_page
     for context in contexts:
         context.close()
-    if request.session.testsfailed > num_failed:
-        tab.close()
-    else:
-        tab.leave()
-    for page in opened:
-        page.remove_listener("pageerror", note_error)
-        page.remove_listener("console", note_message)
     assert not complaints
 
 
