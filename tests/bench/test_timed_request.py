@@ -14,6 +14,7 @@ from inferno.bench.load import RequestResult
 from inferno.bench.timed_request import run_request
 from tests.bench.loads import load_of
 from tests.bench.servers import Answering, Reply, serving
+from tests.patience import PATIENCE
 
 
 def asked(answer: Answering, **fields: Any) -> RequestResult:
@@ -38,8 +39,8 @@ def test_times_are_those_of_text() -> None:
     one = asked(answer)
     assert one.problem is None
     gap = one.arrivals[1] - one.arrivals[0]
-    assert 0.09 < one.first_token < 0.5
-    assert 0.15 < gap < 0.7
+    assert 0.09 < one.first_token < one.total - gap
+    assert gap > 0.15
     assert one.total > one.first_token + gap + 0.03
     assert len(one.arrivals) == 2
     assert (one.prompt_tokens, one.completion_tokens, one.num_tokens) == (7, 5, 5)
@@ -135,11 +136,14 @@ async def redirects(reply: Reply, _: int) -> None:
         (breaks_off, "the answer broke off"),
         (ends_early, "the stream ended without [DONE]"),
         (talks_nonsense, "an event is not what OpenAI's are"),
-        (never_answers, "not done within 0.3 seconds"),
     ],
 )
 def test_what_fails_says_why(answer: Answering, problem: str) -> None:
-    assert asked(answer, timeout=0.3).problem == problem
+    assert asked(answer, timeout=PATIENCE).problem == problem
+
+
+def test_what_never_comes_is_a_failure_at_its_time() -> None:
+    assert asked(never_answers, timeout=0.3).problem == "not done within 0.3 seconds"
 
 
 def test_a_server_that_is_not_there_is_a_failure_too() -> None:

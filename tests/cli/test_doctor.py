@@ -25,6 +25,7 @@ from inferno.engine.execution import probe
 from inferno.ops.kernels import why_not
 from tests.docs.pages import rows, section
 from tests.engine.execution.gpus import fake_gpus
+from tests.patience import PATIENCE
 
 INFERNO = [sys.executable, "-m", "inferno"]
 
@@ -251,11 +252,15 @@ def test_where_nothing_can_be_read_all_is_unknown(
         ("import os; os.kill(os.getpid(), 4)", "exit code -4"),
         ("print('hello')", "exit code 0"),
         ("print('{}'); print([])", "no sensible answer"),
-        ("import time; time.sleep(60)", "no answer within 1 seconds"),
     ],
 )
 def test_a_probe_that_fails_is_an_error_and_no_crash(program: str, said: str) -> None:
-    assert said in probe_torch([sys.executable, "-c", program], seconds=1)["error"]
+    assert said in probe_torch([sys.executable, "-c", program], seconds=PATIENCE)["error"]
+
+
+def test_a_probe_that_hangs_is_an_error() -> None:
+    hangs = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    assert "no answer within 1 seconds" in probe_torch(hangs, seconds=1)["error"]
 
 
 def test_a_probe_that_cannot_start_is_an_error() -> None:
