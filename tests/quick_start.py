@@ -1,4 +1,4 @@
-"""Runs a module without what PyTorch has for tracing, which is half of the start of a process.
+"""Runs a module without what PyTorch has for tracing, which takes much of the start of a process.
 
 Run as `python -m tests.quick_start MODULE ARGUMENT...`, as `python -m MODULE ARGUMENT...` would be.
 """

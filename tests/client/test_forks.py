@@ -19,7 +19,7 @@ from tests.client.test_process import LOG, OPTIONS
 # Each scenario runs in a forked child, which then ends as any program does.
 PROGRAM = '''
 from inferno.torch_start import defer_tracing
-defer_tracing()  # half of what the start takes
+defer_tracing()  # which takes much of the start
 import asyncio, gc, multiprocessing, os, signal, subprocess, sys, threading, time
 from inferno import LLM, AsyncLLM, SamplingParams
 from inferno.errors import EngineDied

@@ -27,7 +27,7 @@ from tests.patience import PATIENCE
 
 PARENT = """
 from inferno.torch_start import defer_tracing
-defer_tracing()  # half of what the start takes
+defer_tracing()  # which takes much of the start
 import asyncio
 from inferno.client.process import ProcessClient
 from inferno.client.spawned import EngineLog

@@ -172,7 +172,7 @@ def test_a_text_whose_usual_token_is_banned_goes_on_in_others() -> None:
     compiler = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
     compiled = compiler.compile(grammar_source(shape).to_json(), ends)
     ids = {text: token_id for token_id, text in compiled.vocabulary.by_id.items()}
-    assert b"me" in ids  # which llguidance forces after the first
+    assert b"me" in ids  # which is forced after the first, were it not banned
     allowed = [ids[text] for text in (b"na", b"m", b"e", b"5", b"-")]
     params = SamplingParams(structured=shape, max_tokens=9, allowed_token_ids=allowed)
     request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)

@@ -1,6 +1,6 @@
 """Have Triton's interpreter do the same in less time: most of it went into what has no effect.
 
-Each part is left as it was where Triton's names are others.
+What the interpreter patches and checks is left as it was where Triton's names are others.
 """
 
 from __future__ import annotations

@@ -286,13 +286,7 @@ class GrammarConstraint:
             self._masks.keep(self._states[-1], mask)
         np.bitwise_and(mask, self._not_banned, out=mask)
         if not mask.any():
-            # llguidance forces a token that is banned. Its text may be said in others all the same.
-            other = -1 if forced else self.next_to_end()
-            if other < 0 or self._is_banned(other):
-                raise ValueError(
-                    "its grammar, allowed_token_ids and bad_words together leave no token"
-                )
-            set_bit(mask, other, is_allowed=True)
+            raise ValueError("its grammar, allowed_token_ids and bad_words together leave no token")
 
     def forced(self, most: int) -> Sequence[int]:
         return self._ask(lambda paths, state: self._find_forced(paths, state, most), ())
