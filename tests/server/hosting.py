@@ -76,5 +76,5 @@ def hosting(
         finally:
             shutdown.add()
             shutdown.add()
-            thread.join(20)
+            thread.join(PATIENCE)
             assert not thread.is_alive(), "the server didn't stop"

@@ -211,7 +211,7 @@ def test_a_rendering_whose_child_is_killed_by_others_is_begun_again(
     until(lambda: len(victims(renderer)) == 2)  # the second is that of long renderings
     for pid in victims(renderer):
         os.kill(pid, signal.SIGKILL)
-    assert rendering.result(timeout=60) == "8"
+    assert rendering.result(timeout=PATIENCE) == "8"
     assert renderer.render("b", {}) == "b"
     renderer.close()
 
@@ -244,17 +244,17 @@ def test_close_ends_what_is_under_way_and_what_waits() -> None:
     renderer.close()
     for rendering in renderings:
         with pytest.raises(TemplateError, match="closed"):
-            rendering.result(timeout=60)
+            rendering.result(timeout=PATIENCE)
 
 
 def test_short_renderings_do_not_wait_for_long_ones(renderer: TemplateRenderer) -> None:
     long = [renderer.submit(BUSY, {"n": 99999}) for _ in range(12)]
     short = [renderer.submit("{{ n }}", {"n": n}) for n in range(12)]
-    assert [each.result(timeout=60) for each in short] == [str(n) for n in range(12)]
+    assert [each.result(timeout=PATIENCE) for each in short] == [str(n) for n in range(12)]
     assert not all(each.done() for each in long)
     assert len(renderer.pids) <= 2 * NUM_CHILDREN
     with pytest.raises(TemplateError, match=r"more than 0\.5 seconds"):
-        long[0].result(timeout=60)
+        long[0].result(timeout=PATIENCE)
     for each in long:
         each.cancel()
 
@@ -263,7 +263,7 @@ def test_the_models_own_templates_go_before_others() -> None:
     own = "own {{ n }}"
     renderer = TemplateRenderer([own], cpu_seconds=5)
     others = [renderer.submit(BUSY, {"n": 99999}) for _ in range(12)]
-    assert renderer.submit(own, {"n": 1}).result(timeout=60) == "own 1"
+    assert renderer.submit(own, {"n": 1}).result(timeout=PATIENCE) == "own 1"
     assert not any(each.done() for each in others)
     renderer.close()
 

@@ -217,8 +217,11 @@ def test_unfinished_marks_are_not_shown(page: Page) -> None:
 )
 def test_no_text_takes_long(page: Page, piece: str) -> None:
     text = piece * (30_000 // len(piece))
-    assert page.evaluate(TIME, text) < 1500
-    assert page.evaluate(TIME, text + "x\n" + " " * 3000 + "`") < 1500
+    for end in ("", "x\n" + " " * 3000 + "`"):
+        milliseconds = page.evaluate(TIME, text + end)
+        if milliseconds > 1500:  # a slow machine: what is quadratic takes 64 times as long
+            part = piece * (30_000 // 8 // len(piece)) + end[: len(end) // 8]
+            assert milliseconds < 32 * page.evaluate(TIME, part)
 
 
 EVIL = [
