@@ -1,6 +1,6 @@
 """What do shapes cost, those who ask for them and those beside them? Prints a table.
 
-    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--first N] [--threads N]
+    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--at-once N] [--threads N]
 
 FOLDER has config.json and tokenizer.json of a model, such as Qwen3-0.6B; weights are random, int4.
 The engine is in a process of its own, as behind a server. Measured are
@@ -199,9 +199,10 @@ async def measure(arguments: argparse.Namespace) -> None:
             ends.append((seconds, said))
             slowest.append((seconds, number, said))
 
-    await asyncio.gather(ask(), ask())
+    await asyncio.gather(*(ask() for _ in range(arguments.at_once)))
     grown = (client.stats().rss_bytes - before) / 2**20
-    print(f"beside {arguments.hostile} hostile shapes, two at a time: gaps {streams.take()}")
+    asked = f"{arguments.hostile} hostile shapes, {arguments.at_once} at a time"
+    print(f"beside {asked}: gaps {streams.take()}")
     for said in ("begun", "refused", "stopped", "busy"):
         if times := sorted(each for each, how in ends if how == said):
             print(
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--streams", type=int, default=32, help="0: none, the end.")
     parser.add_argument("--hostile", type=int, default=500)
+    parser.add_argument("--at-once", type=int, default=2, help="Hostile shapes at a time.")
     parser.add_argument("--first", type=int, default=0, help="Number of the first hostile shape.")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)

@@ -28,7 +28,7 @@ from inferno.grammar.expressions import (
 )
 from inferno.grammar.regex import MAX_CODE_POINT, Regex
 
-_MOST_WORK_A_BYTE = 30_000  # which is some hundredths of a second
+_MOST_WORK_A_BYTE = 60_000  # which is some hundredths of a second
 
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
 
@@ -151,7 +151,7 @@ class Derivatives:
         known = memory.get(node)
         if known is not None:
             return known
-        self._expressions.spend(1)
+        self._expressions.spend(3)
         kind, parts, least, most, _ = self._expressions.nodes[node]
         if kind == CHARS:
             return EMPTY if node in inside else NOTHING

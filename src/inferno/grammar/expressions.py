@@ -31,7 +31,7 @@ EMPTY = 1
 _ANY = 2
 _ANY_TEXT = 3
 
-MOST_WORK = 200_000  # small steps until an answer: some tenths of a second
+MOST_WORK = 400_000  # small steps until an answer: some tenths of a second
 _NODE_BYTES = 500  # about what a node takes, with all that is remembered of it
 _DEEPEST_FACTORS = 40
 INFINITE = 1 << 60
@@ -226,7 +226,7 @@ class Expressions:
                 flat.update(node.parts)
             else:
                 flat.add(option)
-        self.spend(len(flat))
+        self.spend(4 + 2 * len(flat))
         flat = self._with_joined_counts(flat)
         if _ANY_TEXT in flat:
             return _ANY_TEXT

@@ -177,7 +177,7 @@ class Recognizer:
         return _NEVER if not distance else distance + began.after[terminal]
 
     def _step(self, state: State, byte: int) -> State | None:
-        self.meter.spend(10 * (1 + len(state.scans)))
+        self.meter.spend(6 * (1 + len(state.scans)))
         scans: list[_Scan] = []
         kernel: dict[_Item, None] = {}
         for terminal, inner, began in state.scans:

@@ -298,7 +298,7 @@ def test_what_takes_too_much_is_refused(
         case "size":
             bounds(monkeypatch, max_bytes=100)
     shape = SIMPLE if limit == "size" else BUSY
-    with pytest.raises(InvalidRequest, match=r"more than 0\.8 seconds or too much memory"):
+    with pytest.raises(InvalidRequest, match=r"more than 0\.5 seconds or too much memory"):
         compiler.start(request(shape)).result(PATIENCE)
 
 

@@ -35,15 +35,15 @@ _PROGRAM = Program(
     error=EngineError,
 )
 # What most grammars take is a quarter of the first. Those that take more are begun again where
-# they leave streams the processor; together that is less than two seconds.
+# they leave streams the processor; together that is a second and a half beside streams.
 _SHORT_CPU_SECONDS = 0.2
-_CPU_SECONDS = 0.8
+_CPU_SECONDS = 0.5
 # What of that the library may take with a source, and then about as much in the engine's process.
-_MATCHER_SECONDS = 0.4
+_MATCHER_SECONDS = 0.3
 _BOUNDS = Bounds(
     cpu_seconds=_CPU_SECONDS,
     # What takes little is given its time on a busy machine too; what takes long is not.
-    wall_seconds=(3.0, 1.5),
+    wall_seconds=(3.0, 1.0),
     short_bytes=64 << 10,
     max_bytes=4 << 20,
     max_waiting=64,
