@@ -1,6 +1,6 @@
 """What does speculation gain, and what does it cost where it fails? Prints ratios to "off".
 
-    python benchmarks/speculation.py [CONFIG_FOLDER] [--formats bf16,int8,int4] [--rounds N]
+    python benchmarks/speculation.py [CONFIG_FOLDER] [--formats bf16,int8,int4] [--rounds N] [--tokens N]
 
 Without a folder it takes Qwen3-0.6B's shapes. Weights are random, so the sampler does its work and
 then a script takes the place of what it drew: outputs are those that the question needs. One engine
@@ -37,7 +37,7 @@ from inferno.engine.scheduling.speculation import Speculation
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 
-NUM_PROMPT, NUM_OUTPUT = 64, 128
+NUM_PROMPT = 64
 EDITED = 400  # tokens of the text that an editing job repeats
 FORMATS = {
     "bf16": {"dtype": "bfloat16"},
@@ -84,7 +84,7 @@ def build(config: Path, options: Mapping[str, str], threads: int) -> tuple[Engin
             model=config,
             load_format="dummy",
             threads=threads,
-            max_model_len=2048,
+            max_model_len=1024,
             num_blocks=1500,
             prefix_cache=False,
             **options,  # type: ignore[arg-type]
@@ -150,13 +150,15 @@ def compare(
     return statistics.median(ratios), statistics.median(without), counts
 
 
-def questions(rng: random.Random) -> dict[str, Callable[[], Sequence[Job]]]:
+def questions(
+    rng: random.Random, vocab_size: int, num_output: int
+) -> dict[str, Callable[[], Sequence[Job]]]:
     def text(length: int) -> list[int]:
-        return [rng.randrange(1000, 150_000) for _ in range(length)]
+        return [rng.randrange(vocab_size // 150, vocab_size) for _ in range(length)]
 
     def predicted(is_right: bool) -> Sequence[Job]:
-        output = text(NUM_OUTPUT)
-        return [(text(NUM_PROMPT), output, output if is_right else text(NUM_OUTPUT))]
+        output = text(num_output)
+        return [(text(NUM_PROMPT), output, output if is_right else text(num_output))]
 
     def edited() -> Sequence[Job]:
         """Return a prompt whose text comes again, but for a tenth of it in runs of ten tokens."""
@@ -168,7 +170,7 @@ def questions(rng: random.Random) -> dict[str, Callable[[], Sequence[Job]]]:
         return [(prompt + text(8), output, ())]
 
     def several(number: int) -> Callable[[], Sequence[Job]]:
-        return lambda: [(text(NUM_PROMPT), text(NUM_OUTPUT // 2), ()) for _ in range(number)]
+        return lambda: [(text(NUM_PROMPT), text(num_output // 2), ()) for _ in range(number)]
 
     return {
         "prediction that is the answer": lambda: predicted(True),
@@ -186,6 +188,7 @@ def main() -> None:
     parser.add_argument("--formats", default="bf16,int8,int4")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=128, help="Of an output.")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -194,10 +197,11 @@ def main() -> None:
             (config / "config.json").write_text(json.dumps(QWEN3_06B))
         for name in options.formats.split(","):
             engine, sampler = build(config, FORMATS[name], options.threads)
-            for question, make in questions(random.Random(1)).items():
+            asked = questions(random.Random(1), engine.vocab_size, options.tokens)
+            for question, make in asked.items():
                 if options.only in question:
                     ratio, seconds, counts = compare(engine, sampler, make, options.rounds)
-                    print(f"{name}  {question:<32} {ratio:5.2f}x  off {seconds:6.2f} s  {counts}")
+                    print(f"{name}  {question:<32} {ratio:6.3f}x  off {seconds:6.2f} s  {counts}")
             engine.close()
 
 
