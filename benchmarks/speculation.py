@@ -1,6 +1,6 @@
 """What does speculation gain, and what does it cost where it fails? Prints ratios to "off".
 
-    python benchmarks/speculation.py [CONFIG_FOLDER] [--formats bf16,int8,int4] [--rounds N] [--tokens N]
+    python benchmarks/speculation.py [FOLDER] [--formats bf16,int8,int4] [--rounds N] [--tokens N]
 
 Without a folder it takes Qwen3-0.6B's shapes. Weights are random, so the sampler does its work and
 then a script takes the place of what it drew: outputs are those that the question needs. One engine
