@@ -285,6 +285,19 @@ def test_more_than_may_wait_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     renderer.close()
 
 
+def test_what_nobody_waits_for_any_more_takes_nobodys_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renderer_module, "MAX_WAITING", 3)
+    renderer = TemplateRenderer(cpu_seconds=60)
+    under_way = [renderer.submit(BUSY, {"n": 99999}) for _ in range(2)]
+    until(lambda: renderer.num_waiting == 0)
+    for _ in range(9):
+        renderer.submit(BUSY, {"n": 99999}).cancel()
+    assert not any(each.done() for each in under_way)
+    renderer.close()
+
+
 def test_no_child_can_be_started_without_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def popen(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

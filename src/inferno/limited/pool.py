@@ -253,6 +253,9 @@ class _Children:
             if self._is_closed:
                 raise self._outcomes.closed()
             if len(self._jobs) >= self._bounds.max_waiting:
+                self._jobs = [each for each in self._jobs if not each.future.cancelled()]
+                heapq.heapify(self._jobs)
+            if len(self._jobs) >= self._bounds.max_waiting:
                 raise self._outcomes.busy(self._bounds.max_waiting)
             if self._num_idle <= len(self._jobs) and len(self._children) < NUM_CHILDREN:
                 self._start_thread()

@@ -87,6 +87,12 @@ def test_keys_of_messages_that_the_template_does_not_read_are_named(host: Host) 
     assert answer.headers["x-inferno-ignored"] == ", ".join(["documents", *names])
 
 
+def test_keys_of_parts_are_named(host: Host) -> None:
+    part = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}, "detail": None}
+    messages = [{"role": "user", "content": ["a", part]}, {"role": "user", "content": "b"}]
+    assert ignored(host, messages=messages) == ["messages[].content[].cache_control"]
+
+
 def test_a_real_template_reads_no_name(demo: Host) -> None:
     message = {"role": "user", "content": "Hi", "name": "Ann"}
     answer = demo.chat(messages=[message], max_tokens=1)

@@ -40,7 +40,7 @@ _MISSING = "Object missing required field `"  # and the name, as msgspec says it
 _OWN_TIERS = ("auto", "default")
 _OWN_VERBOSITY = "medium"
 _MOST_KEYS = 100  # of messages: more names than the header has
-_ALWAYS_READ = frozenset({"role", "content"})
+_ALWAYS_READ, _READ_OF_PARTS = frozenset({"role", "content"}), frozenset({"type", "text"})
 # A message's reasoning is given to the template under all of its names.
 _REASONING = frozenset(REASONING_FIELDS)
 
@@ -113,6 +113,18 @@ def ignored_chat_fields(fields: ChatRequest | TokenizeRequest, text: ModelText) 
         known = _REASONING if key in _REASONING else {key}
         if not any(text.reads_message_key(each, template) for each in known):
             names.append(f"messages[].{key}")
+    of_parts = {
+        key
+        for message in fields.messages or ()
+        if isinstance(parts := message.get("content"), list)
+        for part in parts
+        if isinstance(part, dict)
+        for key, value in part.items()
+        if value is not None
+    }
+    names += [
+        f"messages[].content[].{key}" for key in sorted(of_parts - _READ_OF_PARTS)[:_MOST_KEYS]
+    ]
     return tuple(names)
 
 
