@@ -24,7 +24,7 @@ def invoke(*arguments: str) -> Any:
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_without_a_gpu_there_is_nothing_to_compile(device: str) -> None:
-    result = invoke("demo", "--device", device)
+    result = invoke("nobody/has-fetched-it", "--device", device)
     assert result.exit_code == 0
     assert result.stdout.startswith(f"{device}: there is nothing to compile ahead")
 

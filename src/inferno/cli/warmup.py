@@ -36,19 +36,18 @@ def warmup(
     """
     with one_line_errors(debug=debug):
         asked = options_of(EngineOptions, given)
-        EngineOptions(model=Path(model), **asked)  # refuses bad values before anything is fetched
+        device = EngineOptions(model=Path(model), **asked).device  # nothing has been fetched yet
+        if not device.startswith("cuda"):
+            print_text(
+                f"{device}: there is nothing to compile ahead; kernels for a GPU are, with "
+                "--device cuda\n"
+            )
+            return
         if verbose:
             log_to_stderr()
         fetch_if_absent(model, revision, yes=yes)
         fetch_draft_if_absent(asked, yes=yes)
-        options = EngineOptions(model=find_model_folder(model, revision), **asked)
-        if not options.device.startswith("cuda"):
-            print_text(
-                f"{options.device}: there is nothing to compile ahead; kernels for a GPU are, with "
-                "--device cuda\n"
-            )
-            return
-        _warm_up(options)
+        _warm_up(EngineOptions(model=find_model_folder(model, revision), **asked))
 
 
 def _warm_up(options: EngineOptions) -> None:

@@ -389,7 +389,7 @@ def test_what_the_pool_can_just_hold_runs_and_one_token_more_is_refused(windows:
     scheduler = make_scheduler(num_blocks=3 * len(windows), windows=windows)
     scheduler.add(make_request("a", range(5), max_tokens=8, ignore_eos=True))
     run_all(scheduler, Device(4, windows))
-    with pytest.raises(NeverFits, match=r"which has \d: lower --max-tokens") as caught:
+    with pytest.raises(NeverFits, match=r"which has \d: give fewer max_tokens") as caught:
         scheduler.add(make_request("b", range(5), max_tokens=9))
     assert caught.value.param == "max_tokens"
     assert not scheduler.has_work
