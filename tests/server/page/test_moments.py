@@ -59,6 +59,30 @@ def test_an_answer_that_still_stands_can_be_copied(open_page: Open) -> None:
         assert talk.page.evaluate("navigator.clipboard.readText()") == "First."
 
 
+def test_an_answer_can_be_copied_where_a_page_has_no_clipboard(open_page: Open) -> None:
+    with serving(saying("First.")) as host:
+        talk = open_page(host)
+        talk.ask("One")
+        expect(talk.last.get_by_text("First.")).to_be_visible()
+        # As over plain HTTP from another machine.
+        talk.page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        talk.press("Copy")
+        expect(talk.last.get_by_text("Copied")).to_be_visible()
+        talk.page.locator("#question").press("Control+V")
+        expect(talk.page.locator("#question")).to_have_value("First.")
+
+
+@pytest.mark.parametrize("has_touch", [False, True])
+def test_enter_begins_a_new_line_on_a_touch_screen(open_page: Open, has_touch: bool) -> None:
+    with serving(saying("First.")) as host:
+        talk = open_page(host, has_touch=has_touch, is_mobile=has_touch)
+        question = talk.page.locator("#question")
+        question.type("One")
+        question.press("Enter")
+        expect(question).to_have_value("One\n" if has_touch else "")
+        expect(talk.turns).to_have_count(0 if has_touch else 1)
+
+
 def test_an_edited_message_is_the_one_that_is_sent_once_a_key_is_given(open_page: Open) -> None:
     script = saying("First.", "Second.")
     with serving(script, api_keys=read_keys(["secret"], None, {})) as host:

@@ -369,13 +369,20 @@ function fit() {
     });
 }
 
+// Over plain HTTP a page has no clipboard, but may copy a selection.
+function copySelected(text) {
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const isDone = document.execCommand("copy");
+    field.remove();
+    return isDone;
+}
+
 async function copy(button, text) {
-    try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = "Copied";
-    } catch {
-        button.textContent = "Not allowed"; // such as over plain HTTP from another machine
-    }
+    const isDone = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    button.textContent = (isDone ?? copySelected(text)) ? "Copied" : "Not allowed";
     setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
@@ -401,7 +408,8 @@ function listen() {
     });
     $("question").addEventListener("input", fit);
     $("question").addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" || event.shiftKey) return;
+        // On a touch screen no other key begins a line.
+        if (event.key !== "Enter" || event.shiftKey || matchMedia("(pointer: coarse)").matches) return;
         if (event.isComposing || event.keyCode === 229) return; // so Safari marks a word's end
         event.preventDefault();
         send();
