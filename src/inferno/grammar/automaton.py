@@ -17,7 +17,7 @@ from inferno.grammar.regex import MAX_CODE_POINT, Regex, TooComplex
 
 _MOST_STATES = 50_000
 _BYTES_A_STATE = 1_500  # of expressions
-_WORK, _WORK_A_STATE = 1_000_000, 50  # all in all, in small steps: some seconds
+_WORK, _WORK_A_STATE = 2_000_000, 100  # all in all, in small steps: some seconds
 _FAVOURED = tuple(b"abcdefghijklmnopqrstuvwxyz")
 
 # The first bytes of characters of several bytes: the first and last such byte, the first and last
