@@ -162,6 +162,9 @@ def own_bytes(pid: int) -> int:
 
 
 async def measure(arguments: argparse.Namespace) -> None:
+    numbers = range(arguments.first, arguments.first + arguments.hostile)
+    # Made before anything is measured, as it takes a second.
+    hostile = iter(list(enumerate(shapes(numbers.stop)))[numbers.start :])
     options = EngineOptions(
         model=arguments.folder,
         load_format="dummy",
@@ -187,8 +190,6 @@ async def measure(arguments: argparse.Namespace) -> None:
     beside = [await first_token(client, schema_of_2_kb(i)) for i in range(9)]
     print(f"new schemas of 2 KB beside them: first token {statistics.median(beside) * 1e3:.0f} ms")
     streams.take()
-    numbers = range(arguments.first, arguments.first + arguments.hostile)
-    hostile = iter(list(enumerate(shapes(numbers.stop)))[numbers.start :])
     ends: list[tuple[float, str]] = []
     slowest: list[tuple[float, int, str]] = []
     before = client.stats().rss_bytes

@@ -29,9 +29,9 @@ _RANKS = {
 # What an answer may take, in steps of about a microsecond: a search at the start, where nobody
 # waits but who asked; later, while others wait for their next token; and all later ones of a
 # grammar that take more than little, together, with some more for each token that is followed.
-# Beyond that a text of single bytes is good enough. Any object in four lists takes 140,000.
-_START_WORK, _LATER_WORK, _LITTLE_WORK = 320_000, 200_000, 10_000
-_ALL_LATER_WORK, _WORK_A_TOKEN = 500_000, 10_000
+# Beyond that a text of single bytes is good enough. The end of an object in a list takes 52,000.
+_START_WORK, _LATER_WORK, _LITTLE_WORK = 320_000, 150_000, 25_000
+_ALL_LATER_WORK, _WORK_A_TOKEN = 400_000, 30_000
 _MOST_PLACES = 20_000
 _MOST_KEPT = 200_000
 _MOST_PASSED = 96  # places that are looked at before a search is to answer: some milliseconds
