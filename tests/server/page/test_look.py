@@ -117,7 +117,10 @@ def test_every_word_stands_out_from_what_is_behind_it(open_page: Open, scheme: s
 def test_nothing_is_wider_than_a_phone(open_page: Open) -> None:
     with serving(saying(LONG)) as host:
         talk = open_page(host, is_phone=True, has_touch=True, is_mobile=True)
-        talk.ask(LONG)
+        talk.page.fill("#question", LONG)
+        talk.page.locator("#send").tap()
+        talk.last.wait_for()
+        talk.wait()
         talk.press("Settings")
         dialog = talk.page.get_by_role("dialog").bounding_box()
         assert dialog is not None
