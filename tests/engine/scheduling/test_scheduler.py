@@ -395,6 +395,12 @@ def test_what_the_pool_can_just_hold_runs_and_one_token_more_is_refused(windows:
     assert not scheduler.has_work
 
 
+def test_a_prompt_that_does_not_fit_is_refused_without_max_tokens_too() -> None:
+    scheduler = make_scheduler(num_blocks=3)
+    with pytest.raises(NeverFits, match="30 tokens of prompt with max_tokens=1 need 8 blocks"):
+        scheduler.add(make_request("a", range(30), max_tokens=None))
+
+
 def test_a_window_makes_a_long_request_fit_a_small_pool() -> None:
     scheduler = make_scheduler(num_blocks=4, windows=(6,), max_num_batched_tokens=4)
     scheduler.add(make_request("a", range(30), max_tokens=30, ignore_eos=True))

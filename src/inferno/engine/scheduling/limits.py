@@ -66,7 +66,7 @@ class Limits:
         num_computed = max(num_prompt, self.max_length(request, blocks) - 1)
         num_needed = blocks.num_peak_blocks(num_computed, self.max_num_batched_tokens)
         if num_needed > blocks.pool.num_blocks:
-            most = max_tokens if max_tokens is not None else "as many as the context has"
+            most = 1 if max_tokens is None else max_tokens  # without, the pool decides
             raise NeverFits(
                 f"{num_prompt} tokens of prompt with max_tokens={most} need {num_needed} blocks of "
                 f"the KV cache, which has {blocks.pool.num_blocks}: give fewer max_tokens, shorten "
