@@ -171,7 +171,7 @@ class TokenPaths:
         return known
 
     def find_way(self, state: State) -> bool:
-        """Look for a shortest way to an end for some tenths of a second; return whether it is known.
+        """Look for a shortest way to an end for tenths of a second; return whether it is known.
 
         From there on an output can be led to an end within as many tokens, for a way that is known
         stays known, and others are looked for only as long as steps can wait.
