@@ -355,8 +355,11 @@ class _Compiled:
         costs = self._terminal_costs if element.is_terminal else self._rule_costs
         return costs[element.number]
 
+    def _least_cost(self, element: _Element) -> int:
+        return self._cost(element) * element.least if element.least else 0
+
     def _total(self, elements: Sequence[_Element]) -> int:
-        return min(sum(self._cost(each) * each.least for each in elements if each.least), _NEVER)
+        return min(sum(map(self._least_cost, elements)), _NEVER)
 
     def _find_rule_costs(self) -> list[int]:
         """Return the fewest bytes of each rule, by fixed point."""
@@ -375,7 +378,12 @@ class _Compiled:
         return self._rule_costs
 
     def _find_rests(self, elements: Sequence[_Element]) -> list[int]:
-        return [self._total(elements[dot:]) for dot in range(len(elements) + 1)]
+        """Return the fewest bytes of what is left of an alternative at each of its places."""
+        rests = [0]
+        for each in reversed(elements):
+            rests.append(min(rests[-1] + self._least_cost(each), _NEVER))
+        rests.reverse()
+        return rests
 
 
 class _TextAutomaton:

@@ -56,7 +56,9 @@ class Library:
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
         self.threads.add(threading.get_ident())
 
-    def compile(self, source: str, eos_token_ids: frozenset[int]) -> str:
+    def compile(
+        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request]
+    ) -> str:
         self.threads.add(threading.get_ident())
         self.num_begun += 1
         assert self.may_compile.wait(PATIENCE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,36 @@ def test_a_text_whose_usual_token_is_banned_goes_on_in_others() -> None:
         assert mask[token_id // 32] >> token_id % 32 & 1
         constraint.accept((token_id,))
     assert constraint.is_complete
+
+
+def test_how_much_is_enough_does_not_depend_on_who_asked_before() -> None:
+    shape, ends = (
+        StructuredOutput(regex='\\{"name": [0-9]{9}, "other": [a-z]{9}\\}'),
+        frozenset({0}),
+    )
+    compiler = GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
+    source = grammar_source(shape).to_json()
+
+    def asking(room: int) -> Request:
+        params = SamplingParams(structured=shape, max_tokens=room)
+        return Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+
+    def answers(rooms: Sequence[int], waiting: Sequence[int] = ()) -> dict[int, bool]:
+        grammar = compiler.compile(source, ends, [asking(room) for room in waiting])
+        found = {}
+        for room in rooms:
+            compiler.constrain(grammar, asking(room))
+            found[room] = grammar.suffices(room)
+            assert not compiler.is_costly(grammar, asking(room))
+        return found
+
+    rooms = range(22, 44)
+    each_alone = {room: answers([room])[room] for room in rooms}
+    assert len(set(each_alone.values())) == 2
+    assert answers(rooms) == each_alone
+    assert answers(rooms[::-1]) == each_alone
+    assert answers(rooms, [40]) == each_alone
+    assert answers(rooms, [43, 22]) == each_alone
 
 
 # Masks that are kept

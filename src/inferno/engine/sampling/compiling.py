@@ -63,8 +63,10 @@ class Grammars(Protocol):
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
         """Read the tokens, which takes most of a second where they are many."""
 
-    def compile(self, source: str, eos_token_ids: frozenset[int]) -> Any:
-        """Return a compiled grammar; InvalidRequest where it can't be honoured."""
+    def compile(
+        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request]
+    ) -> Any:
+        """Return a grammar, compiled for those who wait; InvalidRequest if it can't be honoured."""
 
     def num_bytes(self, matcher: Any) -> int:
         """Return about how much memory a compiled grammar takes by now."""
@@ -248,7 +250,8 @@ class ConstraintCompiler:
         if not compilation.source.cancelled():
             try:
                 source = compilation.source.result()
-                matcher = self._library().compile(source, key.eos_token_ids)
+                requests = [request for request, _ in compilation.waiting]
+                matcher = self._library().compile(source, key.eos_token_ids, requests)
             except BaseException as raised:
                 problem = _refusal(raised)
         with self._lock:

@@ -60,10 +60,13 @@ class GrammarCompiler:
         """Read the model's tokens, which takes most of a second where they are many."""
         self._tokens_for(eos_token_ids)
 
-    def compile(self, source: str, eos_token_ids: frozenset[int]) -> _Compiled:
+    def compile(
+        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request] = ()
+    ) -> _Compiled:
         """Return a compiled grammar; InvalidRequest where it can't be honoured.
 
         source          a GrammarSource as text, as `grammar_child.py` makes it.
+        requests        that wait for it.
         """
         tokens = self._tokens_for(eos_token_ids)
         made = GrammarSource.from_json(source)
@@ -74,8 +77,8 @@ class GrammarCompiler:
             banned |= self._bits(tokens.special - named)
         found = _Compiled(matcher, made.grammar, len(source), tokens.vocabulary, banned)
         found.paths, _ = found.new_paths()
-        if found.paths is not None and found.paths.has_bytes:
-            found.enough = found.paths.enough(found.paths.recognizer.start)
+        if found.paths is not None and requests:
+            found.look_for(min(map(self._room, requests)), found.paths)
         return found
 
     def num_bytes(self, grammar: _Compiled) -> int:
@@ -86,7 +89,8 @@ class GrammarCompiler:
         """Return whether `constrain` takes too long for the thread that runs steps."""
         if request.answer_so_far or self._banned(request) is not None:
             return True
-        return self._is_tight(grammar, request) and grammar.searched is None
+        is_known = grammar.searched is not None and not self._is_in_doubt(grammar, request)
+        return not is_known and not grammar.suffices(self._room(request))
 
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
@@ -155,8 +159,16 @@ class GrammarCompiler:
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
         """Return whether the shortest answer might not fit, as far as is known without a search."""
-        paths = grammar.paths
-        return paths is not None and not (paths.has_bytes and grammar.enough <= self._room(request))
+        if self._is_in_doubt(grammar, request):
+            paths, _ = grammar.new_paths()
+            if paths is not None:
+                grammar.look_for(self._room(request), paths)
+        return not grammar.suffices(self._room(request))
+
+    def _is_in_doubt(self, grammar: _Compiled, request: Request) -> bool:
+        """Return whether fewer tokens may be enough than those that were looked for."""
+        room = self._room(request)
+        return not grammar.suffices(room) and room < grammar.looked_for
 
     def _fits_in_bytes(self, paths: TokenPaths, state: State, request: Request) -> bool:
         """Return whether what a request may say is surely enough for an end from a state."""
@@ -400,6 +412,7 @@ class _Compiled:
     grammar     its rules; None where nothing is known of its ends.
     paths       the ways in it; only steps go them.
     enough      tokens that are surely enough for a whole text, of any.
+    looked_for  how few were looked for: whether less than these are enough isn't known.
     searched    the same for requests with few tokens, and where they begin: a way from there was
                 looked for. None until it is.
     """
@@ -411,6 +424,7 @@ class _Compiled:
     banned: Mask
     paths: TokenPaths | None = None
     enough: int = NEVER
+    looked_for: int = NEVER
     searched: tuple[TokenPaths | None, State | None] | None = None
 
     def new_paths(
@@ -425,6 +439,16 @@ class _Compiled:
         except TooComplex:
             return None, None
         return TokenPaths(recognizer, self.vocabulary, never), state
+
+    def look_for(self, room: int, paths: TokenPaths) -> None:
+        """Find out whether so many tokens are surely enough, in ways that no step goes yet."""
+        if paths.has_bytes:
+            self.enough = min(self.enough, paths.enough(paths.recognizer.start, room))
+        self.looked_for = room  # last: the thread that runs steps asks meanwhile
+
+    def suffices(self, room: int) -> bool:
+        """Return whether so many tokens are surely enough, as far as it was looked for."""
+        return self.paths is None or self.enough <= room
 
     @property
     def num_bytes(self) -> int:
