@@ -252,6 +252,7 @@ SHORT_FILES = {
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
+    "ops/reference/collectives.py": "a file per kind of ops",
     "ops/observing.py": "the public way to watch ops",
     "plan/cache.py": "the arithmetic of blocks, which engine/kv/ has with tensors",
     "quantization/floats.py": "a file per weight format",

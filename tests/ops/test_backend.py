@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from inferno import ops
-from inferno.ops.backend import Backend, ForwardOps, Memory, TokenOps, functions_of
+from inferno.ops.backend import (
+    Backend,
+    CollectiveOps,
+    ForwardOps,
+    Memory,
+    TokenOps,
+    functions_of,
+)
 
-PARTS = (ForwardOps, TokenOps, Memory)
+PARTS = (ForwardOps, TokenOps, CollectiveOps, Memory)
 FUNCTIONS = [(part, name) for part in PARTS for name in functions_of(part)]
 EVERY_FUNCTION = pytest.mark.parametrize(
     ("part", "name"), FUNCTIONS, ids=[name for _, name in FUNCTIONS]

@@ -33,6 +33,7 @@ from inferno.ops.packed import (
     StoredRows,
     matrices,
 )
+from inferno.ops.ranks import Ranks
 from inferno.ops.tokens import (
     argmax,
     draw,
@@ -69,6 +70,7 @@ __all__ = [
     "Penalties",
     "PlainSwiGLU",
     "Purpose",
+    "Ranks",
     "RowRanges",
     "SamplingSpec",
     "SamplingSpecs",
@@ -78,6 +80,8 @@ __all__ = [
     "Upload",
     "add_rms_norm",
     "aligned_memory",
+    "all_gather",
+    "all_reduce",
     "allocate",
     "argmax",
     "attention",
@@ -417,3 +421,20 @@ def experts(
         down_bias_XE=down_bias_XE,
         out=out,
     )
+
+
+def all_gather(x: Tensor, ranks: Ranks) -> Tensor:
+    """Put the tensors of all ranks beside each other: [..., P] of each -> [..., ranks * P].
+
+    All have one shape and dtype. Every rank calls the collective ops, in the same order.
+    """
+    return backend_of(x).all_gather(x, ranks)
+
+
+def all_reduce(x: Tensor, ranks: Ranks) -> Tensor:
+    """Add the tensors of all ranks, which have one shape and dtype, and return the sum to each.
+
+    Where ranks are invariant it is made in float32 from rank 0 on, and rounded once; else in the
+    order and precision of the library that adds soonest. All ranks get the same bits.
+    """
+    return backend_of(x).all_reduce(x, ranks)

@@ -17,6 +17,7 @@ from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.captured_graph import GraphCapture, KernelContext
 from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.packed import PackedExperts, PackedWeight, SerializedWeight
+from inferno.ops.ranks import Ranks
 from inferno.ops.transfers import Download, Upload
 from inferno.quantization import RowRange, WeightFormat
 
@@ -139,6 +140,14 @@ class TokenOps(Protocol):
     def fill_pending(self, token_ids_T: Tensor, drawn_R: Tensor) -> None: ...
 
 
+class CollectiveOps(Protocol):
+    """The ops that the ranks among which a model is split do together."""
+
+    def all_gather(self, x: Tensor, ranks: Ranks) -> Tensor: ...
+
+    def all_reduce(self, x: Tensor, ranks: Ranks) -> Tensor: ...
+
+
 class Memory(Protocol):
     """The layout of weights and caches on a device, and the life of what its ops work with."""
 
@@ -196,7 +205,7 @@ class Memory(Protocol):
     ) -> str: ...
 
 
-class Backend(ForwardOps, TokenOps, Memory, Protocol):
+class Backend(ForwardOps, TokenOps, CollectiveOps, Memory, Protocol):
     """The interface of a backend: all that one kind of device offers."""
 
     __name__: str

@@ -41,13 +41,22 @@ from inferno.ops.cpu.sampling import (
     uniform,
 )
 from inferno.ops.packed import PackedWeight, RowRanges
-from inferno.ops.reference import fill_pending, is_asynchronous, new_download, new_upload
+from inferno.ops.reference import (
+    all_gather,
+    all_reduce,
+    fill_pending,
+    is_asynchronous,
+    new_download,
+    new_upload,
+)
 from inferno.ops.reference.sampling import penalize
 from inferno.quantization import WeightFormat
 
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
+    "all_gather",
+    "all_reduce",
     "allocate",
     "argmax",
     "attention",

@@ -27,6 +27,8 @@ from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_
 from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
 from inferno.ops.reference import (
     aligned_memory,
+    all_gather,
+    all_reduce,
     checksum,
     deserialize,
     fill_pending,
@@ -38,6 +40,8 @@ from inferno.ops.reference import (
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
+    "all_gather",
+    "all_reduce",
     "allocate",
     "argmax",
     "attention",

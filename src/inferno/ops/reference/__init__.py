@@ -14,6 +14,7 @@ from inferno.ops.reference.basic import (
     silu_mul,
     store,
 )
+from inferno.ops.reference.collectives import all_gather, all_reduce
 from inferno.ops.reference.memory import (
     allocate,
     describe_attention,
@@ -45,6 +46,8 @@ from inferno.ops.reference.stored import aligned_memory, checksum, deserialize
 __all__ = [
     "add_rms_norm",
     "aligned_memory",
+    "all_gather",
+    "all_reduce",
     "allocate",
     "argmax",
     "attention",
