@@ -20,6 +20,7 @@ from inferno.engine.warm_up import (
     telling_of_first_kernels,
     warm_up,
     warm_up_steps,
+    wide_steps,
 )
 from inferno.errors import EngineError
 from inferno.options import EngineOptions
@@ -71,7 +72,8 @@ def test_sizes_reach_from_one_sequence_to_all(given: dict[str, Any], sizes: list
 def test_a_tiny_context_is_no_obstacle(max_model_len: int) -> None:
     asked = options(max_model_len=max_model_len, max_num_seqs=2)
     engine = build_engine(asked)
-    warm_up(engine, warm_up_steps(asked, engine.max_model_len))
+    for steps in (warm_up_steps, wide_steps):
+        warm_up(engine, steps(asked, engine.max_model_len))
     assert engine.occupancy.blocks_used == 0
     assert num_blocks_of(fullest_steps(asked, max_model_len), 16, 1) >= 1
 
@@ -123,6 +125,19 @@ def test_graphs_of_all_sizes_and_widths_are_captured_at_the_start(
     lazy = build_engine(options(**given))
     assert [run(lazy, lengths) for lengths in ([3], [100], [5, 9, 30, 70])] == texts
     lazy.close()
+
+
+def test_tables_of_all_widths_are_tried_ahead(
+    fake_device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_batcher, "_LEAST_REACH", 32)  # then 128
+    asked = options(max_num_seqs=4, max_num_batched_tokens=16)
+    engine = build_engine(asked)
+    warm_up(engine, wide_steps(asked, engine.max_model_len))
+    sizes = {(size, width) for size, width, *_ in executor_of(engine)._runner._graphs}
+    assert sizes == {(size, width) for size in (1, 4, 16) for width in (2, 8)}
+    assert engine.occupancy.blocks_used == 0
+    engine.close()
 
 
 def graphs_of(engine: Engine) -> list[range]:

@@ -57,6 +57,7 @@ def _warm_up(options: EngineOptions) -> None:
         telling_of_first_kernels,
         warm_up,
         warm_up_steps,
+        wide_steps,
     )
 
     began, num_kernels, num_steps = time.monotonic(), 0, 0
@@ -75,7 +76,9 @@ def _warm_up(options: EngineOptions) -> None:
         with telling_of_first_kernels(options.device, note_kernel):
             engine = build_engine(options, bar, captures=bar.note_capture)
             try:
-                warm_up(engine, warm_up_steps(options, engine.max_model_len), note_step)
+                length = engine.max_model_len
+                steps = [*warm_up_steps(options, length), *wide_steps(options, length)]
+                warm_up(engine, steps, note_step)
                 footprint = engine.footprint
             finally:
                 engine.close()

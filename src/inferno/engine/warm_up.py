@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferno.engine.engine import Engine
 from inferno.engine.execution.static_batcher import PADDED_SIZES, table_reaches
@@ -50,6 +50,16 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
         *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
         *(WarmUpStep(size, 1, params) for size in sizes for params in (_GREEDY, _DRAWN)),
     ]
+
+
+def wide_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
+    """Return steps with block tables of each width, by which kernels choose how they compute.
+
+    With each width they are a prompt, and the fewest and the most sequences.
+    """
+    first = warm_up_steps(options, max_model_len)
+    chosen = [first[0], *(WarmUpStep(size, 1, _GREEDY) for size in _ends(options))] if first else []
+    return [replace(step, reach=reach) for reach in table_reaches(max_model_len) for step in chosen]
 
 
 def capture_steps(options: EngineOptions, max_model_len: int, most_tokens: int) -> list[WarmUpStep]:
@@ -137,6 +147,11 @@ def _run(engine: Engine, step: WarmUpStep) -> None:
         for event in engine.step():
             if event.finish_reason is FinishReason.ERROR:
                 raise EngineError(event.error or "a step of the engine failed")
+
+
+def _ends(options: EngineOptions) -> list[int]:
+    """Return the fewest sequences of a step, and the most."""
+    return sorted({1, options.max_num_seqs})
 
 
 def _up_to(sizes: Sequence[int], most: int) -> Iterator[int]:
