@@ -104,7 +104,7 @@ def test_it_passes_while_the_body_waits_to_be_read() -> None:
 
 def test_a_body_that_comes_slowly_costs_nothing_of_it() -> None:
     body = b'{"prompt": [5, 6], "max_tokens": 2}'
-    with hosting(lambda: ScriptedClient(ECHO), request_timeout=1.0) as host:
+    with hosting(lambda: ScriptedClient(ECHO), request_timeout=3.0) as host:
         url = host.http.base_url
         head = (
             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -112,7 +112,7 @@ def test_a_body_that_comes_slowly_costs_nothing_of_it() -> None:
         )
         with socket.create_connection((url.host, url.port), timeout=PATIENCE) as client:
             client.sendall(head.encode() + body[:5])
-            time.sleep(1.2)
+            time.sleep(3.2)
             client.sendall(body[5:])
             answer = Answered.read(client)
     assert answer.status == 200, answer.body

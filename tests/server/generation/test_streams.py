@@ -196,7 +196,7 @@ def test_a_fault_in_mid_stream_ends_it_without_done(fault: str, status: int, cod
 
 def test_a_deadline_ends_a_stream_with_an_error_and_a_request_with_504() -> None:
     with hosting(lambda: scripted(delay=0.05)) as host:
-        *text, last = events_of(host.complete(prompt="a", max_tokens=500, stream=True, timeout=1))
+        *text, last = events_of(host.complete(prompt="a", max_tokens=500, stream=True, timeout=3))
         assert text
         assert last["error"]["code"] == "deadline_exceeded"
         began = time.monotonic()

@@ -164,8 +164,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         compiled(_BYTES, _trial(source), LIMITS)
         if source.grammar is not None:
             with suppress(TooComplex):  # then no end is known
-                recognizer = Recognizer(source.grammar)
-                recognizer.shortest(recognizer.start)
+                Recognizer(source.grammar)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
