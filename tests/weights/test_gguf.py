@@ -18,6 +18,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArchitecture
+from inferno.model_files import model_files
 from inferno.ops import RowRanges
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
@@ -381,6 +382,35 @@ def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "hf", "llama", rope_parameters=linear)
     path = write_gguf(tmp_path / "m.gguf", model)
     rewrite(path, {"llama.rope.scaling.type": None})
+    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
+
+
+@pytest.mark.parametrize(
+    ("changed", "due"),
+    [
+        ({"type": "yarn", "original_context_length": 64}, {"rope_type": "yarn", "factor": 1.0}),
+        ({"type": "linear", "factor": None}, {"rope_type": "linear", "factor": 1.0}),
+        ({"type": "linear", "factor": 0.0}, {"rope_type": "linear", "factor": 1.0}),
+        ({"type": "none", "scale": 4.0}, None),
+        ({"type": "yarn", "scale": 4.0}, {"rope_type": "yarn", "factor": 4.0}),
+    ],
+)
+def test_scaling_that_is_said_in_part_means_what_it_does_in_llama_cpp(
+    changed: dict[str, Any], due: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    older = {"llama.rope.scale_linear": changed.pop("scale", None)}
+    rewrite(path, {f"llama.rope.scaling.{key}": value for key, value in changed.items()} | older)
+    found = model_files(path).json("config.json", error=ConfigError)["rope_scaling"]
+    assert found is None if due is None else due.items() <= found.items()
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_without_a_number_of_key_heads_there_are_as_many_as_of_queries(
+    kind: str, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", kind, num_key_value_heads=4))
+    rewrite(path, {f"{kind}.attention.head_count_kv": None})
     assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
 
 
