@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from inferno.cli.app import app
 from inferno.errors import CheckpointError, ModelNotFound
 from inferno.hub.add import add_local
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
@@ -41,6 +43,24 @@ def test_a_gguf_file_of_the_users_is_known_by_a_name(
     assert facts.context == 512
     assert {tensor.name for tensor in read_tensors(entry.path)} >= {"token_embd.weight"}
     assert read_template(entry.path) is None
+
+
+def test_show_takes_the_names_that_other_commands_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    small = data_path("stories260K-gguf", "stories260K-q8_0-v3.gguf").read_bytes()
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "a-Q8_0.gguf").write_bytes(small)
+    done = CliRunner().invoke(app, ["show", str(folder), "--json"])
+    assert json.loads(done.stdout)["architecture"] == "llama"
+    (folder / "b.gguf").write_bytes(small)
+    entry = add_local(Store.of_user(), folder)
+    done = CliRunner().invoke(app, ["show", f"{entry.name}:Q8_0", "--json"])
+    assert json.loads(done.stdout)["folder"] == str(folder / "a-Q8_0.gguf")
+    done = CliRunner().invoke(app, ["show", f"{entry.name}:Q4_0"])
+    assert (done.exit_code, "must choose one GGUF file" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("shard_size", ["1GB", "50KB"])

@@ -64,16 +64,7 @@ def fetch_model(name: str, revision: str | None) -> Path:
             entry = download(client, store, plan)
     if not store.use(entry):
         raise ModelError(f"{name} was removed while it was looked for; try again")
-    return entry.path if include is None else _chosen(entry, name, include)
-
-
-def _chosen(entry: Entry, name: str, include: str) -> Path:
-    """Return the one GGUF file of a model that a name OWNER/NAME:FILE chooses."""
-    files = entry.gguf_files(include)
-    if len(files) == 1:
-        return entry.folder / files[0]
-    some = ", ".join(map(quoted, files[:12])) or "none"
-    raise ModelNotFound(f"{name} must choose one GGUF file of {entry.name}, not {some}")
+    return entry.path if include is None else entry.chosen(include, name)
 
 
 @contextlib.contextmanager
