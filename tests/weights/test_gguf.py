@@ -293,6 +293,17 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / NAMES[0])
 
 
+def test_split_files_of_which_one_lacks_a_tensor_are_refused(tmp_path: Path) -> None:
+    save_split(tmp_path)
+    last = tmp_path / NAMES[2]
+    parts = take_apart(last.read_bytes())
+    assert parts.tensors.pop().name == b"output.weight"  # the model would count as tied
+    last.write_bytes(parts.content())
+    for reads in (open_checkpoint, read_shape):
+        with pytest.raises(CheckpointError, match="hold 30 tensors, and they hold 29"):
+            reads(tmp_path / NAMES[0])
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_a_file_that_goes_on_with_a_model_names_the_first(count: int, tmp_path: Path) -> None:
     names = [f"m-0000{number + 1}-of-0000{count}.gguf" for number in range(count)]
@@ -489,6 +500,7 @@ def save_split(folder: Path, names: Sequence[str] = NAMES) -> Path:
             copy_fields(reader, writer, {})
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", len(names))
+        writer.add_int32("split.tensors.count", len(reader.tensors))
         for one in reader.tensors[number :: len(names)]:
             writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()

@@ -120,7 +120,14 @@ def read_gguf(path: Path, read: Callable[[Path], GgufHeader] = read_header) -> G
         headers[other] = read(other)
     for number, (shard, header) in enumerate(headers.items()):
         _check_number(shard, header.metadata, number, len(headers))
-    return GgufModel(path, first.metadata, _tensors(headers), headers)
+    tensors = _tensors(headers)
+    due = first.metadata.get("split.tensors.count", len(tensors))
+    if others and due != len(tensors):  # what may be absent, as a head may, would be taken as such
+        raise CheckpointError(
+            f"{path}: says that its {len(headers)} files hold {due!r:.40} tensors, and they hold "
+            f"{len(tensors)}: one of them is another model's; download them again"
+        )
+    return GgufModel(path, first.metadata, tensors, headers)
 
 
 def _read(handle: int, start: int, size: int) -> bytes:
