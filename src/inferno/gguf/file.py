@@ -56,6 +56,19 @@ def is_later_shard(path: Path) -> bool:
     return name is not None and int(name["number"]) > 1
 
 
+def split_files(path: Path) -> list[Path]:
+    """Return the files of the model of which a file is a part by its name; else itself alone."""
+    name = _SHARD_NAME.fullmatch(path.name)
+    if name is None or not 1 <= int(name["number"]) <= int(name["count"]) <= _MAX_SHARDS:
+        return [path]
+    return _shards(path, name["stem"], int(name["count"]))
+
+
+def _shards(path: Path, stem: str, count: int) -> list[Path]:
+    numbers = range(1, count + 1)
+    return [path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in numbers]
+
+
 def read_header(path: Path) -> GgufHeader:
     """Read the header of one file. Raises CheckpointError."""
     try:
@@ -150,10 +163,7 @@ def _other_shards(path: Path, metadata: Mapping[str, Value]) -> list[Path]:
             f"{path}: is one of {count} files and must be named as such: NAME-00001-of-"
             f"{count:05}.gguf; give it the name that it was downloaded under"
         )
-    stem = name["stem"]
-    return [
-        path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(2, count + 1)
-    ]
+    return _shards(path, name["stem"], count)[1:]
 
 
 def _check_first(path: Path, metadata: Mapping[str, Value]) -> None:
