@@ -100,7 +100,11 @@ def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
 def test_experts_of_several_types_are_counted_as_the_floats_that_they_become(
     are_experts_apart: bool, tmp_path: Path
 ) -> None:
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_local_experts": 16}
+    sizes: dict[str, Any] = {
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "num_local_experts": 16,
+    }
     model = save_tiny(tmp_path / "hf", "mixtral", **sizes)
     path = write_gguf(
         tmp_path / "model.gguf",

@@ -399,7 +399,7 @@ def _rope_scaling(
         return {"rope_type": "factors", "factors": list(factors)}
     if kind == "none":
         return None
-    scaling = {"rope_type": kind, "factor": factor or _USUAL_SCALING}
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or _USUAL_SCALING}
     if kind == "yarn":
         keys.must_be("rope.scaling.yarn_attn_factor", 1)
         keys.must_be("rope.scaling.yarn_ext_factor", 1, -1)  # -1: as the type has it
