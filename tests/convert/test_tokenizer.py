@@ -103,6 +103,23 @@ def test_a_rule_for_spaces_that_readers_lack_is_told(
     assert "rule for spaces" in caplog.text
 
 
+@pytest.mark.parametrize("num_rows", [513, 576])
+def test_tokens_after_the_pieces_and_rows_without_a_token_have_scores(
+    num_rows: int, tmp_path: Path
+) -> None:
+    spec = json.loads(data_path("stories260K", "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    spec["added_tokens"].append({"id": 512, "content": "<|im_end|>", "special": True, **flags})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    files = FolderFiles(tmp_path)
+    metadata: dict[str, Any] = dict(tokenizer_metadata(files, num_rows))
+    assert len(metadata[KEYS + "scores"]) == len(metadata[KEYS + "tokens"]) == num_rows
+    (tmp_path / "made").mkdir()
+    made = tokenizer_of(tmp_path / "made", metadata)
+    text = "Once upon a time<|im_end|> there"
+    assert made.encode(text) == load_tokenizer(files).encode(text)
+
+
 @pytest.mark.parametrize("ends", [[2], [2, 3], [1, 2, 5]])
 def test_what_ends_an_output_still_does(ends: list[int], tmp_path: Path) -> None:
     save_tokenizer(tmp_path)

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from inferno.errors import CheckpointError, ModelNotFound
+from inferno.cli.app import app
+from inferno.errors import CheckpointError, InvalidRequest, ModelNotFound
 from inferno.hub.add import add_local
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
+from inferno.hub.fetch import local_entry
 from inferno.hub.find import find_model_folder
 from inferno.hub.store import Store
 from inferno.plan.shape import read_shape
@@ -41,6 +44,52 @@ def test_a_gguf_file_of_the_users_is_known_by_a_name(
     assert facts.context == 512
     assert {tensor.name for tensor in read_tensors(entry.path)} >= {"token_embd.weight"}
     assert read_template(entry.path) is None
+
+
+def test_a_file_that_is_added_is_all_of_its_model(tmp_path: Path) -> None:
+    store = Store(tmp_path / "models")
+    names = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    assert [one.name for one in add_local(store, tmp_path / names[0]).files] == names
+    with pytest.raises(InvalidRequest, match=f"give its first file, {names[0]}"):
+        add_local(store, tmp_path / names[1])
+    (tmp_path / names[2]).unlink()
+    with pytest.raises(CheckpointError, match=f"{names[2]}: is missing"):
+        add_local(store, tmp_path / names[0])
+
+
+def test_a_file_is_added_by_the_name_that_it_has(tmp_path: Path) -> None:
+    store = Store(tmp_path / "models")
+    (tmp_path / "d2f1").write_text("GGUF")
+    (tmp_path / "link.gguf").symlink_to("d2f1")  # as in Hugging Face's cache
+    (tmp_path / "LOUD.GGUF").write_text("GGUF")
+    for name in ("link.gguf", "LOUD.GGUF"):
+        entry = add_local(store, tmp_path / name)
+        assert [one.name for one in entry.files] == [name]
+        assert local_entry(store, entry.name, None) == entry
+        assert entry.path == tmp_path / name
+    (tmp_path / "two..gguf").write_text("GGUF")
+    with pytest.raises(InvalidRequest, match="can't be known as"):
+        add_local(store, tmp_path / "two..gguf")
+
+
+def test_show_takes_the_names_that_other_commands_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    small = data_path("stories260K-gguf", "stories260K-q8_0-v3.gguf").read_bytes()
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "a-Q8_0.gguf").write_bytes(small)
+    done = CliRunner().invoke(app, ["show", str(folder), "--json"])
+    assert json.loads(done.stdout)["architecture"] == "llama"
+    (folder / "b.gguf").write_bytes(small)
+    entry = add_local(Store.of_user(), folder)
+    done = CliRunner().invoke(app, ["show", f"{entry.name}:Q8_0", "--json"])
+    assert json.loads(done.stdout)["folder"] == str(folder / "a-Q8_0.gguf")
+    done = CliRunner().invoke(app, ["show", f"{entry.name}:Q4_0"])
+    assert (done.exit_code, "must choose one GGUF file" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("shard_size", ["1GB", "50KB"])

@@ -302,3 +302,19 @@ def test_what_is_not_the_hub_is_an_error_of_one_kind(hub: Hub, store: Store) -> 
     with pytest.raises((DownloadError, ModelNotFound)):
         fetch(client, store)
     client.close()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("end", ["expires=01 Jan {} 00:00:00 GMT", "max-age={}", "version={}"])
+def test_a_cookie_is_not_even_looked_at(
+    end: str, hub: Hub, client: HubClient, store: Store
+) -> None:
+    def set_cookie(handler: Handler) -> bool:
+        answer = {"sha": COMMIT, "siblings": hub.siblings()}
+        cookie = {"set-cookie": f"a=b; {end.format('1' * 5000)}"}
+        handler.reply(200, json.dumps(answer).encode(), cookie)
+        return True
+
+    hub.api_fault = set_cookie
+    assert len(fetch(client, store).files) == 3
+    assert not any("cookie" in asked.headers for asked in hub.asked)

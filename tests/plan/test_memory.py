@@ -96,6 +96,30 @@ def test_blocks_of_a_gguf_file_are_counted_as_they_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
+@pytest.mark.parametrize("are_experts_apart", [False, True])
+def test_experts_of_several_types_are_counted_as_the_floats_that_they_become(
+    are_experts_apart: bool, tmp_path: Path
+) -> None:
+    sizes: dict[str, Any] = {
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "num_local_experts": 16,
+    }
+    model = save_tiny(tmp_path / "hf", "mixtral", **sizes)
+    path = write_gguf(
+        tmp_path / "model.gguf",
+        model,
+        blocks={"ffn_gate_exps": "Q4_K", "ffn_up_exps": "Q5_K", "ffn_down_exps": "Q6_K"},
+        are_experts_apart=are_experts_apart,
+    )
+    options = EngineOptions(model=path, num_blocks=8)
+    plan = make_plan(read_shape(path), options, 2**34)
+    assert build_engine(options).footprint.weights_bytes == plan.weights_bytes
+    assert plan.unpacked.keys() == {"Q4_K", "Q5_K"}
+    assert "q6_k" in plan.weights
+
+
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
 @pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
 def test_experts_that_lie_transposed_are_counted_as_what_they_become(
     quantize: str, tmp_path: Path

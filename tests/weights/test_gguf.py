@@ -18,6 +18,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArchitecture
+from inferno.model_files import model_files
 from inferno.ops import RowRanges
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
@@ -292,6 +293,17 @@ def test_split_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / NAMES[0])
 
 
+def test_split_files_of_which_one_lacks_a_tensor_are_refused(tmp_path: Path) -> None:
+    save_split(tmp_path)
+    last = tmp_path / NAMES[2]
+    parts = take_apart(last.read_bytes())
+    assert parts.tensors.pop().name == b"output.weight"  # the model would count as tied
+    last.write_bytes(parts.content())
+    for reads in (open_checkpoint, read_shape):
+        with pytest.raises(CheckpointError, match="hold 30 tensors, and they hold 29"):
+            reads(tmp_path / NAMES[0])
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_a_file_that_goes_on_with_a_model_names_the_first(count: int, tmp_path: Path) -> None:
     names = [f"m-0000{number + 1}-of-0000{count}.gguf" for number in range(count)]
@@ -384,6 +396,35 @@ def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
     assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
 
 
+@pytest.mark.parametrize(
+    ("changed", "due"),
+    [
+        ({"type": "yarn", "original_context_length": 64}, {"rope_type": "yarn", "factor": 1.0}),
+        ({"type": "linear", "factor": None}, {"rope_type": "linear", "factor": 1.0}),
+        ({"type": "linear", "factor": 0.0}, {"rope_type": "linear", "factor": 1.0}),
+        ({"type": "none", "scale": 4.0}, None),
+        ({"type": "yarn", "scale": 4.0}, {"rope_type": "yarn", "factor": 4.0}),
+    ],
+)
+def test_scaling_that_is_said_in_part_means_what_it_does_in_llama_cpp(
+    changed: dict[str, Any], due: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
+    older = {"llama.rope.scale_linear": changed.pop("scale", None)}
+    rewrite(path, {f"llama.rope.scaling.{key}": value for key, value in changed.items()} | older)
+    found = model_files(path).json("config.json", error=ConfigError)["rope_scaling"]
+    assert found is None if due is None else due.items() <= found.items()
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
+def test_without_a_number_of_key_heads_there_are_as_many_as_of_queries(
+    kind: str, tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", kind, num_key_value_heads=4))
+    rewrite(path, {f"{kind}.attention.head_count_kv": None})
+    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
+
+
 def test_unreadable_types_are_named(tmp_path: Path) -> None:
     path = write_gguf(
         tmp_path / "m.gguf",
@@ -459,6 +500,7 @@ def save_split(folder: Path, names: Sequence[str] = NAMES) -> Path:
             copy_fields(reader, writer, {})
         writer.add_uint16("split.no", number)
         writer.add_uint16("split.count", len(names))
+        writer.add_int32("split.tensors.count", len(reader.tensors))
         for one in reader.tensors[number :: len(names)]:
             writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
         writer.write_header_to_file()

@@ -29,6 +29,8 @@ from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.gguf.file import is_gguf_name
 from inferno.home import home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
+from inferno.hub.find import find_model_folder
+from inferno.hub.names import split_file
 from inferno.hub.store import Entry, Store
 from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
@@ -160,9 +162,10 @@ def prune(
 
 
 def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
-    entry = Store.of_user().find(model, revision)
+    name, include = split_file(model)
+    entry = Store.of_user().find(name, revision)
     if entry is not None:
-        return entry, entry.path
+        return entry, entry.path if include is None else entry.chosen(include, model)
     from inferno.hub.local import local_models  # noqa: PLC0415
 
     for local in local_models():
@@ -171,7 +174,7 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     folder = Path(os.path.expanduser(model))
     is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
     if model and is_there and revision is None:
-        return None, folder
+        return None, find_model_folder(model)
     raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
 
 

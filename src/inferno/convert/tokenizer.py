@@ -61,7 +61,7 @@ def tokenizer_metadata(files: ModelFiles, vocab_size: int) -> dict[str, Value]:
     spec = tokenizer.spec()
     metadata = {
         **_vocabulary(spec, vocab_size),
-        **_kind(spec),
+        **_kind(spec, vocab_size),
         **_named_ids(files, tokenizer, spec),
         **_templates(files),
     }
@@ -109,7 +109,7 @@ def _is_byte(token: str) -> bool:
     return len(token) == 6 and token.startswith("<0x") and token.endswith(">")
 
 
-def _kind(spec: Mapping[str, Any]) -> dict[str, Value]:
+def _kind(spec: Mapping[str, Any], vocab_size: int) -> dict[str, Value]:
     """Return what differs by the kind of vocabulary."""
     model = spec["model"]
     if model["type"] != "BPE":
@@ -118,7 +118,7 @@ def _kind(spec: Mapping[str, Any]) -> dict[str, Value]:
         model.get(key) for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
     ):
         raise _cannot_say("BPE with dropout, or with marks inside of words")
-    return _sentence_piece(spec) if model["byte_fallback"] else _byte_level(spec)
+    return _sentence_piece(spec, vocab_size) if model["byte_fallback"] else _byte_level(spec)
 
 
 def _byte_level(spec: Mapping[str, Any]) -> dict[str, Value]:
@@ -131,12 +131,14 @@ def _byte_level(spec: Mapping[str, Any]) -> dict[str, Value]:
     }
 
 
-def _sentence_piece(spec: Mapping[str, Any]) -> dict[str, Value]:
-    """Return scores by which the pieces merge in the order of the merges."""
+def _sentence_piece(spec: Mapping[str, Any], vocab_size: int) -> dict[str, Value]:
+    """Return scores by which the pieces merge in the order of the merges, one for each row.
+
+    Added tokens, and rows without a token, are never merged.
+    """
     made = dict.fromkeys("".join(pair) for pair in spec["model"]["merges"])
     ranks = {piece: rank for rank, piece in enumerate(made)}
     others = len(ranks)
-    vocab_size = 1 + max(spec["model"]["vocab"].values(), default=-1)
     scores = [0.0] * vocab_size
     added = {token["id"] for token in spec["added_tokens"]}
     for token, token_id in sorted(spec["model"]["vocab"].items(), key=lambda each: each[1]):

@@ -46,7 +46,8 @@ _GPT_OSS_SIZES = {
 }
 _OPTIONAL = {"attention.head_count_kv", "rope.freq_base"}
 
-_USUAL_THETA = 10000.0  # where files don't say; config.json's default differs by family
+# What files that don't say mean; config.json's defaults, of key heads too, differ by family.
+_USUAL_THETA, _USUAL_SCALING = 10000.0, 1.0
 _MOST_LAYERS = 1024  # more is a damaged file, which the reader of config.json refuses
 
 # Keys that change nothing about the forward pass, or that other parts read.
@@ -225,6 +226,7 @@ def config_of(
         if value is not None:
             values[hf_key] = value
     values.setdefault("rope_theta", _USUAL_THETA)
+    values.setdefault("num_key_value_heads", values["num_attention_heads"])
     values["head_dim"] = head_dim(metadata)
     keys.ignore("attention.key_length", "attention.value_length", "rope.dimension_count")
     values["rope_scaling"] = _rope_scaling(keys, values, rope_factors, family.yarn)
@@ -370,13 +372,12 @@ def _rope_scaling(
     factors: Sequence[float] | None,
     yarn: Mapping[str, Any] | None,
 ) -> dict[str, Any] | None:
-    factor = keys.number("rope.scaling.factor", is_optional=True)
+    newer, older = "rope.scaling.factor", "rope.scale_linear"
+    factor, older_factor = (keys.number(key, is_optional=True) for key in (newer, older))
+    factor = older_factor if factor is None else factor
     # A factor without a type divides positions, as in llama.cpp.
     kind = keys.text("rope.scaling.type") or ("none" if factor is None else "linear")
-    older_factor = keys.number("rope.scale_linear", is_optional=True)
     original = keys.number("rope.scaling.original_context_length", is_optional=True)
-    if older_factor is not None and factor is None:
-        kind, factor = "linear", older_factor
     if kind not in ("none", "linear", "yarn"):
         raise ConfigError(
             f"rope.scaling.type is {quoted(kind)}, expected none, linear or yarn: inferno does not "
@@ -398,7 +399,7 @@ def _rope_scaling(
         return {"rope_type": "factors", "factors": list(factors)}
     if kind == "none":
         return None
-    scaling = {"rope_type": kind, "factor": factor}
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or _USUAL_SCALING}
     if kind == "yarn":
         keys.must_be("rope.scaling.yarn_attn_factor", 1)
         keys.must_be("rope.scaling.yarn_ext_factor", 1, -1)  # -1: as the type has it

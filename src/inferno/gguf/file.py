@@ -56,6 +56,19 @@ def is_later_shard(path: Path) -> bool:
     return name is not None and int(name["number"]) > 1
 
 
+def split_files(path: Path) -> list[Path]:
+    """Return the files of the model of which a file is a part by its name; else itself alone."""
+    name = _SHARD_NAME.fullmatch(path.name)
+    if name is None or not 1 <= int(name["number"]) <= int(name["count"]) <= _MAX_SHARDS:
+        return [path]
+    return _shards(path, name["stem"], int(name["count"]))
+
+
+def _shards(path: Path, stem: str, count: int) -> list[Path]:
+    numbers = range(1, count + 1)
+    return [path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in numbers]
+
+
 def read_header(path: Path) -> GgufHeader:
     """Read the header of one file. Raises CheckpointError."""
     try:
@@ -120,7 +133,14 @@ def read_gguf(path: Path, read: Callable[[Path], GgufHeader] = read_header) -> G
         headers[other] = read(other)
     for number, (shard, header) in enumerate(headers.items()):
         _check_number(shard, header.metadata, number, len(headers))
-    return GgufModel(path, first.metadata, _tensors(headers), headers)
+    tensors = _tensors(headers)
+    due = first.metadata.get("split.tensors.count", len(tensors))
+    if others and due != len(tensors):  # what may be absent, as a head may, would be taken as such
+        raise CheckpointError(
+            f"{path}: says that its {len(headers)} files hold {due!r:.40} tensors, and they hold "
+            f"{len(tensors)}: one of them is another model's; download them again"
+        )
+    return GgufModel(path, first.metadata, tensors, headers)
 
 
 def _read(handle: int, start: int, size: int) -> bytes:
@@ -143,10 +163,7 @@ def _other_shards(path: Path, metadata: Mapping[str, Value]) -> list[Path]:
             f"{path}: is one of {count} files and must be named as such: NAME-00001-of-"
             f"{count:05}.gguf; give it the name that it was downloaded under"
         )
-    stem = name["stem"]
-    return [
-        path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(2, count + 1)
-    ]
+    return _shards(path, name["stem"], count)[1:]
 
 
 def _check_first(path: Path, metadata: Mapping[str, Value]) -> None:

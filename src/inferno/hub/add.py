@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 from inferno.errors import InvalidRequest, ModelNotFound
-from inferno.hub.names import is_repository, is_wanted
+from inferno.gguf.file import is_gguf_name, split_files
+from inferno.hub.names import is_file_name, is_repository, is_wanted
 from inferno.hub.store import Entry, Store, stored_file
+from inferno.json_file import missing_file
 
 OWNER = "local"
 
@@ -23,9 +25,11 @@ def is_local(text: str) -> bool:
 
 def add_local(store: Store, path: Path) -> Entry:
     """Add a model's folder or .gguf file as local/NAME, and return its entry; nothing is copied."""
-    path = path.resolve()
+    is_file = path.is_file() and is_gguf_name(path)
+    # A link to a file, as in Hugging Face's cache, may lead to what is called by its hash.
+    path = path.parent.resolve() / path.name if is_file else path.resolve()
     name = f"{OWNER}/{path.name if path.is_dir() else path.stem}"
-    if not is_repository(name):
+    if not is_repository(name) or (is_file and not is_file_name(path.name)):
         raise InvalidRequest(
             f"{path} can't be known as {name!r}: rename it to letters, digits, '.', '_' and '-'"
         )
@@ -48,13 +52,24 @@ def add_local(store: Store, path: Path) -> Entry:
 
 
 def _files(path: Path) -> list[str]:
-    if path.is_file() and path.suffix == ".gguf":
-        return [path.name]
+    if path.is_file() and is_gguf_name(path):
+        return _gguf_files(path)
     names = [one.relative_to(path).as_posix() for one in sorted(path.rglob("*")) if one.is_file()]
     names = [name for name in names if is_wanted(name, "*")]
     if "config.json" not in names and not any(name.endswith(".gguf") for name in names):
         raise ModelNotFound(f"{path} holds no config.json and no .gguf file, so it is no model")
     return names
+
+
+def _gguf_files(path: Path) -> list[str]:
+    """Return the file's name, or all of a split model's, of which it must be the first."""
+    paths = split_files(path)
+    if path != paths[0]:
+        raise InvalidRequest(f"{path} goes on with a model: give its first file, {paths[0].name}")
+    for one in paths:
+        if not one.is_file():
+            raise missing_file(one)
+    return [one.name for one in paths]
 
 
 def _sha256(path: Path) -> str:

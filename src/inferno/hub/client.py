@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,13 @@ class Interrupted(Exception):
         self.pause = pause
 
 
+class _NoCookies(CookieJar):
+    """A jar that stays empty: what one host sets is no other's business, nor worth parsing."""
+
+    def extract_cookies(self, response: object, request: object) -> None:
+        pass
+
+
 class HubClient:
     """A connection to one hub, or to a folder of a model's files on the web.
 
@@ -87,6 +95,7 @@ class HubClient:
         self._http = httpx.Client(
             timeout=httpx.Timeout(patience.stall),
             headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
+            cookies=_NoCookies(),
         )
         self._streams: deque[Any] = deque(maxlen=8)  # the connections that were opened last
 
@@ -134,7 +143,6 @@ class HubClient:
             if _origin(at) != self._origin:
                 token = None
             sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
-            self._http.cookies.clear()  # what one host sets is no other's business
             request = self._http.build_request(
                 "GET", at, headers=sent, extensions={"trace": self._hear}
             )

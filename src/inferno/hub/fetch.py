@@ -16,6 +16,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
+from inferno.gguf.file import is_gguf_name
 from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
 from inferno.hub.kinds import refuse_config_in, refuse_listing
@@ -64,16 +65,7 @@ def fetch_model(name: str, revision: str | None) -> Path:
             entry = download(client, store, plan)
     if not store.use(entry):
         raise ModelError(f"{name} was removed while it was looked for; try again")
-    return entry.path if include is None else _chosen(entry, name, include)
-
-
-def _chosen(entry: Entry, name: str, include: str) -> Path:
-    """Return the one GGUF file of a model that a name OWNER/NAME:FILE chooses."""
-    files = entry.gguf_files(include)
-    if len(files) == 1:
-        return entry.folder / files[0]
-    some = ", ".join(map(quoted, files[:12])) or "none"
-    raise ModelNotFound(f"{name} must choose one GGUF file of {entry.name}, not {some}")
+    return entry.path if include is None else entry.chosen(include, name)
 
 
 @contextlib.contextmanager
@@ -330,7 +322,7 @@ def _remove_others(folder: Path, names: Collection[str]) -> None:
 def _is_model(entry: Entry) -> bool:
     """Return whether all of a model is there, and not some weights that were chosen."""
     names = {file.name for file in entry.files}
-    if any(name.endswith(".gguf") for name in names):
+    if any(is_gguf_name(Path(name)) for name in names):
         return True
     return "config.json" in names and has_all_weights(entry.folder, names)
 

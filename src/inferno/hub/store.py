@@ -35,6 +35,7 @@ from inferno.hub.names import (
     is_sha256,
 )
 from inferno.json_file import read_json
+from inferno.untrusted_json import quoted
 from inferno.whole_file import whole_file
 
 _VERSION = 1
@@ -114,6 +115,14 @@ class Entry:
             and fnmatchcase(name, pattern)
             and not is_later_shard(Path(name))
         ]
+
+    def chosen(self, pattern: str, name: str) -> Path:
+        """Return the one GGUF file that `name`, OWNER/NAME:FILE, chooses. Raises ModelNotFound."""
+        files = self.gguf_files(pattern)
+        if len(files) == 1:
+            return self.folder / files[0]
+        some = ", ".join(map(quoted, files[:12])) or "none"
+        raise ModelNotFound(f"{name} must choose one GGUF file of {self.name}, not {some}")
 
     def changed(self) -> list[StoredFile]:
         """Return the files that are gone, or may have been changed since they were verified."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from inferno import quantization
@@ -56,6 +56,8 @@ _NOTED_TOKEN_BYTES = 32
 _SLOT_BYTES = 8
 _PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
 _OF_ALL_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
+# A product of one expert, or of a GGUF file's all; gates and ups, w1 and w3, are one weight here.
+_OF_AN_EXPERT = re.compile(r"(.+\.experts)\.(?:\d+|\{\})\.(?:(down_proj|w2)|\w+)\.weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,9 +353,31 @@ def _shared_blocks(
     return min(num_blocks, (room - of_draft * draft_bytes) // own_bytes), least + of_draft
 
 
-def kept_format(
-    tensor: Tensor, dtype: str, quantize: str | None, *, is_cpu: bool = True
-) -> WeightFormat:
+def kept_formats(
+    tensors: Iterable[Tensor], dtype: str, quantize: str | None, *, is_cpu: bool = True
+) -> Iterator[tuple[Tensor, WeightFormat]]:
+    """Yield the tensors of a checkpoint, and the format in which each is kept.
+
+    Kernels take all experts of a layer in one format: where files mix them they become floats.
+    """
+    tensors = list(tensors)
+    stored: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for tensor in tensors:
+        kept = quantization.kept_blocks(tensor.dtype, has_kernels=True)
+        stored[_weight_of(tensor)].add(tensor.dtype if kept is None else kept.name)
+    for tensor in tensors:
+        is_mixed = len(stored[_weight_of(tensor)]) > 1
+        one = replace(tensor, dtype="F32") if is_mixed else tensor
+        yield tensor, _kept_format(one, dtype, quantize, is_cpu=is_cpu)
+
+
+def _weight_of(tensor: Tensor) -> tuple[str, ...]:
+    """Return what tells the weight of which a tensor is a part, as far as experts go."""
+    found = _OF_AN_EXPERT.fullmatch(tensor.name)
+    return (tensor.name,) if found is None else (found[1], found[2] or "")
+
+
+def _kept_format(tensor: Tensor, dtype: str, quantize: str | None, *, is_cpu: bool) -> WeightFormat:
     """Return the format in which a tensor of a checkpoint is kept."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
         return MXFP4
@@ -415,8 +439,7 @@ def _weights(
     """Return the bytes of weights by format, and what of GGUF's blocks and FP8 changes."""
     weights: Counter[str] = Counter()
     unpacked: dict[str, Unpacked] = {}
-    for tensor in shape.tensors:
-        kept = kept_format(tensor, dtype, quantize, is_cpu=is_cpu)
+    for tensor, kept in kept_formats(shape.tensors, dtype, quantize, is_cpu=is_cpu):
         count = kept_bytes(tensor, kept)
         weights[kept.name] += count
         is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES

@@ -23,7 +23,7 @@ from inferno.errors import EngineError, ModelError
 from inferno.home import home_folder
 from inferno.json_file import read_json
 from inferno.machine import num_usable_cores, read_cpu
-from inferno.plan.memory import Plan, kept_bytes, kept_format
+from inferno.plan.memory import Plan, kept_bytes, kept_formats
 from inferno.plan.shape import ModelShape
 from inferno.quantization import FORMATS, InputRounding
 from inferno.whole_file import whole_file
@@ -110,11 +110,10 @@ def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Sp
     share = mixture.num_chosen / mixture.num_experts if mixture else 1.0
     is_tied = not any(tensor.name == _HEAD for tensor in shape.tensors)
     read, operations, arithmetic = 0.0, 0.0, plan.dtype
-    for tensor in shape.tensors:
+    for tensor, format in kept_formats(shape.tensors, plan.dtype, quantize):
         used = share if _EXPERT.match(tensor.name) else 1.0
         if tensor.name == _TABLE and not is_tied:
             continue
-        format = kept_format(tensor, plan.dtype, quantize)
         read += used * kept_bytes(tensor, format)
         if len(tensor.shape) > 1 and tensor.name not in (_TABLE, _HEAD):
             values = math.prod(tensor.shape) * (2 if tensor.name.endswith("_blocks") else 1)
