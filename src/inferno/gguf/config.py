@@ -251,10 +251,15 @@ SAMPLING_KEYS: Mapping[str, str] = {
 
 
 def sampling_defaults(metadata: Mapping[str, Value]) -> dict[str, Any]:
-    """Return what generation_config.json would say of sampling: the authors' recommendations."""
+    """Return what generation_config.json would say of sampling: the authors' recommendations.
+
+    llama.cpp takes a top_k below 1 for "off", which is 0 there.
+    """
     found = {
         hf_name: metadata.get(f"general.sampling.{name}") for name, hf_name in SAMPLING_KEYS.items()
     }
+    if type(top_k := found["top_k"]) is int:
+        found["top_k"] = max(top_k, 0)
     return {name: value for name, value in found.items() if value is not None}
 
 
