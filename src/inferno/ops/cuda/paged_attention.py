@@ -480,7 +480,7 @@ def _variant(
         **dict.fromkeys(("keys", "values"), stored),
         **dict.fromkeys(("key_scales", "value_scales"), scales),
         **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
-        **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64:16"),
+        **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64"),
         **dict.fromkeys(("q_stride_t", "q_stride_h", "out_stride_t", "out_stride_h"), "i32:16"),
         "scale_log2": "fp32",
     }
