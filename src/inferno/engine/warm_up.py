@@ -26,8 +26,9 @@ _GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 _DRAWN = SamplingParams(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, max_tokens=1)
 # Other kernels draw where nothing is cut off, as is the default of most clients.
 _PLAIN = SamplingParams(temperature=1.0, max_tokens=1)
+_TOLD_TOKENS = 3
 # And penalties have one more for tokens that follow one which the host hasn't read.
-_TOLD = SamplingParams(temperature=0.0, frequency_penalty=0.5, logprobs=1, max_tokens=3)
+_TOLD = SamplingParams(temperature=0.0, frequency_penalty=0.5, logprobs=1, max_tokens=_TOLD_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
     return [
         *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
         *(WarmUpStep(size, 1, params) for size in sizes for params in kinds),
-        *([WarmUpStep(1, 1, _TOLD)] if max_model_len > _TOLD.max_tokens else []),
+        *([WarmUpStep(1, 1, _TOLD)] if max_model_len > _TOLD_TOKENS else []),
     ]
 
 

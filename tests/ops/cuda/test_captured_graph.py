@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def test_a_pass_runs_on_the_stream_in_force_and_then_is_captured(
 def test_graphs_share_a_pool_and_those_of_a_shape_their_result(
     cuda: Cuda, capture: CudaCapture
 ) -> None:
-    results = [capture.capture(lambda n=n: torch.ones(n))[1] for n in (2, 3, 2)]
+    results = [capture.capture(partial(torch.ones, n))[1] for n in (2, 3, 2)]
     assert results[0] is results[2]
     assert results[0] is not results[1]
     first, *others = cuda.graphs

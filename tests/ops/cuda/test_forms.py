@@ -24,6 +24,7 @@ from inferno import ops
 from inferno.config.mixture import PlainSwiGLU
 from inferno.engine.execution.static_batcher import StaticBatcher, _Layout, _Places
 from inferno.ops import AttentionKind, Batch, SamplingSpec
+from inferno.ops.cuda.packed_weights import CodedWeight
 from inferno.quantization import FP8_DYNAMIC, INT8, RowRange
 
 pytestmark = [
@@ -121,7 +122,7 @@ def test_attention_and_rotation(group: int, forms: Forms) -> None:
         )
         cos_sin_TD = CUDA.cos_sin(places.positions_T, torch.ones(40), 1.0)
         qkv_THD = torch.zeros((num_tokens, 8, 64), dtype=torch.float16)
-        q_THD, k_TKD, v_TKD = qkv_THD.split((4, 2, 2), dim=1)
+        q_THD, k_TKD, v_TKD = torch.split(qkv_THD, (4, 2, 2), dim=1)
         q_THD = CUDA.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD[:, :64], batch, kv)
         CUDA.attention(q_THD, batch, kv, scale=0.1)
     assert {name: len(found) for name, found in forms.of_kernel.items()} == dict.fromkeys(
@@ -141,7 +142,7 @@ def test_products_of_many_rows(forms: Forms) -> None:
     ]
     for num_tokens in (112, 95, 97, 128):
         for weight in weights:
-            assert weight is not None
+            assert isinstance(weight, CodedWeight)
             CUDA.linear(torch.zeros((num_tokens, 256), dtype=torch.float16), weight)
     assert {name: len(found) for name, found in forms.of_kernel.items()} == dict.fromkeys(
         ("tiled_linear_kernel", "quantize_rows_kernel", "fp8_linear_kernel"), 1

@@ -65,7 +65,7 @@ def refuse_capture(reason: str) -> None:
 
     reason  what is computed by numbers that the host has read.
     """
-    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise NotCapturable(reason)
 
 
