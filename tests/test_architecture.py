@@ -250,7 +250,6 @@ SHORT_FILES = {
     "hub/add.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
-    "ops/cuda/captured_graph.py": "CUDA graphs, looked for by name",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
     "ops/reference/collectives.py": "a file per kind of ops",
     "ops/observing.py": "the public way to watch ops",

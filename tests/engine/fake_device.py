@@ -60,6 +60,7 @@ class Device:
     num_copies: int = 0
     num_captures: int = 0
     num_replays: int = 0
+    is_capturing: bool = False
     _forbidden: list[tuple[Any, str, Any]] = field(default_factory=list)  # while it is watched
 
     def __getattr__(self, name: str) -> Any:
@@ -177,11 +178,14 @@ class FakeCapture:
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[FakeGraph, Tensor]:
         function()  # a real one warms up
+        self._device.is_capturing = True
         try:
             with _NoWaiting():  # type: ignore[no-untyped-call]
                 result = function().clone()
         except WaitedFor as problem:
             raise NotCapturable(str(problem)) from problem
+        finally:
+            self._device.is_capturing = False
         self._device.num_captures += 1
         graph = FakeGraph(self, function, result)
         self.hand_over(result)

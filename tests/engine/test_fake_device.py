@@ -121,6 +121,22 @@ def test_tokens_are_those_of_steps_one_after_the_other(
         assert device.num_waits, "the device drew no token by itself"
 
 
+def test_attention_that_no_kernel_takes_is_not_recorded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference takes a step's lengths on the host, which a graph would repeat for others."""
+    paged_attention = pytest.importorskip("inferno.ops.cuda.paged_attention")
+    monkeypatch.setattr(ahead, "requests", requests_of(PLAIN))
+    monkeypatch.setattr(paged_attention, "_takes", lambda *_: False)
+    monkeypatch.setattr(ops.BACKENDS["cpu"], "attention", paged_attention.attention)
+    expected = on_the_cpu(folder, 0)
+    engine, device = on_a_device(folder, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.is_capturing)
+    ahead.same(ahead.run(engine, 0), expected)
+    assert device.num_captures == 0
+
+
 @pytest.mark.parametrize("failing_step", [2, 5, 6, 11, 17])
 def test_who_was_not_in_a_failed_step_goes_on(
     folder: Path, failing_step: int, monkeypatch: pytest.MonkeyPatch

@@ -73,6 +73,12 @@ def test_host_blocks_are_bounded_however_much_space_there_is() -> None:
     assert count("auto", 1.0, 2**20, is_cuda=False) == 0
     assert count("swap", 1.0, 2**20, is_cuda=False) == 1024
     assert count("auto", 4.0, 2**20, free_bytes=2**30) == 512
+    # Of 7 GiB half is 3.5, and what is more than 2 is pinned as 4.
+    assert count("auto", 4.0, 2**20, free_bytes=7 * 2**30) == 2048
+    assert count("auto", 1.5, 2**20, free_bytes=7 * 2**30) == 1536
+    assert count("auto", 4.0, 2**20, free_bytes=7 * 2**30, is_cuda=False) == 0
+    assert count("swap", 4.0, 2**20, free_bytes=7 * 2**30, is_cuda=False) == 3584
+    assert count("auto", 4.0, 2**20, free_bytes=0) == 0
     assert count("swap", 65_536, 16) == 2**18
     assert count("swap", 0.5, 2**30) == 0
 

@@ -83,6 +83,6 @@ def _warm_up(options: EngineOptions) -> None:
             finally:
                 engine.close()
     print_text(
-        f"{footprint.device}: {num_kernels} kernels are ready, {num_steps} sizes of steps were "
+        f"{footprint.device}: {num_kernels} kernels are ready, {num_steps} kinds of steps were "
         f"tried, in {time.monotonic() - began:.1f} s\n"
     )

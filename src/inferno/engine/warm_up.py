@@ -1,7 +1,7 @@
 """Steps that are run before any request comes, so that kernels are compiled and graphs captured.
 
 They are requests like others, which nobody waits for: prompts, the longest first, then steps of
-ever more sequences, drawn and greedy.
+ever more sequences, drawn and greedy, and one that tells of its tokens.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ _SALT = "warm-up"  # whose blocks no request finds
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1)
 # A draw that needs ranks as well as masses, so that all of its kernels are there.
 _DRAWN = SamplingParams(temperature=1.0, top_p=0.9, top_k=50, min_p=0.01, max_tokens=1)
+# Other kernels draw where nothing is cut off, as is the default of most clients.
+_PLAIN = SamplingParams(temperature=1.0, max_tokens=1)
+_TOLD_TOKENS = 3
+# And penalties have one more for tokens that follow one which the host hasn't read.
+_TOLD = SamplingParams(temperature=0.0, frequency_penalty=0.5, logprobs=1, max_tokens=_TOLD_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +50,12 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
         return []
     longest = min(options.max_num_batched_tokens, max_model_len - 1)
     sizes = sorted({*_up_to(PADDED_SIZES, options.max_num_seqs), options.max_num_seqs})
+    kinds = (_GREEDY, _PLAIN, _DRAWN)
     prompts = sorted({*_up_to(_PROMPTS, longest), longest}, reverse=True)
     return [
         *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
-        *(WarmUpStep(size, 1, params) for size in sizes for params in (_GREEDY, _DRAWN)),
+        *(WarmUpStep(size, 1, params) for size in sizes for params in kinds),
+        *([WarmUpStep(1, 1, _TOLD)] if max_model_len > _TOLD_TOKENS else []),
     ]
 
 

@@ -101,5 +101,8 @@ def choose_num_host_blocks(
         return 0
     room = int(swap_space * _GIB)
     if free_bytes is not None:
-        room = min(room, int(free_bytes * MEMORY_SHARE))
+        most = int(free_bytes * MEMORY_SHARE)
+        room = min(room, most)
+        if is_cuda:  # PyTorch pins the next power of two of bytes, which is to be in the share too
+            room = min(room, 1 << max(0, most.bit_length() - 1))
     return min(room // block_bytes, _MOST_BLOCKS)

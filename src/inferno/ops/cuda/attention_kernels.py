@@ -41,11 +41,8 @@ MERGED = tl.constexpr(16)
 # Stands for minus infinity: the difference of two of them is a number.
 LOWEST = tl.constexpr(-3.0e38)
 LOG2_E = tl.constexpr(flash.LOG2_E)
-# Numbers of which no kernel is compiled for 1, or for multiples of 16: they change from step to
-# step, or from model to model.
-_MODEL = ["group_size", "num_kv_heads", "block_shift", "window", "few_rows", "num_sinks"]
-_SPLITS = ["first_kv_head", "end_kv_head", "first_head", "max_splits"]
-_STEP = ["num_requests", "table_stride"]
+# Kernels are not compiled anew for what changes from step to step, or from model to model: numbers
+# that happen to be 1 or multiples of 16, and arrays that happen to begin at multiples of 16 bytes.
 
 
 @triton.jit
@@ -316,13 +313,15 @@ def attend_to_tile(
 @triton.jit(
     do_not_specialize=[
         "num_requests",
+        "table_stride",
         "group_size",
         "num_kv_heads",
         "block_shift",
         "few_rows",
         "window",
         "num_sinks",
-    ]
+    ],
+    do_not_specialize_on_alignment=["query_starts", "context_lens", "block_tables"],
 )
 def prefill_attention_kernel(
     q,
@@ -409,6 +408,7 @@ def prefill_attention_kernel(
 @triton.jit(
     do_not_specialize=[
         "num_requests",
+        "table_stride",
         "group_size",
         "num_kv_heads",
         "block_shift",
@@ -417,7 +417,8 @@ def prefill_attention_kernel(
         "first_kv_head",
         "end_kv_head",
         "max_splits",
-    ]
+    ],
+    do_not_specialize_on_alignment=["query_starts", "context_lens", "block_tables"],
 )
 def decode_attention_kernel(
     q,
@@ -521,7 +522,8 @@ def decode_attention_kernel(
         "window",
         "few_rows",
         "num_sinks",
-    ]
+    ],
+    do_not_specialize_on_alignment=["query_starts", "context_lens"],
 )
 def combine_splits_kernel(
     out,

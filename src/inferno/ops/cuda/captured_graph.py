@@ -33,21 +33,21 @@ class CudaCapture:
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None
         # Results of a shape lie in one place: kept for each graph, they would add up.
         self._results: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[CudaGraph, Tensor]:
         """Run a function once to compile its kernels, then capture it; it may be run twice."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            first = function()
-        torch.cuda.current_stream().wait_stream(stream)
+        # On the stream in force: cuBLAS keeps memory for each that it meets, 32 MiB on SM90.
+        first = function()
+        if self._stream is None:  # PyTorch's own is of the GPU on which it captured first of all
+            self._stream = torch.cuda.Stream()
         key = first.shape, first.dtype
         result = self._results.setdefault(key, torch.empty_like(first))
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 result.copy_(function())
         except torch.cuda.OutOfMemoryError:
             raise
@@ -58,6 +58,15 @@ class CudaCapture:
         self._pool = graph.pool()
         captured = CudaGraph(graph, result)
         return captured, captured.replay()
+
+
+def refuse_capture(reason: str) -> None:
+    """Raise NotCapturable where a graph is being captured, for it would repeat this step's numbers.
+
+    reason  what is computed by numbers that the host has read.
+    """
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        raise NotCapturable(reason)
 
 
 def graph_capture(context: KernelContext) -> CudaCapture:

@@ -173,7 +173,10 @@ def _masses(words, count_shift):
     return words & ((tl.full((1, 1), 1, tl.int64) << count_shift) - 1)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_chunks", "count_shift", "capacity"])
+@triton.jit(
+    do_not_specialize=["num_rows", "num_chunks", "count_shift", "capacity"],
+    do_not_specialize_on_alignment=["uniform"],
+)
 def pick_kernel(
     logits,
     allowed,
@@ -392,7 +395,7 @@ def _weight_of(key, scale):
     return _weigh(tl.where(scaled == scaled, scaled, 0.0), least, unit)
 
 
-@triton.jit(do_not_specialize=["num_rows", "capacity"])
+@triton.jit(do_not_specialize=["num_rows", "capacity"], do_not_specialize_on_alignment=["uniform"])
 def finish_kernel(
     logits,
     allowed,

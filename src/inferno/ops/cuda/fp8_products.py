@@ -112,7 +112,7 @@ def _constants(tile: _Tile) -> dict[str, object]:
     return {"BLOCK_O": tile.block_outputs, "BLOCK_T": tile.block_rows}
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["scales_stride_g"])
 def quantize_rows_kernel(
     x,
     codes,
@@ -143,7 +143,7 @@ def quantize_rows_kernel(
     tl.store(at, quantized(values, scale[:, None], "float8"), is_group[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "x_scales_stride_g"])
 def fp8_linear_kernel(
     x,
     x_scales,

@@ -203,7 +203,7 @@ def _grid(num_slots: int, num_outputs: int, tile: _Tile) -> tuple[int, int, int]
 # Kernels
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_choices"])
 def gate_up_kernel(
     x,
     x_stride_t,
@@ -301,7 +301,7 @@ def _gated(gate, up, alpha, limit, IS_CLAMPED: tl.constexpr, dtype: tl.constexpr
     return gated.to(dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_choices"])
 def down_kernel(
     hidden,
     experts,

@@ -36,6 +36,7 @@ from inferno.ops.cuda.attention_kernels import (
     prefill_attention_kernel,
 )
 from inferno.ops.cuda.cache import QUANTIZED
+from inferno.ops.cuda.captured_graph import refuse_capture
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.norms import MAX_WIDTH
 from inferno.ops.cuda.variants import Variant, Work
@@ -188,6 +189,7 @@ def attention(
     out: Tensor | None = None,
 ) -> Tensor:
     if not _takes(q_THD, batch, kv, scale, out):
+        refuse_capture("attention that no kernel takes is computed for the lengths of one step")
         kv = _unquantized(kv)
         return reference.attention(q_THD, batch, kv, scale=scale, sinks_H=sinks_H, out=out)
     out_THD = torch.empty_like(q_THD) if out is None else out
@@ -478,7 +480,7 @@ def _variant(
         **dict.fromkeys(("keys", "values"), stored),
         **dict.fromkeys(("key_scales", "value_scales"), scales),
         **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
-        **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64:16"),
+        **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64"),
         **dict.fromkeys(("q_stride_t", "q_stride_h", "out_stride_t", "out_stride_h"), "i32:16"),
         "scale_log2": "fp32",
     }

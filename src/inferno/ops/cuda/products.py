@@ -383,7 +383,7 @@ def _sum_of_splits(total, SPLITS: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_T: 
     return tl.reshape(total, (BLOCK_O, BLOCK_T))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def tiled_linear_kernel(
     x,
     weight,

@@ -61,7 +61,8 @@ def _choose(head_size: int) -> _Tile:
     return _Tile(half, heads=max(256 // half, 1))
 
 
-@triton.jit
+# Where a step's positions and slots begin, and how many there are, changes from step to step.
+@triton.jit(do_not_specialize=["num_angles"], do_not_specialize_on_alignment=["positions"])
 def cos_sin_kernel(positions, frequencies, out, num_angles, half, factor, ANGLES: tl.constexpr):
     """Compute the cosine and sine of some tokens' angles, seen as one row of T * D/2."""
     at = tl.program_id(0) * ANGLES + tl.arange(0, ANGLES)
@@ -179,7 +180,7 @@ def _store_heads(
         tl.store(to_high, quantized(wide_high, scale, KIND), is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots"])
 def rotate_and_store_kernel(
     q,
     k,
@@ -363,10 +364,10 @@ def variants(chip: Chip) -> Iterator[Variant]:
         name="cos_sin",
         kernel=cos_sin_kernel,
         signature={
-            "positions": "*i64:16",
+            "positions": "*i64",
             "frequencies": "*fp32:16",
             "out": "*fp32:16",
-            "num_angles": "i32:16",
+            "num_angles": "i32",
             "half": "i32:16",
             "factor": "fp32",
         },
@@ -392,7 +393,7 @@ def _variant(
 ) -> Variant:
     tile = _choose(head_size)
     pointers = dict.fromkeys(("q", "k", "v", "out"), f"*{letters}:16")
-    pointers |= {"cos_sin": "*fp32:16", "slots": "*i64:16"}
+    pointers |= {"cos_sin": "*fp32:16", "slots": "*i64"}
     pointers |= dict.fromkeys(("keys", "values"), f"*{_STORED.get(kind, letters)}:16")
     constants: dict[str, object] = {
         "HALF": head_size // 2,

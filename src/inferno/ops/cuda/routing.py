@@ -137,7 +137,7 @@ def _order(
     return Order(arguments, num_slots, {"IS_SORTED": is_sorted, "BLOCK": block})
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_choices"])
 def sort_choices_kernel(experts, order, bounds, num_choices, num_experts, BLOCK: tl.constexpr):
     """Write one expert's choices to their place in the order by experts, and where it begins.
 

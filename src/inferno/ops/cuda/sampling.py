@@ -369,7 +369,8 @@ _KERNELS = {
 }
 _TYPES = {
     **dict.fromkeys(("logits", "peak", "listed_logit"), "*fp32:16"),
-    **dict.fromkeys(("fields", "uniform"), "*fp64:16"),
+    "fields": "*fp64:16",
+    "uniform": "*fp64",
     **dict.fromkeys(("best", "key", "above", "mass", "token", "out"), "*i64:16"),
     **dict.fromkeys(("allowed", "picked", "begin", "listed_token"), "*i32:16"),
     **dict.fromkeys(("num_rows", "num_chunks", "count_shift", "capacity", "out_stride_r"), "i32"),
