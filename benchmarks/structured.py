@@ -1,6 +1,7 @@
 """What do shapes cost, those who ask for them and those beside them? Prints a table.
 
-    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--at-once N] [--threads N]
+    python benchmarks/structured.py FOLDER [--streams N] [--hostile N] [--first N] [--at-once N]
+        [--threads N]
 
 FOLDER has config.json and tokenizer.json of a model, such as Qwen3-0.6B; weights are random, int4.
 The engine is in a process of its own, as behind a server. Measured are

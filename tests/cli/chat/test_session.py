@@ -267,3 +267,26 @@ def test_turns_are_kept_where_nobody_asked_to_drop_them(tmp_path: Path) -> None:
         ask(session, session.retry())
         assert [turn.question for turn in session.turns] == ["two"]
         assert trim_notice(session) is not None
+
+
+@pytest.mark.parametrize(
+    ("question", "max_tokens"), [("two", 200), ("two " * 36, 10)], ids=["max_tokens", "message"]
+)
+def test_what_fits_not_even_alone_costs_no_turn(
+    tmp_path: Path, question: str, max_tokens: int
+) -> None:
+    save_tiny_model(tmp_path)
+    with LLM(tmp_path, threads=1, max_num_seqs=1, num_blocks=8) as llm:
+        session = Session(llm, "tiny", replace(GREEDY, max_tokens=10))
+        session.trims = True
+        ask(session, "one"), ask(session, "one more")
+        num_tokens = session.num_context_tokens
+        session.params = replace(GREEDY, max_tokens=max_tokens)
+        with pytest.raises(NeverFits):
+            ask(session, question)
+        assert [turn.question for turn in session.turns] == ["one", "one more"]
+        assert session.num_context_tokens == num_tokens
+        session.params = replace(GREEDY, max_tokens=10)
+        ask(session, "three")
+        assert [turn.question for turn in session.turns] == ["one", "one more", "three"]
+        assert trim_notice(session) is None

@@ -145,6 +145,8 @@ def _expected(text: str) -> list[Any]:
         "-",
         "|",
         "|\n\n|",
+        "# One\r\n\r\ntext\r\nmore\r\n\r\n---\r\n\r\n-\r\n- b\r\n\r\n"
+        "```py\r\nx\r\n\r\ny\r\n```\r\n\r\n| a |\r\n|---|\r\n",
     ],
 )
 def test_it_reads_as_another_parser_reads_it(page: Page, text: str) -> None:
@@ -158,7 +160,22 @@ def test_lists_may_be_indented_as_models_do(page: Page) -> None:
 
 
 PIECES = [
-    *("word ", "two words ", "\n", "\n\n", "**", "*", "_", "`", "```", "```py\n", "~~", "# ", "- "),
+    *(
+        "word ",
+        "two words ",
+        "\r\n",
+        "\n",
+        "\n\n",
+        "**",
+        "*",
+        "_",
+        "`",
+        "```",
+        "```py\n",
+        "~~",
+        "# ",
+        "- ",
+    ),
     *("  - ", "1. ", "   ", "> ", "| a | b |\n", "|---|---|\n", "---\n", "[x](https://a.example)"),
     *("https://b.example/c", "<b>", "\\", "é😀", "1984. "),
 ]

@@ -119,6 +119,49 @@ def test_where_the_context_is_full_the_oldest_turns_can_be_left_out(open_page: O
         expect(talk.problem).to_be_hidden()
 
 
+NEVER_FITS = "too many tokens for the cache"
+
+
+@pytest.mark.parametrize("max_tokens", ["", "400"])
+def test_what_fits_not_even_alone_has_no_turn_left_out(open_page: Open, max_tokens: str) -> None:
+    refused = Answer(refusal=NEVER_FITS, param="max_tokens", never_fits=True)
+    yes = saying("Yes.").answers[0]
+    num_tries = 1 if max_tokens else 3  # with both turns, with one, with none
+    with serving(_script(yes, yes, *[refused] * num_tries, yes)) as host:
+        talk = open_page(host)
+        talk.ask("One")
+        talk.ask("Two")
+        talk.press("Settings")
+        talk.page.get_by_label(LEAVE_OUT).check()
+        talk.press("Done")
+        talk.pick(max_tokens=max_tokens)
+        talk.ask("Three")
+        expect(talk.problem).to_contain_text(NEVER_FITS)
+        if max_tokens:
+            expect(talk.problem).not_to_contain_text("oldest turns")
+        else:
+            expect(talk.problem).to_contain_text("Shorten your message")
+        expect(talk.page.get_by_role("button", name=LEAVE_OUT)).to_be_hidden()
+        expect(talk.page.locator(".note:visible")).to_have_count(0)
+        assert len(talk.request_of("Four")["messages"]) == 5
+
+
+def test_another_model_since_is_named(open_page: Open) -> None:
+    def former(route: Route) -> None:
+        route.fulfill(json={"data": [{"id": "former", "max_model_len": 16}]})
+
+    with serving(saying("Yes.")) as host:
+        talk = open_page(host)
+        _model(talk)
+        talk.page.route("**/v1/models", former)
+        talk.page.reload()
+        expect(talk.page.locator("#model")).to_have_text("former")
+        talk.page.unroute("**/v1/models")
+        talk.ask("Go")
+        _model(talk)
+        expect(talk.page.locator("#context")).to_contain_text("4,096")
+
+
 def test_an_answer_that_the_context_cuts_off_says_so(open_page: Open) -> None:
     digits = (21, 22)  # each a token by itself, whatever stands beside it
     endless = Answer(token_ids=digits, is_endless=True)

@@ -109,3 +109,18 @@ def test_numbers_and_texts_stay_as_the_model_wrote_them(open_page: Open) -> None
         assert shown.rstrip().replace(".10", "") == expected
         talk.ask("Go on")
         assert talk.answer.locator("code").inner_text().rstrip() == "no JSON: {"
+
+
+def test_a_schema_is_sent_as_it_was_written(open_page: Open) -> None:
+    schema = (
+        '{ "const": 12345678901234567890,\n"minimum": 1.0, "$comment": "$& \\"schema\\":\\"\\"" }'
+    )
+    with serving(saying("12345678901234567890")) as host:
+        talk = open_page(host)
+        pick_schema(talk, schema)
+        talk.press("Done")
+        with talk.page.expect_request("**/v1/chat/completions") as asked:
+            talk.ask('"schema":""')
+        sent = asked.value.post_data or ""
+        assert f'"schema":{schema}' in sent
+        assert json.loads(sent)["messages"][-1]["content"] == '"schema":""'

@@ -163,7 +163,7 @@ class Session:
         """Yield the answer, chunk by chunk; leaving early stops it, and what came of it stays.
 
         Raises InvalidRequest, NeverFits, TemplateError and EngineError; a question without an
-        answer is no part of the conversation.
+        answer is no part of the conversation, and no turn is dropped for it.
         """
         self._unanswered = question
         self.num_trimmed = 0
@@ -218,6 +218,16 @@ class Session:
         return [_message("user", turn.question), *called]
 
     def _answer(self, turn: Turn) -> Generator[Chunk, None, None]:
+        before = self.turns, self._token_ids, self._capacity
+        self.turns = list(self.turns)
+        try:
+            yield from self._fitted_answer(turn)
+        finally:
+            if self.has_unanswered:
+                self.turns, self._token_ids, self._capacity = before
+                self.num_trimmed = 0
+
+    def _fitted_answer(self, turn: Turn) -> Generator[Chunk, None, None]:
         if self.trims:
             self._drop_overflow(turn)
         prompt = self._encode(turn)
@@ -233,7 +243,7 @@ class Session:
         except NeverFits as problem:
             if self.trims and self.turns and len(prompt) > 1:
                 self._capacity = min(self._capacity, len(prompt) - 1)
-                yield from self._answer(turn)
+                yield from self._fitted_answer(turn)
                 return
             raise context_overflow(
                 problem,

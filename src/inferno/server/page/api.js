@@ -5,11 +5,10 @@ import { loadKey } from "./store.js";
 const ROOT = location.origin + location.pathname; // without a name and password of the URL
 
 export class Problem extends Error {
-    constructor(message, { status = 0, code = "", retryAfter = 0 } = {}) {
+    // { status, code, param, retryAfter, progress }, as far as they are known
+    constructor(message, details) {
         super(message);
-        this.status = status;
-        this.code = code;
-        this.retryAfter = retryAfter;
+        Object.assign(this, details);
     }
 
     get needsKey() {
@@ -46,19 +45,22 @@ export async function numTokens(messages, signal) {
     }
 }
 
-// The answer as it comes: { content, reasoning, tokens, total, end }, of texts what is new.
+// The answer as it comes: { content, reasoning, tokens, total, end, model }, of texts what is new.
 export async function* answer(messages, fields, signal) {
-    const body = JSON.stringify({
+    const asked = JSON.stringify({
         messages,
         ...fields,
         stream: true,
         stream_options: { include_usage: true, continuous_usage_stats: true },
     });
+    // The schema goes as it was written: numbers that are read would be rounded.
+    const schema = fields.response_format?.json_schema.schema;
+    const body = asked.replace(`"schema":${JSON.stringify(schema)}`, () => `"schema":${schema}`);
     const response = await ask("v1/chat/completions", { method: "POST", body, signal });
     for await (const data of events(response.body)) {
         if (data === "[DONE]") return;
         const event = JSON.parse(data);
-        if (event.error) throw new Problem(event.error.message, { code: event.error.code });
+        if (event.error) throw new Problem(event.error.message, event.error);
         const choice = event.choices[0];
         yield {
             content: choice?.delta.content ?? "",
@@ -66,6 +68,7 @@ export async function* answer(messages, fields, signal) {
             tokens: event.usage?.completion_tokens ?? 0,
             total: event.usage?.total_tokens ?? 0, // with the prompt
             end: choice?.finish_reason ?? null,
+            model: event.model,
         };
     }
     throw new Problem("The connection broke before the answer was whole.");
@@ -95,12 +98,10 @@ function headers(body) {
 async function problemOf(response) {
     const body = await response.json().catch(() => ({}));
     const retryAfter = Number(response.headers.get("retry-after")) || 0;
-    const problem = new Problem(
+    return new Problem(
         body.error?.message ?? `The server answered with status ${response.status}.`,
-        { status: response.status, code: body.error?.code, retryAfter },
+        { ...body.error, status: response.status, retryAfter, progress: body.progress },
     );
-    problem.progress = body.progress;
-    return problem;
 }
 
 // The data of server-sent events, until the stream ends or breaks.

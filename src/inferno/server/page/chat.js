@@ -105,6 +105,7 @@ function isEmpty(given) {
 // Asks for the answer to the last turn, and shows it as it comes.
 async function run(turn) {
     const controller = (running = new AbortController());
+    const earlier = sentTurns();
     const show = onceAFrame(() => {
         if (turn.answer.end === null) keepTheEnd(() => turn.view.show(turn.answer, null));
     });
@@ -120,6 +121,7 @@ async function run(turn) {
         turn.answer.end = isStopped ? "stopped" : "failed";
         if (!isStopped) turn.answer.problem = wordsOf(problem);
         turn.answer.wantsRoom = isFull(problem) && sentTurns().length > 0;
+        if (isEmpty(turn.answer)) for (const each of earlier) leaveOut(each, false); // in vain
         if (turns.includes(turn)) tell(isStopped ? "Stopped" : "");
         const { question } = turn;
         if (problem.needsKey) askForKey("answer", () => askKeyed(turn, question));
@@ -163,13 +165,14 @@ async function numToLeaveOut(oldest, signal) {
     return low;
 }
 
-function isFull(problem) {
-    return problem.code === "context_length_exceeded";
+// Not where too many tokens were picked for the answer.
+function isFull({ code, param }) {
+    return code === "context_length_exceeded" && !(param === "max_tokens" && settings.most);
 }
 
-function leaveOut(turn) {
-    turn.isLeftOut = true;
-    turn.view.showLeftOut();
+function leaveOut(turn, isLeftOut = true) {
+    turn.isLeftOut = isLeftOut;
+    turn.view.showLeftOut(isLeftOut);
 }
 
 function leftOutWords(num) {
@@ -191,8 +194,10 @@ async function receive(into, signal, show) {
         into.tokens = piece.tokens || into.tokens;
         total = piece.total || total;
         into.finish = piece.end ?? into.finish;
+        into.model = piece.model;
         show();
     }
+    if (into.model !== $("model").textContent) await meetModel(); // another one since
     const isCutByServer = into.finish === "length" && into.tokens !== most;
     const cut = total < context ? "limit" : "full";
     into.end = isCutByServer ? cut : (into.finish ?? "stop");

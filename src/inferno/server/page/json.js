@@ -3,12 +3,11 @@
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 const STEPS = { "{": 1, "[": 1, "}": -1, "]": -1 };
 
-// The schema that a text holds: { schema } or { problem }; neither where it is empty.
+// Whether a text holds a schema: { schema }, the text, or { problem }; neither where it is empty.
 export function readSchema(text) {
     if (!text.trim()) return {};
     try {
-        const schema = JSON.parse(text);
-        if (schema?.constructor === Object) return { schema };
+        if (JSON.parse(text)?.constructor === Object) return { schema: text };
         return { problem: "The schema must be a JSON object." };
     } catch (error) {
         return { problem: `The schema is not JSON: ${error.message}.` };

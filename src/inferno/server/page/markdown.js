@@ -13,7 +13,8 @@ export class Markdown {
     }
 
     // The whole text so far; `isOpen` while more is to come.
-    show(text, isOpen = false) {
+    show(given, isOpen = false) {
+        const text = given.replace(/\r(?=\n|$)/g, "");
         if (!text.startsWith(this.#text)) this.#settled = this.#numSettled = 0;
         this.#text = text;
         const lines = text.slice(this.#settled).split("\n");

@@ -48,10 +48,15 @@ export class Settings {
             const json_schema = { name: "answer", schema };
             fields.response_format = { type: "json_schema", json_schema };
         }
-        const { temperature, max_tokens } = this.inputs;
+        const { temperature } = this.inputs;
         if (isPicked(temperature)) fields.temperature = temperature.valueAsNumber;
-        if (isPicked(max_tokens)) fields.max_completion_tokens = max_tokens.valueAsNumber;
-        return fields;
+        return { ...fields, max_completion_tokens: this.most };
+    }
+
+    // Tokens of an answer at most, where that was picked.
+    get most() {
+        const { max_tokens } = this.inputs;
+        return isPicked(max_tokens) ? max_tokens.valueAsNumber : undefined;
     }
 
     // Whether the oldest turns are left out by themselves where the context is full.

@@ -31,10 +31,10 @@ export class TurnView {
         this.part(".asked").textContent = question;
     }
 
-    // That the turn is no longer part of what is sent.
-    showLeftOut() {
-        this.root.classList.add("left-out");
-        this.part(".note").hidden = false;
+    // Whether the turn is no longer part of what is sent.
+    showLeftOut(isLeftOut) {
+        this.root.classList.toggle("left-out", isLeftOut);
+        this.part(".note").hidden = !isLeftOut;
     }
 
     // `end` is null while more is to come.
