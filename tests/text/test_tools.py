@@ -243,6 +243,31 @@ def test_an_answer_that_goes_on_within_a_message_of_harmony_is_no_call(
     assert tools.bind(asked, use)[0] != asked
 
 
+@pytest.mark.parametrize("dialect", [ToolDialect.HERMES, ToolDialect.QWEN_XML])
+def test_many_tools_that_are_not_strict_make_no_shape_that_is_refused(
+    dialect: ToolDialect,
+) -> None:
+    words = {"type": "string", "description": "how it is meant " * 40}
+    properties = {f"p{i}": {"type": "array", "items": words} for i in range(10)}
+    parameters = {"type": "object", "properties": properties, "additionalProperties": False}
+    functions = [{"name": f"f{i}", "parameters": parameters} for i in range(MAX_TOOLS)]
+    use = make_tool_use(dialect, functions)
+    tools = read_tools(functions)
+    assert use is not None
+    assert tools is not None
+    shape = tools.bind(SamplingParams(), use)[0].structured
+    assert shape is not None
+    grammar = grammar_source(shape).grammar
+    assert grammar is not None
+    assert sum(map(len, grammar.rules.values())) < 3000
+    answers = Acceptor(grammar)
+    if dialect is ToolDialect.HERMES:
+        begin, end = SYNTAXES[dialect].begin, SYNTAXES[dialect].end
+        assert answers.accepts(begin("f0") + '{"p0": ["x"]}' + end)
+        assert not answers.accepts(begin("f0") + '{"p0": 5}' + end)
+        assert answers.accepts(begin("f127") + '{"p0": 5}' + end)
+
+
 @pytest.mark.parametrize("dialect", SYNTAXES)
 def test_a_required_call_leaves_the_document_out(dialect: ToolDialect) -> None:
     shape, use = bound(dialect, StructuredOutput(json=CITY), "required")

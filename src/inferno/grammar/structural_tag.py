@@ -107,6 +107,7 @@ class _Builder:
         self._special_tokens = special_tokens
         self._compile_schema = compile_schema
         self._num_grammars = 0
+        self._known: dict[tuple[str, tuple[str, ...], bool], Alternative] = {}  # schemas'
         self._ends = Ends(self.rules, _OF_SCHEMA)
 
     def format(self, node: object, where: str, depth: int) -> Alternative:
@@ -280,6 +281,9 @@ class _Builder:
         """
         if not isinstance(schema, str | Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
+        key = schema if isinstance(schema, str) else json.dumps(schema), tuple(at), is_strict
+        if (known := self._known.get(key)) is not None:
+            return known
         try:
             grammar = self._compile_schema(schema, at=at)
         except ValueError:
@@ -293,7 +297,8 @@ class _Builder:
                 tuple(_renamed(each, prefix) for each in alternative)
                 for alternative in alternatives
             )
-        return (Reference(prefix + START),)
+        self._known[key] = (Reference(prefix + START),)
+        return self._known[key]
 
     def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
         """Return the symbols of arguments one by one, each between texts of its own.
