@@ -8,6 +8,7 @@ import pytest
 
 from inferno.grammar.decide import matches
 from inferno.grammar.json_schema import compile_schema
+from inferno.grammar.lark import marks_of
 from inferno.grammar.recognizer import Recognizer, text_of_mark
 from inferno.grammar.rules import START, Grammar, Mark, Terminal
 from inferno.grammar.structural_tag import UnsupportedTag, compile_structural_tag
@@ -160,6 +161,31 @@ def test_any_text_comes_to_a_special_token_whatever_may_stand_before_that() -> N
     state = recognizer.advance(recognizer.start, text)
     assert state is not None
     assert state.is_end
+
+
+def test_triggers_with_special_tokens_in_them_mean_these_tokens() -> None:
+    tags = [tag(INTEGER, "<c>one<m>", "<e>"), tag(ANY, "<c>two<m>", "<e>"), tag(ANY, "x<m>", "<e>")]
+    called = {"type": "triggered_tags", "triggers": ["<c>one", "<c>two", "x<m>"], "tags": tags}
+    c, m, e = map(text_of_mark, (7, 8, 9))
+    grammar = grammar_of(called, **{"<c>": 7, "<m>": 8, "<e>": 9})
+    assert marks_of(grammar) == {7, 8, 9}
+    recognizer = Recognizer(grammar)
+
+    def is_recognized(text: bytes) -> bool:
+        state = recognizer.advance(recognizer.start, text)
+        return state is not None and state.is_end
+
+    good = (b"", b"a x", c + b"one" + m + b"5" + e, b"a" + c + b"two" + m + b"b" + e + b"c")
+    assert all(map(is_recognized, (*good, b"axx" + m + b"b" + e, b"<c>one")))
+    bad = (c, c + b"x", c + b"one" + m + b"b" + e, b"a" + m + b"b" + e, c + b"one<m>5" + e)
+    assert not any(map(is_recognized, bad))
+
+
+def test_a_trigger_that_ends_within_a_special_token_is_refused() -> None:
+    called = {"type": "triggered_tags", "triggers": ["<c"], "tags": [tag(ANY, "<call>", "</a>")]}
+    with pytest.raises(UnsupportedTag, match="'<c' ends within one of the model's special tokens"):
+        grammar_of(called, **{"<call>": 7})
+    grammar_of(called, **{"</a>": 7})
 
 
 def test_a_choice_of_what_has_an_end_comes_to_it() -> None:

@@ -26,6 +26,7 @@ from inferno.text.parsers.calls.syntax import (
     ToolUse,
     make_tool_use,
 )
+from inferno.text.sequence_texts import SequenceTexts
 from inferno.text.tools import MAX_TOOLS, Tools, read_tools
 from tests.data import data_path
 from tests.grammar.acceptor import Acceptor, Sampler
@@ -211,6 +212,60 @@ def test_harmony_writes_a_document_in_its_final_channel() -> None:
     written = call(ToolDialect.HARMONY).removeprefix("<|channel|>").removesuffix("<|call|>")
     assert answers.accepts(written)
     assert not answers.accepts(written.replace("Rome", "Bonn"))
+
+
+@pytest.mark.parametrize("shape", [None, StructuredOutput(json=CITY)])
+def test_an_answer_that_goes_on_within_a_message_of_harmony_is_no_call(
+    shape: StructuredOutput | None,
+) -> None:
+    model = ModelText(data_path("hf", "gpt-oss-20b"))
+    begun = '{"name": "Ro'
+    tools, use = read_tools(TOOLS), make_tool_use(ToolDialect.HARMONY, TOOLS)
+    assert tools is not None
+    assert use is not None
+    asked = SamplingParams(structured=shape)
+    params, use = tools.bind(asked, use, is_continuation=True)
+    assert params == asked
+    assert use.has_document == (shape is not None)
+    texts = SequenceTexts(
+        model.tokenizer,
+        params,
+        prompt_index=0,
+        prompt=None,
+        prompt_token_ids=(1,),
+        dialect=model.dialect,
+        tool_use=use,
+        is_continuation=True,
+    )
+    size = model.tokenizer.vocab_size
+    request = model.request(texts, request_id="r", vocab_size=size, answer_so_far=begun)
+    assert request.reasoning is None
+    assert tools.bind(asked, use)[0] != asked
+
+
+@pytest.mark.parametrize("dialect", [ToolDialect.HERMES, ToolDialect.QWEN_XML])
+def test_many_tools_that_are_not_strict_make_no_shape_that_is_refused(
+    dialect: ToolDialect,
+) -> None:
+    words = {"type": "string", "description": "how it is meant " * 40}
+    properties = {f"p{i}": {"type": "array", "items": words} for i in range(10)}
+    parameters = {"type": "object", "properties": properties, "additionalProperties": False}
+    functions = [{"name": f"f{i}", "parameters": parameters} for i in range(MAX_TOOLS)]
+    use = make_tool_use(dialect, functions)
+    tools = read_tools(functions)
+    assert use is not None
+    assert tools is not None
+    shape = tools.bind(SamplingParams(), use)[0].structured
+    assert shape is not None
+    grammar = grammar_source(shape).grammar
+    assert grammar is not None
+    assert sum(map(len, grammar.rules.values())) < 3000
+    answers = Acceptor(grammar)
+    if dialect is ToolDialect.HERMES:
+        begin, end = SYNTAXES[dialect].begin, SYNTAXES[dialect].end
+        assert answers.accepts(begin("f0") + '{"p0": ["x"]}' + end)
+        assert not answers.accepts(begin("f0") + '{"p0": 5}' + end)
+        assert answers.accepts(begin("f127") + '{"p0": 5}' + end)
 
 
 @pytest.mark.parametrize("dialect", SYNTAXES)

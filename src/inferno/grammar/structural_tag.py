@@ -107,6 +107,7 @@ class _Builder:
         self._special_tokens = special_tokens
         self._compile_schema = compile_schema
         self._num_grammars = 0
+        self._known: dict[tuple[str, tuple[str, ...], bool], Alternative] = {}  # schemas'
         self._ends = Ends(self.rules, _OF_SCHEMA)
 
     def format(self, node: object, where: str, depth: int) -> Alternative:
@@ -192,11 +193,10 @@ class _Builder:
         depth: int,
     ) -> Alternative:
         """Return the symbols of free text in which each trigger begins one of the tags."""
-        marks = [each for each in triggers if each in self._special_tokens]
-        texts = [each for each in triggers if each not in self._special_tokens]
-        for one in texts:
-            if any(one in other for other in texts if other is not one):
+        for one in triggers:
+            if any(one in other for other in triggers if other is not one):
                 raise UnsupportedTag(f"{where}/triggers: one must not be part of another")
+        texts = [each for each in triggers if self._first_mark(each) is None]
         found = alt(*map(literal, texts)) if texts else None
         free: Regex = ANY_TEXT
         if found is not None:
@@ -211,16 +211,23 @@ class _Builder:
             ]
             if not begun:
                 raise UnsupportedTag(f"{where}/triggers: {trigger!r:.60} begins no tag")
+            self._check_end(trigger, [_text(tag, "begin", where) for _, tag in begun], where)
             ends: list[Alternative] = []
             for i, tag in begun:
                 rest = {**tag, "begin": tag["begin"].removeprefix(trigger)}
                 ends.append(self.tag(rest, f"{where}/tags/{i}", depth + 1))
             following = self._rule(ends)
-            if trigger in marks:
-                options.append((some_free, Mark(self._special_tokens[trigger]), following))
-            else:
+            mark = self._first_mark(trigger)
+            if mark is None:
                 assert found is not None
                 options.append((Terminal(_up_to(literal(trigger), found)), following))
+                continue
+            before, _, after = trigger.partition(mark)
+            lead: Symbol = some_free
+            if before:
+                lead = Terminal(both(free, seq(ANY_TEXT, literal(before))))
+            named = Mark(self._special_tokens[mark])
+            options.append((lead, named, *self.text(after), following))
         for i, tag in enumerate(tags):
             if not any(_text(tag, "begin", where).startswith(each) for each in triggers):
                 raise UnsupportedTag(f"{where}/tags/{i} begins with none of the triggers")
@@ -231,17 +238,33 @@ class _Builder:
         """Return the symbols of a text, its special tokens as marks."""
         symbols: list[Symbol] = []
         while text:
-            places = {each: text.find(each) for each in self._special_tokens if each}
-            found = [each for each, place in places.items() if place >= 0]
-            # Of those that come first, the longest.
-            first = min(found, key=lambda each: (places[each], -len(each)), default="")
-            begin = places.get(first, len(text))
-            if begin:
-                symbols.append(Terminal(literal(text[:begin])))
-            if first:
+            first = self._first_mark(text)
+            before, _, after = (text, "", "") if first is None else text.partition(first)
+            if before:
+                symbols.append(Terminal(literal(before)))
+            if first is not None:
                 symbols.append(Mark(self._special_tokens[first]))
-            text = text[begin + len(first) :]
+            text = after
         return tuple(symbols)
+
+    def _first_mark(self, text: str) -> str | None:
+        """Return the special token that comes first in a text, of several the longest."""
+        places = {each: text.find(each) for each in self._special_tokens if each}
+        found = [each for each, place in places.items() if place >= 0]
+        return min(found, key=lambda each: (places[each], -len(each)), default=None)
+
+    def _marks(self, text: str) -> list[Mark]:
+        return [each for each in self.text(text) if isinstance(each, Mark)]
+
+    def _check_end(self, trigger: str, begins: Sequence[str], where: str) -> None:
+        """Raise UnsupportedTag where a trigger ends within a special token of a tag's beginning."""
+        for begin in begins:
+            parts = self._marks(trigger), self._marks(begin.removeprefix(trigger))
+            if self._marks(begin) != [*parts[0], *parts[1]]:
+                raise UnsupportedTag(
+                    f"{where}/triggers: {trigger!r:.60} ends within one of the model's special "
+                    f"tokens, which begins {begin!r:.60}: let it end before or behind that"
+                )
 
     def schema(
         self,
@@ -258,6 +281,9 @@ class _Builder:
         """
         if not isinstance(schema, str | Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
+        key = schema if isinstance(schema, str) else json.dumps(schema), tuple(at), is_strict
+        if (known := self._known.get(key)) is not None:
+            return known
         try:
             grammar = self._compile_schema(schema, at=at)
         except ValueError:
@@ -271,7 +297,8 @@ class _Builder:
                 tuple(_renamed(each, prefix) for each in alternative)
                 for alternative in alternatives
             )
-        return (Reference(prefix + START),)
+        self._known[key] = (Reference(prefix + START),)
+        return self._known[key]
 
     def _parameters(self, node: Mapping[str, Any], where: str) -> Alternative:
         """Return the symbols of arguments one by one, each between texts of its own.

@@ -13,7 +13,7 @@ from inferno.errors import InvalidRequest
 from inferno.sampling_params import SamplingParams
 from inferno.structured import MAX_GRAMMAR_BYTES, has_grammars
 from inferno.text.parsers.calls.shape import CallableTool, shape_of_calls
-from inferno.text.parsers.calls.syntax import ToolUse
+from inferno.text.parsers.calls.syntax import ToolDialect, ToolUse
 
 MAX_TOOLS = 128
 MAX_TOOL_DESCRIPTION = 1 << 15  # characters
@@ -85,7 +85,9 @@ class Tools:
         """
         return list(map(_for_template, self.functions)) if self.are_shown else None
 
-    def bind(self, params: SamplingParams, tool_use: ToolUse) -> tuple[SamplingParams, ToolUse]:
+    def bind(
+        self, params: SamplingParams, tool_use: ToolUse, *, is_continuation: bool = False
+    ) -> tuple[SamplingParams, ToolUse]:
         """Return parameters that bind an answer to the calls that it must or may make.
 
         An answer that needn't call has the shape that the parameters ask for, if they do, and else
@@ -93,10 +95,15 @@ class Tools:
         asks for it by name, it is free.
 
         tool_use    how the model calls; it is returned as the answer is to be read.
+        is_continuation     the answer goes on with a message. In Harmony that holds no call, for
+                    each call is a message, so that an answer that needn't call is free.
         """
         must_call = self.choice == "required"
         document = None if must_call else params.structured
         is_asked = document is not None or any(each.is_strict for each in self.functions)
+        is_within_message = is_continuation and tool_use.dialect is ToolDialect.HARMONY
+        if is_within_message and not must_call:
+            return params, replace(tool_use, has_document=document is not None)
         if not must_call and not is_asked and not has_grammars():
             return params, tool_use
         shape = shape_of_calls(

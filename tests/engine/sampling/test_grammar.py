@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
@@ -13,7 +15,10 @@ import pydantic
 import pytest
 
 from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
+from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest
+from inferno.model_files import model_files
+from inferno.text.tokenizer import load_tokenizer
 
 llguidance = pytest.importorskip("llguidance")
 
@@ -172,6 +177,21 @@ def test_bans_hold_up_to_the_end(llm: LLM) -> None:
         params = SamplingParams(structured=shape, bad_words=["b", "bb"], max_tokens=20, seed=seed)
         [done] = llm.generate("x", params)
         assert set(json.loads(done.text)) <= {"aa"}
+
+
+def test_a_token_that_ends_outputs_and_is_text_cuts_no_document_off(tmp_path: Path) -> None:
+    shutil.copytree(MODEL_FOLDERS["demo"], tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    letter = load_tokenizer(model_files(tmp_path)).encode("a", add_special_tokens=False)
+    for name in ("config.json", "generation_config.json"):
+        ending = {**config, "eos_token_id": [config["eos_token_id"], *letter]}
+        (tmp_path / name).write_text(json.dumps(ending))
+    with LLM(str(tmp_path), threads=1) as llm:
+        for seed in range(4):
+            text, reason = ask(llm, StructuredOutput(choice=("banana", "kiwi")), seed=seed)
+            assert (text in ("banana", "kiwi"), reason) == (True, "stop")
+            text, _ = ask(llm, StructuredOutput(regex="x[ab]{3}y"), seed=seed, max_tokens=6)
+            assert re.fullmatch("x[ab]{3}y", text)
 
 
 def test_min_tokens_puts_off_an_end_that_need_not_be(llm: LLM) -> None:

@@ -76,6 +76,8 @@ class GrammarCompiler:
             named = marks_of(made.grammar) | eos_token_ids
             banned |= self._bits(tokens.special - named)
         found = _Compiled(matcher, made.grammar, len(source), tokens.vocabulary, banned)
+        if plain := eos_token_ids - tokens.special:
+            found.plain_ends = self._bits(plain)
         found.paths, _ = found.new_paths()
         if found.paths is not None and requests:
             found.look_for(min(map(self._room, requests)), found.paths)
@@ -103,7 +105,9 @@ class GrammarCompiler:
             banned = banned | of_request
             try:
                 ends = request.eos_token_ids
-                first = GrammarConstraint(matcher.deep_copy(), None, self._masks, banned, ends)
+                first = GrammarConstraint(
+                    matcher.deep_copy(), None, self._masks, banned, ends, None, grammar.plain_ends
+                )
                 first.mask_into(np.zeros_like(banned))
             except ValueError as problem:
                 raise refusal(str(problem)) from None
@@ -126,7 +130,9 @@ class GrammarCompiler:
             paths, state = grammar.searched
         ends = request.eos_token_ids
         return [
-            GrammarConstraint(matcher.deep_copy(), paths, self._masks, banned, ends, state)
+            GrammarConstraint(
+                matcher.deep_copy(), paths, self._masks, banned, ends, state, grammar.plain_ends
+            )
             for _ in range(request.params.n)
         ]
 
@@ -202,12 +208,13 @@ class GrammarCompiler:
         )
         tokenizer = llguidance_tokenizer(content.decode(), self._vocab_size, sorted(eos_token_ids))
         special = frozenset(filter(tokenizer.is_special_token, range(tokenizer.vocab_size)))
+        plain_ends = eos_token_ids - special
         for known in self._tokens.values():  # of a model: only what ends an output may differ
-            if known.special == special:
+            if known.special == special and known.plain_ends == plain_ends:
                 return replace(known, tokenizer=tokenizer)
-        vocabulary = _vocabulary(tokenizer, special)
-        without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys()
-        return _Tokens(tokenizer, vocabulary, special, without_text)
+        vocabulary = _vocabulary(tokenizer, special, plain_ends)
+        without_text = frozenset(range(self._vocab_size)) - vocabulary.by_id.keys() - plain_ends
+        return _Tokens(tokenizer, vocabulary, special, plain_ends, without_text)
 
     def _banned(self, request: Request) -> Mask | None:
         """Return the tokens that the request itself never allows, as a mask; None: all may come.
@@ -267,6 +274,7 @@ class GrammarConstraint:
     masks   those of states where others have been.
     banned  tokens that the request or the grammar never allows.
     state   where the output begins; None where no way to an end is known.
+    plain_ends  tokens that end an output, though they are text as others are.
     """
 
     def __init__(
@@ -277,6 +285,7 @@ class GrammarConstraint:
         banned: Mask,
         eos_token_ids: frozenset[int],
         state: State | None = None,
+        plain_ends: Mask | None = None,
     ) -> None:
         self._matcher = matcher
         self._paths = paths
@@ -285,6 +294,7 @@ class GrammarConstraint:
         self._not_banned = ~banned
         self._end = min(eos_token_ids)
         self._states = [state]
+        self._plain_ends = plain_ends
         self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
@@ -295,6 +305,8 @@ class GrammarConstraint:
         else:
             self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
             self._check()
+            if self._plain_ends is not None and not self.is_complete:
+                mask &= ~self._plain_ends  # as text they would cut the output off
             self._masks.keep(self._states[-1], mask)
         np.bitwise_and(mask, self._not_banned, out=mask)
         if not mask.any():
@@ -372,10 +384,14 @@ class GrammarConstraint:
             raise ValueError(self._matcher.get_error()[:500])
 
 
-def _vocabulary(tokenizer: llguidance.LLTokenizer, special: frozenset[int]) -> Vocabulary:
-    """Return the texts of a tokenizer's tokens, but for those that have none."""
+def _vocabulary(
+    tokenizer: llguidance.LLTokenizer, special: frozenset[int], plain_ends: frozenset[int]
+) -> Vocabulary:
+    """Return the texts of a tokenizer's tokens, but for those that have none or end an output."""
     texts = {}
     for token_id in range(tokenizer.vocab_size):
+        if token_id in plain_ends:
+            continue
         if token_id in special:
             texts[token_id] = text_of_mark(token_id)
         elif not (text := tokenizer.decode_bytes([token_id])).startswith(MARK):
@@ -397,11 +413,16 @@ def _ids(mask: Mask) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """A model's tokens: llguidance's, by text, and which of them are special or have no text."""
+    """A model's tokens: llguidance's, by text, and some of them.
+
+    special     those that stand for no text.
+    plain_ends  those that end an output, though they are text as others are.
+    """
 
     tokenizer: llguidance.LLTokenizer
     vocabulary: Vocabulary
     special: frozenset[int]
+    plain_ends: frozenset[int]
     without_text: frozenset[int]
 
 
@@ -415,6 +436,7 @@ class _Compiled:
     looked_for  how few were looked for: whether less than these are enough isn't known.
     searched    the same for requests with few tokens, and where they begin: a way from there was
                 looked for. None until it is.
+    plain_ends  the tokens that end an output, though they are text as others are.
     """
 
     matcher: llguidance.LLMatcher
@@ -426,6 +448,7 @@ class _Compiled:
     enough: int = NEVER
     looked_for: int = NEVER
     searched: tuple[TokenPaths | None, State | None] | None = None
+    plain_ends: Mask | None = None
 
     def new_paths(
         self, begun: bytes = b"", never: frozenset[int] = frozenset()

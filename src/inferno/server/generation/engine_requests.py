@@ -93,9 +93,10 @@ async def chat_requests(
     chat = await encode_chat(service, fields, template_args, num_bytes, tools)
     prediction_ids = await encode_prediction(service, params, chat.token_ids)
     tool_use = chat.tool_use
+    so_far = last_answer(fields.messages) if fields.continue_final_message else ""
     if tools is not None and tool_use is not None:
         with renamed_params({"structured": _shape_name(fields)}):
-            params, tool_use = tools.bind(params, tool_use)
+            params, tool_use = tools.bind(params, tool_use, is_continuation=bool(so_far))
 
     def make() -> list[EngineRequest]:
         made = _engine_request(
@@ -110,7 +111,7 @@ async def chat_requests(
             is_continuation=fields.continue_final_message,
             is_by_token=is_by_token,
             tool_use=tool_use,
-            answer_so_far=last_answer(fields.messages) if fields.continue_final_message else "",
+            answer_so_far=so_far,
             max_tool_calls=None if fields.parallel_tool_calls else 1,
         )
         is_of_tools = tool_use is not None and not tool_use.has_document

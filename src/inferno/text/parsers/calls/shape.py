@@ -23,6 +23,11 @@ _NO_ARGUMENTS: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
+_ANY_ARGUMENTS: Mapping[str, Any] = {"type": "object"}
+# The schemas of tools that need not be strict, together: objects in them, of which 400 take a
+# quarter of a second to compile, and bytes, of which a shape has 256 KiB.
+_MOST_OBJECTS, _MOST_BYTES = 400, 128 << 10
+
 _Node = dict[str, Any]
 
 
@@ -31,7 +36,8 @@ class CallableTool:
     """A tool that may be called.
 
     parameters  the JSON Schema of its arguments; None where it takes none.
-    is_strict   a schema that can't be kept to refuses the request; else it asks for any object.
+    is_strict   a schema that can't be kept to refuses the request; else it asks for any object, and
+                so do those that would make the shape of all too large.
     """
 
     name: str
@@ -57,6 +63,7 @@ def shape_of_calls(
     InvalidRequest where the document's shape can't be told from a call.
     """
     syntax = SYNTAXES[dialect]
+    tools = _loosened(tools)
     calls = [_call(syntax, tool) for tool in tools]
     is_single = syntax.is_single or not is_parallel
     if dialect is ToolDialect.HARMONY:
@@ -150,6 +157,29 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
             "raw": [name for name in names if types_of(schema, name) == {"string"}],
         }
     return {"type": "tag", "begin": syntax.begin(tool.name), "content": content, "end": syntax.end}
+
+
+def _loosened(tools: Sequence[CallableTool]) -> Sequence[CallableTool]:
+    """Return the tools, the last of which ask for any object where all ask for too much."""
+    num_objects = num_bytes = 0
+    found = []
+    for tool in tools:
+        if not tool.is_strict and tool.parameters is not None:
+            objects, size = _count(tool.parameters), len(json.dumps(tool.parameters))
+            if num_objects + objects > _MOST_OBJECTS or num_bytes + size > _MOST_BYTES:
+                found.append(replace(tool, parameters=_ANY_ARGUMENTS))
+                continue
+            num_objects, num_bytes = num_objects + objects, num_bytes + size
+        found.append(tool)
+    return found
+
+
+def _count(schema: object) -> int:
+    """Return how many objects a schema has, itself among them."""
+    parts = schema if isinstance(schema, list | tuple) else ()
+    if isinstance(schema, Mapping):
+        parts = list(schema.values())
+    return isinstance(schema, Mapping) + sum(map(_count, parts))
 
 
 def _schema_of(tool: CallableTool) -> Mapping[str, Any]:
