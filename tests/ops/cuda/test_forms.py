@@ -122,7 +122,7 @@ def test_attention_and_rotation(group: int, forms: Forms) -> None:
         )
         cos_sin_TD = CUDA.cos_sin(places.positions_T, torch.ones(40), 1.0)
         qkv_THD = torch.zeros((num_tokens, 8, 64), dtype=torch.float16)
-        q_THD, k_TKD, v_TKD = torch.split(qkv_THD, (4, 2, 2), dim=1)
+        q_THD, k_TKD, v_TKD = torch.split(qkv_THD, [4, 2, 2], dim=1)
         q_THD = CUDA.rotate_and_store(q_THD, k_TKD, v_TKD, cos_sin_TD[:, :64], batch, kv)
         CUDA.attention(q_THD, batch, kv, scale=0.1)
     assert {name: len(found) for name, found in forms.of_kernel.items()} == dict.fromkeys(
