@@ -16,7 +16,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.config.mixture import Activation, ClampedSwiGLU, MixtureConfig, PlainSwiGLU
 from inferno.layers.moe import MixtureOfExperts
-from inferno.ops import StoredRows, cuda, matrices, reference
+from inferno.ops import NotCapturable, StoredRows, cuda, matrices, reference
 from inferno.ops.cuda import mixture, routing
 from inferno.ops.cuda.chips import CHIPS, Chip
 from inferno.ops.cuda.dequantize import bfloat16_bits
@@ -366,7 +366,9 @@ def test_the_result_is_written_where_asked(device: torch.device) -> None:
     assert torch.all(wide[:, SIZE:] == 7)
 
 
-def test_what_kernels_do_not_take_goes_to_the_reference(device: torch.device) -> None:
+def test_what_kernels_do_not_take_goes_to_the_reference(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shapes = (NUM_EXPERTS, 64, 64), (NUM_EXPERTS, 64, 32)
     gate_up, down = (
         StoredRows(
@@ -379,6 +381,10 @@ def test_what_kernels_do_not_take_goes_to_the_reference(device: torch.device) ->
     tokens = make_tokens(2, 2, device, torch.float32, size=64)
     found = given.apply(*tokens, PlainSwiGLU())
     assert_close(found, expected_mixture(*tokens, given, PlainSwiGLU()))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(NotCapturable, match="counted by the host"):
+        given.apply(*tokens, PlainSwiGLU())
 
 
 # What they don't touch

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from inferno.config.mixture import Activation, ClampedSwiGLU
 from inferno.ops import reference
+from inferno.ops.cuda.captured_graph import refuse_capture
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, scale
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, chunk_inputs
@@ -53,6 +54,8 @@ def experts(
 ) -> Tensor:
     gate_up, down = _weights(gate_up_XFE, x_TE.dtype), _weights(down_XEF, x_TE.dtype)
     if gate_up is None or down is None or x_TE.dtype not in TYPE_NAMES:
+        # A read that breaks a capture off leaves PyTorch's allocator in the midst of it.
+        refuse_capture("experts that no kernel takes are counted by the host")
         return reference.experts(
             *(x_TE, experts_TA, weights_TA, gate_up_XFE, down_XEF),
             activation=activation,
