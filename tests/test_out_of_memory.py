@@ -36,6 +36,8 @@ def caused(outer: Exception, inner: Exception) -> Exception:
         RuntimeError("can't start a thread: Resource temporarily unavailable"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a"),
         torch.AcceleratorError("CUDA error: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: CUDA_ERROR_OUT_OF_MEMORY"),
         caused(KeyError("x"), MemoryError()),
     ],
     ids=repr,
