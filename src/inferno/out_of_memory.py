@@ -20,7 +20,8 @@ RESERVE_BYTES = 4 << 20  # kept by a process to say something with, once all els
 _KINDS = (ImportError, RuntimeError, OSError, SystemError)
 _WORDS = re.compile(
     r"failed to map segment|(?:can't|cannot|could not|unable to) (?:allocate|reserve)"
-    r"|not enough memory|out[ _]of[ _]memory|STATUS_ALLOC_FAILED|bad_alloc|can't start (?:new|a) thread",
+    r"|not enough memory|out[ _]of[ _]memory|STATUS_ALLOC_FAILED|bad_alloc"
+    r"|can't start (?:new|a) thread",
     re.IGNORECASE,
 )
 _MOST_WORDS = 200
