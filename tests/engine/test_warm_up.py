@@ -64,7 +64,10 @@ def test_sizes_reach_from_one_sequence_to_all(given: dict[str, Any], sizes: list
     prompts = [step.num_tokens for step in found if step.num_tokens > 1]
     steps = found[len(prompts) :]
     assert prompts == [36, 32, 16, 8, 4]
-    assert [step.num_seqs for step in steps] == [*(size for size in sizes for _ in range(3)), 1]
+    assert [step.num_seqs for step in steps] == [
+        *(size for size in sizes for _ in range(3)),
+        *[1] * 4,
+    ]
     assert {step.params.temperature for step in steps} == {0.0, 1.0}
 
 
@@ -84,8 +87,8 @@ def test_every_size_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     found = sizes_run(engine, monkeypatch)
     told: list[tuple[int, int]] = []
     warm_up(engine, warm_up_steps(asked, 128), lambda done, total: told.append((done, total)))
-    assert found == [32, 16, 8, 4, *[1] * 3, *[2] * 3, *[4] * 3, *[6] * 3, *[1] * 3]
-    assert told == [(done, 17) for done in range(18)]
+    assert found == [32, 16, 8, 4, *[1] * 3, *[2] * 3, *[4] * 3, *[6] * 3, *[1] * 6]
+    assert told == [(done, 20) for done in range(21)]
     assert not engine.has_work
     assert engine.occupancy.blocks_used == 0
 
@@ -93,16 +96,22 @@ def test_every_size_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tokens_come_about_in_every_way_that_has_kernels(
     fake_device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Draws from all tokens and from a part; penalties beside a token that nobody has read yet."""
+    """Draws from all tokens, from a part, by masks; penalties beside a token that nobody read."""
     asked = options(max_num_seqs=2, max_num_batched_tokens=8)
     engine = build_engine(asked)
     found: set[tuple[str, bool]] = set()
-    tabulate, penalize = fake_device.sampling_specs, fake_device.penalize
+    tabulate, penalize, argmax = (
+        getattr(fake_device, name) for name in ("sampling_specs", "penalize", "argmax")
+    )
     log_probabilities = fake_device.log_probabilities
 
     def note_specs(specs: Any, device: Any) -> Any:
         found.update(("cut", spec.top_k > 0 or spec.top_p < 1.0) for spec in specs)
         return tabulate(specs, device)
+
+    def note_masks(*given: Any, **others: Any) -> Any:
+        found.add(("masked", others.get("allowed_RW") is not None))
+        return argmax(*given, **others)
 
     def note_penalties(logits: Any, rows: Any, penalties: Any, drawn: Any) -> None:
         found.update(("pending", each.pending_row is not None) for each in penalties)
@@ -113,10 +122,11 @@ def test_tokens_come_about_in_every_way_that_has_kernels(
         return log_probabilities(*given)
 
     monkeypatch.setattr(fake_device, "sampling_specs", note_specs, raising=False)
+    monkeypatch.setattr(fake_device, "argmax", note_masks, raising=False)
     monkeypatch.setattr(fake_device, "penalize", note_penalties)
     monkeypatch.setattr(fake_device, "log_probabilities", note_told, raising=False)
     warm_up(engine, warm_up_steps(asked, 128))
-    both = {(name, is_so) for name in ("cut", "pending") for is_so in (False, True)}
+    both = {(name, is_so) for name in ("cut", "pending", "masked") for is_so in (False, True)}
     assert found == both | {("told", True)}
 
 

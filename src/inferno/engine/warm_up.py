@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from inferno.engine.engine import Engine
 from inferno.engine.execution.static_batcher import PADDED_SIZES, table_reaches
+from inferno.engine.sampling.constraints import Mask
 from inferno.errors import EngineError
 from inferno.ops.dispatch import telling_of_kernels
 from inferno.options import EngineOptions
@@ -35,13 +36,15 @@ _TOLD = SamplingParams(temperature=0.0, frequency_penalty=0.5, logprobs=1, max_t
 class WarmUpStep:
     """A step of so many sequences, each with so many tokens to compute.
 
-    reach   tokens that block tables reach at least, as if requests were so long.
+    reach       tokens that block tables reach at least, as if requests were so long.
+    is_masked   tokens are drawn among those that a mask allows, as for answers with a shape.
     """
 
     num_seqs: int
     num_tokens: int
     params: SamplingParams
     reach: int = 0
+    is_masked: bool = False
 
 
 def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
@@ -55,6 +58,7 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
     return [
         *(WarmUpStep(1, num_tokens, _GREEDY) for num_tokens in prompts),
         *(WarmUpStep(size, 1, params) for size in sizes for params in kinds),
+        *(WarmUpStep(1, 1, params, is_masked=True) for params in kinds),
         *([WarmUpStep(1, 1, _TOLD)] if max_model_len > _TOLD_TOKENS else []),
     ]
 
@@ -148,12 +152,43 @@ def _run(engine: Engine, step: WarmUpStep) -> None:
                 params=step.params,
                 cache_salt=_SALT,
                 reads_prefix_cache=False,
-            )
+            ),
+            [_AnyToken()] if step.is_masked else None,
         )
     while engine.has_work:
         for event in engine.step():
             if event.finish_reason is FinishReason.ERROR:
                 raise EngineError(event.error or "a step of the engine failed")
+
+
+class _AnyToken:
+    """A constraint that allows every token; see `Constraint`."""
+
+    def mask_into(self, mask: Mask) -> None:
+        mask.fill(-1)
+
+    def forced(self, most: int) -> Sequence[int]:
+        return ()
+
+    def accept(self, token_ids: Sequence[int]) -> None:
+        pass
+
+    def rollback(self, num_tokens: int) -> None:
+        pass
+
+    @property
+    def is_complete(self) -> bool:
+        return True
+
+    @property
+    def num_to_end(self) -> int | None:
+        return None
+
+    def fits(self, num_tokens: int) -> bool:
+        return True
+
+    def next_to_end(self) -> int:
+        return -1
 
 
 def _ends(options: EngineOptions) -> list[int]:
