@@ -120,7 +120,7 @@ UNSUPPORTED_IN_CHATS: Unsupported = {
     "web_search_options": (),
 }
 
-UNSUPPORTED_IN_COMPLETIONS: Unsupported = {**_EVERYWHERE, "suffix": (), "prompt_embeds": ()}
+UNSUPPORTED_IN_COMPLETIONS: Unsupported = {**_EVERYWHERE, "suffix": ("",), "prompt_embeds": ()}
 
 UNSUPPORTED_IN_TOKENIZE: Unsupported = {
     "media_io_kwargs": (),
