@@ -166,6 +166,15 @@ def test_show_knows_embedded_models_and_folders(tiny: Path, hub: Hub) -> None:
     assert (code, "inferno download no/such" in err) == (1, True)
 
 
+def test_show_reads_only_what_is_asked_for(tiny: Path, hub: Hub) -> None:
+    (tiny / "config.json").write_text('{"model_type":')
+    assert run("show", str(tiny))[0] == 1
+    assert "model.embed_tokens.weight" in run("show", str(tiny), "--tensors")[1]
+    (tiny / "chat_template.jinja").write_text("hello")
+    (tiny / "model.safetensors").write_bytes(b"damaged")
+    assert run("show", str(tiny), "--template")[1] == "hello\n"
+
+
 def test_the_store_is_among_the_models_on_this_machine(entry: Entry) -> None:
     assert (NAME, entry.folder) in [(one.name, one.folder) for one in local_models()]
 

@@ -81,8 +81,17 @@ def show(
     """Show what a model is: its config, licence, files, tensors and chat template."""
     with one_line_errors(debug=debug, loads_model=False):
         entry, folder = _find(model, revision)
+        if template and not as_json:  # what isn't asked for need not be readable
+            text = read_template(folder)
+            if text is None:
+                raise TemplateError(f"{model} has no chat template, so it can't chat")
+            print_text((visible_text(text) if is_terminal() else text) + "\n")
+            return
         listed = list(read_tensors(folder))
         lines = [f"{one.name}  {one.dtype}  {list(one.shape)}" for one in listed]
+        if tensors and not as_json:
+            print_text("".join(f"{line}\n" for line in lines))
+            return
         text = read_template(folder)
         files = model_files(folder)
         config = files.json(CONFIG, error=ModelError) if files.has(CONFIG) else {}
@@ -96,12 +105,6 @@ def show(
                 ],
             }
             print_text(json.dumps(found, indent=2) + "\n")
-        elif template:
-            if text is None:
-                raise TemplateError(f"{model} has no chat template, so it can't chat")
-            print_text((visible_text(text) if is_terminal() else text) + "\n")
-        elif tensors:
-            print_text("".join(f"{line}\n" for line in lines))
         else:
             print_text(visible_text(_described(model, folder, entry, config, lines, text)))
 
