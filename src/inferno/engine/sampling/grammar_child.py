@@ -164,7 +164,8 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         compiled(_BYTES, _trial(source), LIMITS)
         if source.grammar is not None:
             with suppress(TooComplex):  # then no end is known
-                Recognizer(source.grammar)
+                recognizer = Recognizer(source.grammar)
+                recognizer.shortest(recognizer.start)
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
