@@ -14,6 +14,7 @@ import pytest
 from inferno.engine.sampling.grammar import GrammarCompiler
 from inferno.engine.sampling.grammar_child import grammar_source
 from inferno.errors import InvalidRequest
+from inferno.grammar.rules import Grammar
 from inferno.sampling_params import SamplingParams
 from inferno.structured import StructuredOutput
 from inferno.text.model_text import ModelText
@@ -74,11 +75,15 @@ def bound(
     return params.structured, use
 
 
-def acceptor(shape: StructuredOutput | None) -> Acceptor:
+def grammar_of(shape: StructuredOutput | None) -> Grammar:
     assert shape is not None
     grammar = grammar_source(shape).grammar
     assert grammar is not None
-    return Acceptor(grammar)
+    return grammar
+
+
+def acceptor(shape: StructuredOutput | None) -> Acceptor:
+    return Acceptor(grammar_of(shape))
 
 
 def call(dialect: ToolDialect, place: str = "Rome") -> str:
@@ -171,10 +176,7 @@ def test_a_call_that_is_bound_is_read_as_one_by_its_schema(dialect: ToolDialect,
     read, use = read_tools(tools, "required"), make_tool_use(dialect, tools)
     assert read is not None
     assert use is not None
-    shape = read.bind(SamplingParams(), use)[0].structured
-    assert shape is not None
-    grammar = grammar_source(shape).grammar
-    assert grammar is not None
+    grammar = grammar_of(read.bind(SamplingParams(), use)[0].structured)
     marks = CallMarks(dialect, tokenizer_of("hf/Qwen3-0.6B"), is_shown=False)
     for seed in range(20):
         text = Sampler(grammar, seed).text()
@@ -255,10 +257,7 @@ def test_many_tools_that_are_not_strict_make_no_shape_that_is_refused(
     tools = read_tools(functions)
     assert use is not None
     assert tools is not None
-    shape = tools.bind(SamplingParams(), use)[0].structured
-    assert shape is not None
-    grammar = grammar_source(shape).grammar
-    assert grammar is not None
+    grammar = grammar_of(tools.bind(SamplingParams(), use)[0].structured)
     assert sum(map(len, grammar.rules.values())) < 3000
     answers = Acceptor(grammar)
     if dialect is ToolDialect.HERMES:

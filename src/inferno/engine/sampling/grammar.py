@@ -91,8 +91,9 @@ class GrammarCompiler:
         """Return whether `constrain` takes too long for the thread that runs steps."""
         if request.answer_so_far or self._banned(request) is not None:
             return True
-        is_known = grammar.searched is not None and not self._is_in_doubt(grammar, request)
-        return not is_known and not grammar.suffices(self._room(request))
+        room = self._room(request)
+        is_known = grammar.searched is not None and room >= grammar.looked_for
+        return not (is_known or grammar.suffices(room))
 
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
@@ -164,17 +165,16 @@ class GrammarCompiler:
         return paths, state
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
-        """Return whether the shortest answer might not fit, as far as is known without a search."""
-        if self._is_in_doubt(grammar, request):
+        """Return whether the shortest answer might not fit, as far as is known without a search.
+
+        To find out may take some milliseconds; `is_costly` says where.
+        """
+        room = self._room(request)
+        if room < grammar.looked_for and not grammar.suffices(room):
             paths, _ = grammar.new_paths()
             if paths is not None:
-                grammar.look_for(self._room(request), paths)
-        return not grammar.suffices(self._room(request))
-
-    def _is_in_doubt(self, grammar: _Compiled, request: Request) -> bool:
-        """Return whether fewer tokens may be enough than those that were looked for."""
-        room = self._room(request)
-        return not grammar.suffices(room) and room < grammar.looked_for
+                grammar.look_for(room, paths)
+        return not grammar.suffices(room)
 
     def _fits_in_bytes(self, paths: TokenPaths, state: State, request: Request) -> bool:
         """Return whether what a request may say is surely enough for an end from a state."""
