@@ -91,9 +91,7 @@ class GrammarCompiler:
         """Return whether `constrain` takes too long for the thread that runs steps."""
         if request.answer_so_far or self._banned(request) is not None:
             return True
-        room = self._room(request)
-        is_known = grammar.searched is not None and room >= grammar.looked_for
-        return not (is_known or grammar.suffices(room))
+        return grammar.searched is None and not grammar.suffices(self._room(request))
 
     def constrain(self, grammar: _Compiled, request: Request) -> list[GrammarConstraint]:
         """Return the constraint of each sequence of a request that has this grammar.
@@ -467,7 +465,8 @@ class _Compiled:
         """Find out whether so many tokens are surely enough, in ways that no step goes yet."""
         if paths.has_bytes:
             self.enough = min(self.enough, paths.enough(paths.recognizer.start, room))
-        self.looked_for = room  # last: the thread that runs steps asks meanwhile
+        # Where so many aren't enough, less never are. It is set last, for other threads ask meanwhile.
+        self.looked_for = room if self.enough <= room else 0
 
     def suffices(self, room: int) -> bool:
         """Return whether so many tokens are surely enough, as far as it was looked for."""
