@@ -465,7 +465,7 @@ class _Compiled:
         """Find out whether so many tokens are surely enough, in ways that no step goes yet."""
         if paths.has_bytes:
             self.enough = min(self.enough, paths.enough(paths.recognizer.start, room))
-        # Where so many aren't enough, less never are. It is set last, for other threads ask meanwhile.
+        # Where so many aren't enough, less never are. Set last, for other threads ask meanwhile.
         self.looked_for = room if self.enough <= room else 0
 
     def suffices(self, room: int) -> bool:
