@@ -85,7 +85,7 @@ CHAT = (
         naming="/stats;the statistics",
         asking=(
             "[what does /stats do|what is /stats|what is /stats for|and /stats]",
-            "how fast [are you|is this|is it here|is the model]",
+            "how fast [are you|were you|was that answer]",
             "what is your speed",
         ),
     ),
@@ -150,8 +150,7 @@ CHAT = (
         "length of the answer];get [shorter|longer] [answers|texts|output];set the "
         "[maximum|most|number of] [new |]tokens;make [it|the answers|the text] "
         "[shorter|longer];let it write more",
-        naming="max_tokens;the length of [the answer|the output|answers];"
-        "the number of tokens;the limit of tokens",
+        naming="max_tokens;the length of [the answer|the output|answers];the limit of tokens",
         asking=(
             "how long [is|can be|may be] an answer",
             "[the text|the output|the answer|it] [ends|stops|is cut|breaks off] [in the middle of "
@@ -169,11 +168,11 @@ CHAT = (
         "Give them together, one a line: inferno generate --prompts-file prompts.txt",
         doing="[give|run|send|use|complete|process] [many|several|hundreds of|a lot of|lots of|a "
         "file of|a list of] prompts[| at once| together];[read|take] prompts from a file;"
-        "[process|complete] a file[| of prompts]",
+        "[process|complete] a file of prompts",
         naming="many prompts;a file of prompts;batch processing;a batch of prompts",
         asking=(
             "many prompts take [very long|too long|long]",
-            "[can|does] it take [a file|several prompts|a list of prompts]",
+            "[can|does] it take [a file of prompts|several prompts|a list of prompts]",
         ),
     ),
     Topic(

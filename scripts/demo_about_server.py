@@ -34,9 +34,9 @@ SERVER = (
         "Give programs the base URL http://127.0.0.1:8000/v1 in place of OpenAI's.",
         doing="[connect|point|move|switch|use] [my program|my app|a client|an OpenAI client|"
         "OpenAI's client|LangChain|a program|my code][| to inferno| to it| to the server];"
-        "use the OpenAI [API|client|library|package];[move|switch|come] from [OpenAI|Ollama]",
-        naming="the base URL;the [address|URL] of the [server|API];base_url;OpenAI's API;the "
-        "OpenAI API;an OpenAI client;the endpoint for OpenAI clients;OPENAI_BASE_URL",
+        "use the OpenAI [client|library|package];[move|switch|come] from [OpenAI|Ollama]",
+        naming="the base URL;the [address|URL] of the [server|API];base_url;"
+        "an OpenAI client;the endpoint for OpenAI clients;OPENAI_BASE_URL",
         asking=(
             "[which|what] [base URL|URL|address|endpoint] [do I use|do I need|must I give|does it "
             "have|does the server have|do clients need]",
@@ -162,7 +162,7 @@ SERVER = (
     ),
     Topic(
         "POST /tokenize gives token ids of a text, POST /detokenize the text of ids.",
-        doing="[count|see|get] [tokens|the tokens of a text|token ids][| of a text];"
+        doing="[count|see] [tokens|the tokens of a text];get token ids[| of a text];"
         "tokenize [a text|text]",
         naming="tokenizing;the number of tokens of a text",
         asking=("how many tokens [has|does] [a|my] text[| have]",),
@@ -171,7 +171,7 @@ SERVER = (
         "A server has one model: start one for each. In Python, open several LLMs.",
         doing="[use|serve|run|load|have] [several|two|many|three|more] models[| at once| "
         "together| at the same time| in one server]",
-        naming="several models;two models[| at once];many models",
+        naming="several models at once;two models at once;many models at once",
         asking=(
             "how many models [can|does] [a|the] server [have|serve]",
             "[can|does] [a|the] server [have|serve|run] [two|several|more] models",
@@ -193,9 +193,9 @@ SERVER = (
     ),
     Topic(
         "The server is overloaded: try again later, or raise --max-queue.",
-        naming="error [429|503];an overloaded server;status [429|503]",
+        naming="error 503;an overloaded server;status 503;Retry-After",
         asking=(
-            "why do I get [429|503]",
+            "why do I get 503",
             "the server [refuses|rejects] [requests|my request]",
             "the server is [full|overloaded|busy]",
         ),
@@ -203,7 +203,7 @@ SERVER = (
     Topic(
         "Set the names that requests may use: inferno serve demo --served-model-name my-model",
         doing="[change|set] the [name of the model|model name][| in the server]",
-        naming="the model name[| in requests]",
+        naming="the model name in requests",
         asking=("[which|what] [model name|name] do I [give|send|use]",),
     ),
     Topic(

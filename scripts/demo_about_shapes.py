@@ -102,6 +102,16 @@ SHAPES = (
         ),
     ),
     Topic(
+        "To try tools by hand, type: inferno play Qwen/Qwen3-0.6B --tools tools.json",
+        doing="[try|test] [tools|my tools|calls of tools|a tool][| by hand| in a chat];use tools "
+        "in [inferno play|the terminal|the chat]",
+        naming="play with tools;tools in the terminal",
+        asking=(
+            "[can|could] I [try|test|see] [tool calls|calls of tools] without [a program|code]",
+            "how do I see the calls of a model in the chat",
+        ),
+    ),
+    Topic(
         "tool_choice is auto, none, required, or names the tool that must be called.",
         doing="[force|forbid|require] [a tool call|tools|a call of a tool];set tool_choice;"
         "make the model call a [certain|given] tool",
@@ -125,7 +135,7 @@ SHAPES = (
     ),
     Topic(
         "Not yet: embeddings, several GPUs for one model, and weights in AWQ or GPTQ.",
-        naming="what is missing;embeddings;the limits of inferno;what inferno can't do",
+        naming="what is missing;embeddings;the limits of inferno;several GPUs for one model",
         asking=(
             "what [is|'s] [missing|not there yet|not supported|still missing][| in inferno]",
             "what can [inferno|it] not do[| yet]",

@@ -21,11 +21,11 @@ SPEED = (
         doing="[run|use] [it|inferno|a model] [without|with no] [a GPU|GPU|graphics card|NVIDIA "
         "card];[run|use] [it|inferno|a model] on [a|my|the] [CPU|laptop|PC|computer|server|"
         "Raspberry Pi];do without a GPU",
-        naming="a GPU;the GPU;a graphics card;the CPU;the hardware",
+        naming="the CPU;the hardware;a machine without a GPU",
         asking=(
-            "[does|will] [inferno|it] [need|require|use|want] a [GPU|graphics card|NVIDIA card]",
+            "[does|will] [inferno|it] [need|require|want] a [GPU|graphics card|NVIDIA card]",
             "[can|does|will] [inferno|it] [run|work] [without|with no] [a GPU|GPU|graphics card]",
-            "do I [need|require|have to have|have to buy] a [GPU|graphics card|NVIDIA card][| for "
+            "do I [need|require|have to buy] a [GPU|graphics card|NVIDIA card][| for "
             "inferno| to run it| for this]",
             "[does|can|will] [inferno|it] [run|work] on [a|my|the] [CPU|laptop|computer|PC|"
             "notebook|processor]",
@@ -43,7 +43,7 @@ SPEED = (
         "It runs on NVIDIA GPUs, with kernels in Triton: inferno generate --prompt Hello --cuda",
         doing="[use|run on|choose|take] [the|a|my] [GPU|NVIDIA GPU|graphics card|NVIDIA card];"
         "use CUDA;run [it|a model] on [a|my|the] [GPU|NVIDIA card|graphics card]",
-        naming="CUDA;--device cuda;NVIDIA GPUs",
+        naming="CUDA;--device cuda;NVIDIA GPUs;my NVIDIA GPU",
         asking=(
             "[can|does] [inferno|it] [use|support] [CUDA|an NVIDIA GPU|NVIDIA|my GPU|GPUs]",
             "I have [a GPU|an NVIDIA GPU|an NVIDIA card][|. How do I use it]",
@@ -51,13 +51,48 @@ SPEED = (
         ),
     ),
     Topic(
-        "A CPU makes floats of FP8 files; a GPU keeps and makes FP8: inferno generate "
-        "--prompt Hello --cuda --quantize fp8",
-        doing="[run|use|load|read] [FP8|an FP8 model|FP8 weights|a model in FP8];make FP8 weights",
-        naming="FP8;FP8 weights;FP8 models;--quantize fp8;e4m3",
+        "Yes, FP8 files are read: a GPU keeps them FP8, a CPU makes floats of them.",
+        doing="[run|use|load|read] [FP8|an FP8 model|FP8 files|a model in FP8]",
+        naming="FP8;FP8 [files|models|checkpoints];e4m3;8-bit floats;Qwen3-8B-FP8",
         asking=(
-            "is FP8 supported[| on a CPU| on a GPU]",
-            "[does|can] [it|inferno] [run|use|load|read] FP8",
+            "is FP8 [supported|refused][| on a CPU| on a GPU]",
+            "[does|can|will] [it|inferno] [run|use|load|read|support] [FP8|an FP8 model|FP8 files]",
+            "what [happens to|becomes of] FP8 [on a CPU|without a GPU|here]",
+        ),
+    ),
+    Topic(
+        "To make FP8 weights on a GPU, type: inferno generate --prompt Hello --cuda --quantize fp8",
+        doing="[make|create|get] FP8 weights;quantize [to|in] FP8;make FP8 of [floats|my model]",
+        naming="--quantize fp8;quantization to FP8",
+        asking=("[can|does] [it|inferno] [make|quantize to] FP8",),
+    ),
+    Topic(
+        "FP8 is read in blocks of 128 by 128, as Qwen has it, and as compressed-tensors.",
+        naming="the [kinds|forms] of FP8;compressed-tensors;float-quantized;blocks of 128 by 128",
+        asking=(
+            "[which|what] [kinds|forms|sorts] of FP8 [are there|does it read|are read|work]",
+            "[which|what] FP8 [files|models|checkpoints] [work|are read|can it load]",
+            "does it read compressed-tensors",
+        ),
+    ),
+    Topic(
+        "To compile a GPU's kernels ahead, type: inferno warmup demo --device cuda",
+        doing="[compile|build] kernels [ahead|for a GPU|before the first start];warm [it|a GPU] up",
+        naming="inferno warmup;the command warmup;warmup;a warm-up",
+        asking=(
+            "what [does|can] inferno warmup do",
+            "the first start on [a|my] GPU [is slow|takes long]",
+        ),
+    ),
+    Topic(
+        "On a GPU --gpu-memory-utilization 0.9 is the share of its memory that is taken.",
+        doing="[set|limit|bound|choose] the [memory|share] of [the|a|my] GPU;take less of [the|my] "
+        "GPU's memory",
+        naming="the memory of the GPU;GPU memory;the share of a GPU",
+        asking=(
+            "how much [of the GPU's memory|GPU memory|memory of the GPU] does it take",
+            "it takes [all|too much] of my GPU's memory",
+            "can two engines share a GPU",
         ),
     ),
     Topic(
@@ -107,14 +142,12 @@ SPEED = (
     ),
     Topic(
         "A parameter takes 2 bytes in bfloat16, 8.5 bits in int8, 4.5 bits in int4.",
-        doing="[compute|calculate|know|find out] [the memory of a model|how much memory a model "
-        "takes]",
+        doing="[compute|calculate|estimate] [the memory of a model|how much memory a model takes]",
         naming="the [size|memory] of [a model|the weights];the memory that a model takes",
         asking=(
             "how much [memory|RAM] [do I need|does it need|does a model need|does a model take|is "
             "needed|does inferno need|does it take]",
             "how [big|large] is a model[| in memory]",
-            "[does|will] [a|my] model fit[| into my memory| in memory| in RAM]",
             "how many [bytes|gigabytes] does a [model|parameter] [take|need|have]",
         ),
     ),
@@ -220,9 +253,9 @@ SPEED = (
     ),
     Topic(
         "It batches requests continuously and keeps keys and values in a paged cache.",
-        naming="the engine;the [inner life|architecture|design] of inferno",
+        naming="the [inner life|architecture|design] of inferno;the inside of inferno",
         asking=(
-            "is [inferno|it] [fast|quick]",
+            "is inferno [fast|quick]",
             "[why|how] is inferno [fast|so fast|quick]",
             "how does [inferno|it] work[| inside]",
             "what makes inferno [fast|quick]",
@@ -270,8 +303,37 @@ SPEED = (
         doing="[switch|turn] [off the prefix cache|the prefix cache off]",
     ),
     Topic(
+        "Speculation guesses the next tokens and checks them in one step; it changes no token.",
+        naming="speculation;guessed tokens;proposals",
+        asking=(
+            "what does speculation do",
+            "does [speculation|speculative decoding] change the [answers|text|tokens|output]",
+            "how [does it|are] guess[| the next] tokens",
+            "is the text the same with speculation",
+        ),
+    ),
+    Topic(
+        "Speculation is on by default; to switch it off, type: inferno play demo --speculative off",
+        doing="[switch|turn] [speculation off|off speculation|speculation on|on speculation];"
+        "use speculative decoding",
+        naming="--speculative off;the option --speculative",
+        asking=(
+            "is [speculation|speculative decoding] on[| by default]",
+            "must I switch on speculation",
+        ),
+    ),
+    Topic(
+        "For a draft model, type: inferno generate --prompt Hello --speculative-model demo-draft",
+        doing="use a [draft model|smaller model that guesses];give [it|demo] a draft model",
+        naming="a draft model;draft models;the draft model",
+        asking=(
+            "[which|what] model [guesses|can be a draft]",
+            "how do I [add|set|choose|name] a draft model",
+        ),
+    ),
+    Topic(
         "A language model is a program that says, word by word, what may come next.",
-        naming="a [large |]language model;an LLM;language models;LLMs",
+        naming="a [large |]language model;an LLM",
         asking=(
             "what does LLM [mean|stand for]",
             "how [does a language model|do language models|does an LLM] work",
@@ -280,7 +342,7 @@ SPEED = (
     ),
     Topic(
         "A token is a piece of text, such as a short word or a part of one.",
-        naming="a token;tokens",
+        naming="a token",
         asking=("what does [token|a token] mean", "what are tokens"),
     ),
     Topic(
@@ -288,8 +350,7 @@ SPEED = (
         doing="[use|call|run|import|load] [inferno|it|a model] [from|in|with] [Python|my "
         "program|my code|a script];[write|make] [a|my] Python [program|script] with it;"
         "generate text [in|with|from] Python;complete a prompt in Python",
-        naming="the Python [API|library|interface];Python;an API for Python;"
-        "the LLM class in Python;the [Python |]library",
+        naming="the Python [API|library|interface];Python;an API for Python;the [Python |]library",
         asking=(
             "does [inferno|it] have [a Python API|an API|a Python interface|a Python library]",
             "[can|may] I [use|call|import] inferno [from|in|with] Python",
@@ -303,7 +364,7 @@ SPEED = (
     Topic(
         "LLM is the class that loads a model and generates text in Python.",
         naming="[the|inferno's] LLM class;the class LLM;LLM in Python",
-        asking=("what does the [LLM class|class LLM] do", "what is LLM in inferno"),
+        asking=("what does the [LLM class|class LLM] do", "what is the [LLM class|class LLM] for"),
     ),
     Topic(
         "AsyncLLM is LLM for coroutines: the same methods, with await.",

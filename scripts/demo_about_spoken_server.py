@@ -47,7 +47,7 @@ SPOKEN_SERVER: dict[str, tuple[str, ...]] = {
         "[who|which people] may use my server, and how do I [decide|control] [it|that]",
         "how does the server [know|tell] [friends|my users] from strangers",
         "can I [hand out|give out] keys to [my friends|users|my team]",
-        "how do I [lock|close|guard] the server[| so that strangers stay out]",
+        "how do I [lock|guard] the server[| so that strangers stay out]",
         "only [some|a few|certain] people [may|should] [get in|use the server|come in]",
         "[nobody|no stranger] should [get in|use my server] without a key",
     ),
@@ -164,7 +164,7 @@ SPOKEN_SERVER: dict[str, tuple[str, ...]] = {
     ),
     "For one of some words": (
         "it should [only|just] say yes or no",
-        "I want [only|just] one of [these|a few|three] words [as the answer|]",
+        "I want [only|just] one of [these|two|three] words[| as the answer]",
         "can it [decide|choose] between [two|three] answers",
     ),
     "For a regular expression": (

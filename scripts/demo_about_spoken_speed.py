@@ -18,9 +18,19 @@ SPOKEN_SPEED: dict[str, tuple[str, ...]] = {
         "does it [use|know|speak] CUDA",
         "can it [run|compute] on [a data-centre GPU|an H100|my NVIDIA card]",
     ),
-    "A CPU makes floats of FP8": (
-        "how do I [make|get|use] FP8[| weights]",
-        "I have an FP8 [model|checkpoint][. Does it run|. What now|]",
+    "Yes, FP8 files": (
+        "I have an FP8 [model|checkpoint|file][. Does it run|. What now|]",
+        "do [FP8|8-bit float] [models|weights] [work|run][| here]",
+        "can a [CPU|GPU] [use|run|read] FP8",
+    ),
+    "To make FP8": ("how do I [make|get] FP8 weights[| of my model]",),
+    "Speculation guesses": (
+        "how can guessing make it faster",
+        "do I get [other|worse] answers [with|from|by] [guessed tokens|speculation]",
+    ),
+    "For a draft model": (
+        "how do I [use|try] demo-draft [with|for|beside] demo",
+        "I [want|have] a small model that guesses for a [big|large] one",
     ),
     "A Mac's GPU": (
         "I [have|own] a [Mac|MacBook|Mac mini][. Is its GPU used|. Is it fast|]",
@@ -129,7 +139,7 @@ SPOKEN_SPEED: dict[str, tuple[str, ...]] = {
         "I [come from|used|know] vLLM[. What is different|. What changes|]",
         "my code was written for vLLM",
     ),
-    "Random weights in": ("can I [measure|try] a model without [downloading|having] its weights",),
+    "Random weights in": ("can I [measure|time] a model without [downloading|having] its weights",),
     "A paged cache keeps": (
         "what does paged mean",
         "why is the cache [paged|in blocks]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SPOKEN_START: dict[str, tuple[str, ...]] = {
     "Inferno is a Python package": (
-        "what have I [installed|downloaded] here",
+        "what have I installed[| here]",
         "I [stumbled over|found|came across] inferno[. What does it do|. What is that]",
         "[in a nutshell|in short|briefly], what does this [software|program|project] do",
         "what sort of thing is inferno, [a game|a library|a service|an app]",
@@ -46,7 +46,7 @@ SPOKEN_START: dict[str, tuple[str, ...]] = {
         "what must be [there|installed] before I begin",
         "which [systems|operating systems] is it [tested|tried] on",
         "how [recent|old] [should|may] [Python|the Python] be",
-        "[is|will] [my|an old] Python [new enough|too old]",
+        "is [my|an old] Python [new enough|too old]",
     ),
     "Yes, it is open source": (
         "[may|can] [my company|a company|we|I] use it [at work|in a product|commercially|for "
@@ -255,7 +255,6 @@ SPOKEN_START: dict[str, tuple[str, ...]] = {
     "The model demo-draft": (
         "what does demo-draft [do|mean]",
         "[why|for what] [are there|do you ship] two [models|demo models]",
-        "what is [a|the] draft model [here|] [for|good for]",
         "what is [the second|the other|that tiny|the smaller] model [for|good for]",
         "[why|for what] is there a [second|tiny|smaller] model[| beside demo]",
     ),

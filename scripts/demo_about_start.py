@@ -7,14 +7,14 @@ from demo_topic import Topic
 START = (
     Topic(
         "Inferno is a Python package that runs large language models on your own machine.",
-        naming="this [program|tool|package|project|software|thing];inferno for;"
-        "inferno good for;the purpose of inferno;the [point|idea|goal] of inferno",
+        naming="this [program|tool|package|project|software|thing];the purpose of inferno;"
+        "the [point|idea|goal] of inferno",
         asking=(
             "what is inferno",
             "what [is|'s] inferno",
             "[tell me|tell me something|can you tell me] about inferno",
             "what [does|can|could] inferno do[| for me]",
-            "what is inferno [for|good for|used for|about|made for]",
+            "what is inferno [for|good for|used for|about]",
             "do you know [inferno|what inferno is|anything about inferno]",
             "what kind of [program|tool|software|package] is inferno",
             "[why|when] [would|should] I use inferno",
@@ -35,7 +35,7 @@ START = (
     ),
     Topic(
         "Inferno runs Llama, Mistral, Mixtral, Qwen and gpt-oss models.",
-        naming="the models of inferno;the model families;supported models",
+        naming="the model families;supported models",
         asking=(
             "[which|what] models [does|can|will] inferno [run|support|load|use|handle|know]",
             "[what|which] [models|language models|LLMs] does inferno [know|support|work with]",
@@ -45,14 +45,14 @@ START = (
             "[can|may] I [run|use|load] [Llama|Qwen|Mistral|Mixtral|gpt-oss][| in inferno]",
             "[which|what] models [are supported|work|can I run|can I use|are there]",
             "is [Llama|Qwen|Mistral|Mixtral|gpt-oss|TinyLlama] supported[| by inferno]",
-            "list the models[| that inferno runs| of inferno]",
+            "list the models that inferno runs",
             "[which|what] [architectures|model families] [are there|work|does it know]",
         ),
     ),
     Topic(
         "Clone the repository, then type make demo: it installs everything into .venv.",
         doing="install [inferno|it|you|this|the program|the package];set [it|inferno] up;"
-        "get [inferno|started|it running];get started[| with inferno];download inferno",
+        "get [inferno|started|it running];get started[| with inferno]",
         naming="the installation;installing[| inferno];the set-up;make demo",
         asking=(
             "how is inferno installed",
@@ -117,7 +117,7 @@ START = (
             "[can|may] I use [inferno|it] [for free|at work|in a product|commercially|in my "
             "company]",
             "do I have to pay[| for it| for inferno]",
-            "[may|can] I [copy|change|sell|share|read|use|publish] [inferno|it|the code|its code|"
+            "[may|can] I [copy|change|sell|share|publish] [inferno|it|the code|its code|"
             "the source|the source code]",
             "who owns inferno",
             "is the [source|code|source code] [open|free|public]",
@@ -126,7 +126,7 @@ START = (
     Topic(
         'To generate text, type: inferno generate --prompt "Once upon a time"',
         doing="[generate|make|write|produce|create] [|some ]text;[complete|continue] [a prompt|a "
-        "text|my prompt|my text];[use|start|run] inferno;generate[| something]",
+        "text|my prompt|my text];generate[| something]",
         naming="inferno generate;the command generate;generate",
         asking=(
             "[what|which] command [generates|makes|writes|completes|continues] [text|a prompt]",
@@ -194,6 +194,13 @@ START = (
         ),
     ),
     Topic(
+        "To use another chat template, type: inferno play demo --chat-template chat.jinja",
+        doing="[use|give|try] [another|my own|a different] chat template;[replace|change] the chat "
+        "template",
+        naming="--chat-template;a chat template of my own",
+        asking=("[can|may] I [replace|change] the chat template of a model",),
+    ),
+    Topic(
         "To compare a model with an independent one, step by step, type: inferno verify demo",
         doing="[verify|check|test|compare|prove|validate] [a|the|my] [model|new model|ported "
         "model|model's maths];see [that|whether] [a|the|my] model is [right|correct|computed "
@@ -235,7 +242,7 @@ START = (
         doing="[benchmark|time|measure|load-test|stress] [a|the|my] server;"
         "measure a server under load",
         naming="inferno bench serve;bench serve;a load test",
-        asking=("how fast is [my|the] server", "how many [users|requests] can my server take"),
+        asking=("how fast is [my|the] server", "how much load can my server [take|bear]"),
     ),
     Topic(
         "To see the version, type: inferno --version",
@@ -267,11 +274,14 @@ START = (
     Topic(
         "Give its folder or its name: inferno generate --model Qwen/Qwen3-0.6B",
         doing="[use|run|load|try|choose|pick] [another|a different|a bigger|my own|a real] model;"
-        "[change|switch] the model;[run|use|load] [Llama|Qwen|Mistral|Mixtral|gpt-oss|a Hugging "
-        "Face model];load a model from [a folder|Hugging Face|my disk];use a model that I "
-        "[have|downloaded]",
-        naming="other models;a Hugging Face id;the name of a model",
-        asking=("how are models [named|given]",),
+        "[change|switch] the model;[run|use|load] a Hugging Face model;load a model from [a folder|"
+        "Hugging Face|my disk];use a model that I [have|downloaded]",
+        naming="a Hugging Face id;a model of my own",
+        asking=(
+            "how are models [named|given]",
+            "how [do|can|would|could] I [run|use|load|start] [Llama|Qwen|Mistral|Mixtral|gpt-oss]",
+            "what [do|must] I type to [run|use|load] [Llama|Qwen|Mistral|Mixtral|gpt-oss]",
+        ),
     ),
     Topic(
         "To download a model, type: inferno download Qwen/Qwen3-0.6B",
@@ -303,10 +313,12 @@ START = (
         "To see the memory that a model will take, type: inferno plan Qwen/Qwen3-0.6B",
         doing="[see|know|find out|check|tell] whether [a|the|my] model [fits|will fit|fits in my "
         "memory|fits before I load it];plan [the memory|memory|a model];see what a model will "
-        "take[| before it is loaded];foresee the memory of a model",
+        "take[| before it is loaded];foresee the memory of a model;[know|find out|see] how much "
+        "memory a model [takes|will take]",
         naming="inferno plan;the command plan;a plan of the memory;plan",
         asking=(
-            "will [it|Qwen3-8B|a model|Qwen|Llama|this model] fit here",
+            "[will|does|would] [it|Qwen3-8B|a model|Qwen|Llama|this model|my model] fit[| here| "
+            "into my memory| in memory| in RAM]",
             "can I know [before|beforehand] [whether|if] [it|a model] fits",
             "how fast will a model be before I download it",
             "where is the memory of a model shown",
@@ -356,7 +368,7 @@ START = (
     ),
     Topic(
         "A GGUF file is run by its path: inferno generate --model model.gguf",
-        doing="[run|use|load|open|read|give it] [a GGUF file|GGUF|one of my GGUF files|a model of "
+        doing="[run|use|load|open|read] [a GGUF file|GGUF|one of my GGUF files|a model of "
         "llama.cpp|the GGUF of a model|GGUF files|a file of llama.cpp]",
         naming="GGUF;GGUF files;a [GGUF|quantized GGUF] file;Q4_K_M",
         asking=(
@@ -365,6 +377,17 @@ START = (
             "is GGUF [supported|possible|okay]",
             "I have [a GGUF file|GGUF files|a GGUF][|. How do I run it|. What now]",
             "what about [these|those|my] GGUF files",
+        ),
+    ),
+    Topic(
+        "One of a repository's GGUF files is named after a colon: inferno play "
+        "Qwen/Qwen3-0.6B-GGUF:Q8_0",
+        doing="[choose|name|pick|run|download] one [GGUF |]file of [a|the] repository;"
+        "[run|use|get] a GGUF file from Hugging Face",
+        naming="the colon in a model's name;a file of a repository;OWNER/NAME:FILE",
+        asking=(
+            "a repository has [many|several] GGUF files[. Which one is taken|. How do I choose|]",
+            "how do I [say|tell it] which file of a repository [I want|to take]",
         ),
     ),
     Topic(
@@ -456,12 +479,10 @@ START = (
     ),
     Topic(
         "The model demo-draft is smaller than demo and guesses what demo will say.",
-        doing="use speculative decoding",
-        naming="demo-draft;the draft model;the draft;a draft model;speculative decoding;"
-        "the [smaller|other] [model|embedded model]",
+        naming="demo-draft;the model demo-draft;the [smaller|other] embedded model",
         asking=(
-            "what does [demo-draft|the draft model|the draft] [do|guess]",
-            "what is [demo-draft|the draft model] for",
+            "what does demo-draft [do|guess]",
+            "what is demo-draft [for|good for]",
             "why are there two [models|embedded models]",
         ),
     ),

@@ -49,8 +49,8 @@ Kind = Callable[[random.Random], list[Exchange]]
 KINDS: dict[Kind, float] = {
     small_talk: 0.1,
     jokes: 0.01,
-    about_inferno: 0.65,
-    from_the_tables: 0.06,
+    about_inferno: 2.2,
+    from_the_tables: 0.6,
     other_language: 0.05,
     in_other_case: 0.015,
     unknown: 0.16,
@@ -87,7 +87,8 @@ _AS_IT_IS = ("echo", "other case")  # whose letters matter
 # or a word of it that the model knows.
 _ASKED_CARELESSLY = frozenset(
     (
-        *("about inferno", "other facts", "unknown", "ask back", "word problem"),
+        *("about inferno", "options and routes", "other facts", "unknown", "ask back"),
+        "word problem",
         *(relation.name for relation in RELATIONS),
     )
 )

@@ -68,8 +68,8 @@ _WHAT = (
 )
 _PLACES = (
     *("with inferno", "in inferno", "here", "using inferno", "on my machine", "for inferno"),
-    *("in this program", "with this program", "with this tool", "with the demo model"),
-    *("with my model", "for my program", "at home", "on a server", "for my team", "at work"),
+    *("in this program", "with this program", "with this tool", "for my program", "at home"),
+    *("for my team", "at work"),
 )
 _MODALS = {
     "can": words("could may might would"),
@@ -77,7 +77,8 @@ _MODALS = {
     "do": words("could should would"),
     "could": words("can may"),
 }
-_FILLERS = words("just simply really actually exactly now maybe quickly also ever")
+_SUBJECTS = frozenset(words("I you it we one inferno people"))
+_FILLERS = words("just simply really actually exactly now maybe quickly also")
 _AFTER = (
     *("and how", "and can I change that", "and what should I do", "if that is possible"),
     *("and why", "or not", "or is that impossible", "by the way", "do you know", "right"),
@@ -91,7 +92,6 @@ _SYNONYMS = {
             "computer: machine;laptop;PC;box",
             "answer: reply;response",
             "answers: replies;responses",
-            "output: text;result",
             "see: view;look at;find out",
             "show: display",
             "change: alter;adjust;modify",
@@ -108,7 +108,7 @@ _SYNONYMS = {
             "big: large;huge",
             "many: lots of;a lot of;very many;a hundred",
             "users: people;clients;colleagues",
-            "people: users;persons;friends",
+            "people: users;persons",
             "GPU: graphics card;graphics chip;video card",
             "CPU: processor",
             "folder: directory",
@@ -125,9 +125,8 @@ _SYNONYMS = {
             "want: wish;would like",
             "licence: license",
             "check: test;inspect",
-            "error: problem",
             "works: runs",
-            "start: launch;begin",
+            "start: launch",
             "print: output;write",
             "long: lengthy",
             "short: brief",
@@ -140,9 +139,6 @@ _SYNONYMS = {
             "limit: restrict;bound",
             "stop: halt;break off",
             "port: port number",
-            "key: secret",
-            "weights: parameters",
-            "tokens: pieces of text",
             "internet: web",
             "safe: secure;harmless",
             "program: app;application;software",
@@ -153,7 +149,6 @@ _SYNONYMS = {
             "option: flag;switch;setting",
             "hard: difficult",
             "easy: simple",
-            "file: document",
             "speed: pace",
             "smaller: lighter",
             "bigger: larger",
@@ -167,6 +162,16 @@ _SYNONYMS = {
             "correct: right",
         )
     )
+}
+# "How many users", "set up" and "find out" stay whole, and "inferno show" is a command.
+_KEEPS_WHAT_FOLLOWS = frozenset(words("inferno how too very so the a memory stop"))
+_KEEPS = {
+    "set": ("up",),
+    "find": ("out",),
+    "show": ("me",),
+    "see": ("whether", "that", "how", "what", "which"),
+    "leave": words("cores some a"),
+    "stop": words("word text string sequence strings"),
 }
 _DROPPED = frozenset(words("a an the my do does i is are can to it me of please you would should"))
 _BEFORE = (
@@ -246,8 +251,9 @@ def _reworded(question: str, rng: random.Random) -> str:
         if verbs:
             parts[verbs[0]] = rng.choice(_MODALS[parts[verbs[0]].lower()])
         return " ".join(parts)
-    if chance < 0.75 and len(parts) > 2:
-        parts.insert(rng.randrange(2, len(parts)), rng.choice(_FILLERS))
+    subjects = [i for i, part in enumerate(parts[:-1]) if part in _SUBJECTS]
+    if chance < 0.75 and subjects:
+        parts.insert(subjects[0] + 1, rng.choice(_FILLERS))
         return " ".join(parts)
     return question if question[-1] in '.?!:"' else f"{question}, {rng.choice(_AFTER)}"
 
@@ -255,7 +261,15 @@ def _reworded(question: str, rng: random.Random) -> str:
 def _in_other_words(question: str, rng: random.Random) -> str:
     """With other words of the same meaning, but commands and what is quoted as they are."""
     parts = question.split()
-    places = [i for i, part in enumerate(parts) if part in _SYNONYMS and parts[i - 1] != "inferno"]
+    places = [
+        i
+        for i, (before, part, after) in enumerate(
+            zip(["", *parts[:-1]], parts, [*parts[1:], ""], strict=True)
+        )
+        if part in _SYNONYMS
+        and before not in _KEEPS_WHAT_FOLLOWS
+        and after not in _KEEPS.get(part, ())
+    ]
     if '"' not in question:
         for i in rng.sample(places, min(len(places), rng.choice((1, 2)))):
             parts[i] = rng.choice(_SYNONYMS[parts[i]])

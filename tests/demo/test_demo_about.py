@@ -23,6 +23,7 @@ from inferno.option_table import table
 from inferno.options import EngineOptions, ServerOptions, WorkerOptions
 from inferno.server.routes import ROUTES, WORKER_ROUTES
 from inferno.structured import StructuredOutput
+from tests.fp8 import SECTION, compressed
 
 ANSWERS = [topic.answer for topic in (*TOPICS, *SIZES, *REFERENCE)]
 
@@ -102,6 +103,21 @@ def test_what_is_said_to_be_missing_is_missing() -> None:
     assert "tools" not in missing
 
 
+def test_what_is_said_of_fp8_is_so() -> None:
+    said = [answer for answer in ANSWERS if "FP8" in answer]
+    assert any("files are read" in answer for answer in said)
+    assert not any("refused" in answer for answer in said)
+    for kind in (SECTION, compressed("channel")):
+        refuse_config("a-model", {"quantization_config": kind})
+    [forms] = [answer for answer in said if "128 by 128" in answer]
+    assert "compressed-tensors" in forms
+
+
+def test_speculation_is_on_by_default_as_is_said() -> None:
+    assert any(answer.startswith("Speculation is on by default") for answer in ANSWERS)
+    assert table(EngineOptions)["speculative"].default == "auto"
+
+
 def test_some_questions_come_in_two_wordings() -> None:
     rng = random.Random("two wordings")
     topic = Topic("It is.", asking=("is it on", "does it run", 'what says: "is it"'))
@@ -157,6 +173,24 @@ def test_other_words_leave_commands_as_they_are() -> None:
     asked = {topic.ask(rng).question.lower() for _ in range(500)}
     assert any("inferno download test" in question for question in asked)
     assert not any("inferno fetch" in question for question in asked)
+
+
+@pytest.mark.parametrize("kept", ["how many users wait", "set up a server", "find out the speed"])
+def test_other_words_do_not_break_what_belongs_together(kept: str) -> None:
+    rng = random.Random("together")
+    topic = Topic("It is.", asking=(f"tell me {kept}",))
+    asked = {topic.ask(rng).question.lower() for _ in range(500)}
+    first, second, *_ = kept.split()
+    assert len(asked) > 10
+    assert all(f"{first} {second}" in q for q in asked if f"{first} " in q or f" {second}" in q)
+
+
+def test_little_words_are_added_after_who_does_it() -> None:
+    rng = random.Random("little words")
+    topic = Topic("It is.", asking=("what is the exit code that I get",))
+    asked = {topic.ask(rng).question.lower() for _ in range(500)}
+    assert any("i really get" in question for question in asked)
+    assert not any("exit really code" in question for question in asked)
 
 
 def test_the_questions_by_hand_are_in_no_wording_of_the_corpus() -> None:
