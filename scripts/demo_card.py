@@ -88,19 +88,20 @@ Greedy, where nothing else is said.
 
 {samples}
 """
-_FURTHER_STAGE = """
-- Then {steps} steps more, a further stage (`--from`): it went on from these weights with the same
-  tokenizer, documents drawn anew from the corpus as it then was, and the same optimizers at lower
-  rates{taught}."""
+_FURTHER_STAGES = """
+- Then further stages (`--from`) of {steps} steps, in this order:
+  each went on from the weights before with the same tokenizer, documents drawn anew from the corpus
+  as it then was, and the same optimizers at lower rates{taught}."""
 _TAUGHT = ", with demo, as far as that had come, as its teacher"
 _MEANS = {
     "demo": "\n- The first stage of 600 steps went on from the mean of the weights after the "
     "second, the third\n  and the fifth stage (`average_demo.py`), the stage of 1000 steps from "
-    "the mean of those before and\n  after that. These weights are the mean of those after the "
-    "last stage and before the last two:\n  these taught more ways to ask about inferno, and the "
-    "mean forgets fewer stories and facts.",
-    "demo-draft": "\n- In the last stage the teacher was nearly the mean that is embedded as "
-    "demo, in the one before it\n  demo after its own last stage.",
+    "the mean of those before and\n  after that. The stage of 550 steps went on from the mean of "
+    "those after the one before it and before\n  the last two: it was broken off at its full rate, "
+    "which the last stage, of 200 steps, brought down\n  to zero. Both drew more questions about "
+    "inferno, its options and its routes than the others.",
+    "demo-draft": "\n- In the last stage the teacher was nearly the mean from which demo's last two "
+    "stages went on, in the\n  one before it demo as it was then.",
 }
 _ACCEPTANCE = """
 
@@ -154,9 +155,8 @@ def write_card(
         parameters=model.num_parameters(),
         vocabulary=tokenizer.get_vocab_size(),
         num_steps=results.num_steps[0],
-        further_stages="".join(
-            _FURTHER_STAGE.format(steps=steps, taught="" if accepted is None else _TAUGHT)
-            for steps in results.num_steps[1:]
+        further_stages=_further_stages(
+            results.num_steps[1:], taught="" if accepted is None else _TAUGHT
         ),
         mean=_MEANS[name],
         batch_tokens=BATCH_TOKENS,
@@ -169,6 +169,14 @@ def write_card(
         samples="\n\n".join(_samples(model, tokenizer)),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _further_stages(num_steps: Sequence[int], taught: str) -> str:
+    if not num_steps:
+        return ""
+    *most, last = map(str, num_steps)
+    steps = f"{', '.join(most)} and {last}" if most else last
+    return _FURTHER_STAGES.format(steps=steps, taught=taught)
 
 
 def _row(mark: Mark) -> str:

@@ -54,6 +54,8 @@ def test_a_card_says_what_was_measured(model: str) -> None:
     for kind in EXAM:
         assert f"\n| {kind} |" in card
     assert card.count("\n> ") == 10  # samples
+    _, *further = steps_of_stages(read_curve(MODEL_FOLDERS[model]))
+    assert f"of {', '.join(map(str, further[:-1]))} and {further[-1]} steps" in card
     assert ("of its tokens are accepted" in card) == (model == "demo-draft")
 
 
