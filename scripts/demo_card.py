@@ -96,12 +96,11 @@ _TAUGHT = ", with demo, as far as that had come, as its teacher"
 _MEANS = {
     "demo": "\n- The first stage of 600 steps went on from the mean of the weights after the "
     "second, the third\n  and the fifth stage (`average_demo.py`), the stage of 1000 steps from "
-    "the mean of those before and\n  after that. The stage of 550 steps went on from the mean of "
-    "those after the one before it and before\n  the last two: it was broken off at its full rate, "
-    "which the last stage, of 200 steps, brought down\n  to zero. Both drew more questions about "
-    "inferno, its options and its routes than the others.",
-    "demo-draft": "\n- In the last stage the teacher was nearly the mean from which demo's last two "
-    "stages went on, in the\n  one before it demo as it was then.",
+    "the mean of those before and\n  after that. These weights are the mean of those after the "
+    "last stage and before the last two:\n  these taught more ways to ask about inferno, and the "
+    "mean forgets fewer stories and facts.",
+    "demo-draft": "\n- In the last stage the teacher was nearly the mean that is embedded as "
+    "demo, in the one before it\n  demo after its own last stage.",
 }
 _ACCEPTANCE = """
 
