@@ -49,8 +49,8 @@ Kind = Callable[[random.Random], list[Exchange]]
 KINDS: dict[Kind, float] = {
     small_talk: 0.1,
     jokes: 0.01,
-    about_inferno: 2.2,
-    from_the_tables: 0.6,
+    about_inferno: 1.2,
+    from_the_tables: 0.4,
     other_language: 0.05,
     in_other_case: 0.015,
     unknown: 0.16,

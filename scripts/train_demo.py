@@ -42,7 +42,7 @@ RECIPES = {
 }
 
 FURTHER_RECIPES = {
-    "demo": Recipe(num_steps=1100, matrix_rate=0.0015, other_rate=0.0015),
+    "demo": Recipe(num_steps=1600, matrix_rate=0.001, other_rate=0.0012),
     "demo-draft": Recipe(num_steps=450, matrix_rate=0.003, other_rate=0.0025, teacher_share=0.8),
 }
 
