@@ -354,6 +354,7 @@ def test_weights_may_vanish_after_loading(tmp_path: Path) -> None:
         ([3.5], "prompt"),
         (7, "prompt"),
         (b"abc", "prompt"),
+        (["whole", "half \ud83d"], "surrogate pair, at character 5"),
     ],
 )
 def test_bad_prompts_are_refused_by_name(llm: LLM, prompts: Any, named: str) -> None:

@@ -25,6 +25,7 @@ from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
+from inferno.text.tokenizer import surrogate_in
 from inferno.text.tools import Tools, read_tools
 
 Prompt = str | Sequence[int]
@@ -246,6 +247,12 @@ class LoadedModel:
         return tools
 
     def _encode(self, prompt: str) -> list[int]:
+        if (place := surrogate_in(prompt)) is not None:
+            raise InvalidRequest(
+                f"the prompt holds half of a surrogate pair, at character {place}: give whole "
+                "characters",
+                param="prompts",
+            )
         return self.text.encode(prompt, max_model_len=self.client.max_model_len)
 
     def _encode_prediction(
