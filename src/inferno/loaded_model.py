@@ -21,11 +21,11 @@ from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 from inferno.structured import AnswerSchema
+from inferno.surrogates import check_whole
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.choose import Dialect
 from inferno.text.sequence_texts import SequenceTexts
-from inferno.text.tokenizer import surrogate_in
 from inferno.text.tools import Tools, read_tools
 
 Prompt = str | Sequence[int]
@@ -247,12 +247,7 @@ class LoadedModel:
         return tools
 
     def _encode(self, prompt: str) -> list[int]:
-        if (place := surrogate_in(prompt)) is not None:
-            raise InvalidRequest(
-                f"the prompt holds half of a surrogate pair, at character {place}: give whole "
-                "characters",
-                param="prompts",
-            )
+        check_whole(prompt, "the prompt", param="prompts")
         return self.text.encode(prompt, max_model_len=self.client.max_model_len)
 
     def _encode_prediction(

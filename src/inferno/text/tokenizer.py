@@ -192,12 +192,6 @@ class Tokenizer:
         return PrivateTokenizer(self._backend)
 
 
-def surrogate_in(text: str) -> int | None:
-    """Return the place of the first surrogate, which is no character; None where there is none."""
-    found = _SURROGATE.search(text)
-    return None if found is None else found.start()
-
-
 def replace_surrogates(text: str) -> str:
     """Return the text with U+FFFD for each surrogate, which UTF-8 can't encode."""
     return _SURROGATE.sub("\ufffd", text)
