@@ -18,6 +18,7 @@ from inferno.errors import InvalidRequest
 from inferno.option_table import Group, OptionRow, option, table
 from inferno.parameters import names_fields
 from inferno.structured import StructuredOutput
+from inferno.surrogates import check_whole
 
 MAX_LOGPROBS = 20
 MAX_LOGPROB_IDS = 128
@@ -315,12 +316,15 @@ def _texts(name: str, value: object, most: int) -> tuple[str, ...]:
     for text in value:
         if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_LENGTH:
             raise _refuse(name, text, f"texts of 1 to {MAX_STOP_LENGTH} characters")
+        check_whole(text, name, param=name)
     return tuple(value)
 
 
 def _prediction(name: str, value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _refuse(name, value, "a text")
+    if value is not None:
+        check_whole(value, name, param=name)
     return value
 
 
