@@ -175,6 +175,18 @@ def test_show_reads_only_what_is_asked_for(tiny: Path, hub: Hub) -> None:
     assert run("show", str(tiny), "--template")[1] == "hello\n"
 
 
+def test_show_has_the_default_of_several_templates(tiny: Path, hub: Hub) -> None:
+    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "hello"}]
+    config = tiny / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": named}))
+    assert run("show", str(tiny), "--template")[1] == "hello\n"
+    assert json.loads(run("show", str(tiny), "--json")[1])["template"] == "hello"
+    config.write_text(json.dumps({"chat_template": named[:1]}))
+    assert run("show", str(tiny), "--template")[1] == "tools\n"
+    config.write_text(json.dumps({"chat_template": [{}, 3]}))
+    assert run("show", str(tiny), "--template")[0] == 1
+
+
 def test_the_store_is_among_the_models_on_this_machine(entry: Entry) -> None:
     assert (NAME, entry.folder) in [(one.name, one.folder) for one in local_models()]
 
