@@ -189,3 +189,16 @@ def test_without_properties_there_may_be_any_arguments(
     answers = acceptor(schema, is_strict=is_strict)
     assert [each for each in good if not answers.accepts(call(**each))] == []
     assert [each for each in bad if answers.accepts(call(**each))] == []
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_loose_grammar_has_any_arguments_where_they_need_not_be_so(is_strict: bool) -> None:
+    tools = [CallableTool("f", object_of(x={"type": "integer"}), is_strict)]
+    shape = shape_of_calls(XML, tools, must_call=True, is_parallel=False)
+    assert shape is not None
+    grammar = grammar_source(shape, is_loose=True).grammar
+    assert grammar is not None
+    answers = Acceptor(grammar)
+    assert answers.accepts(call(x="5"))
+    assert answers.accepts(call(x="a", y="b")) is not is_strict
+    assert answers.accepts(call()) is not is_strict
