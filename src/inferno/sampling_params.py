@@ -2,7 +2,8 @@
 
 Their checks, the command line's options, and the bounds and texts of the server's fields follow
 from it. A new one is a field here, a line in `GenerateFields` (server/openai/request_types.py) and,
-where it changes logits, a function in engine/sampling/logits_processors.py.
+where it changes logits, a function in engine/sampling/logits_processors.py; one that changes the
+draw from them begins in ops/drawing.py.
 """
 
 from __future__ import annotations
