@@ -354,6 +354,7 @@ def test_weights_may_vanish_after_loading(tmp_path: Path) -> None:
         ([3.5], "prompt"),
         (7, "prompt"),
         (b"abc", "prompt"),
+        (["whole", "half \ud83d"], "surrogate pair, at character 5"),
     ],
 )
 def test_bad_prompts_are_refused_by_name(llm: LLM, prompts: Any, named: str) -> None:
@@ -371,8 +372,10 @@ def test_arguments_of_the_wrong_type_are_refused_by_name(llm: LLM) -> None:
         llm.logits(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="positions"):
         llm.logits([1], 5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="priority"):
+    with pytest.raises(InvalidRequest, match=r"priority .* not a value of type str"):
         llm.generate("a", priority="high")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=rf"priority .* not {2**40}"):
+        llm.generate("a", priority=2**40)
 
 
 @pytest.mark.parametrize(

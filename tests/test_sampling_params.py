@@ -43,9 +43,9 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "include_stop_in_output": ([True, False], [0, None]),
     "stop": (
         ["a", ["a", "b"], (), ["x" * 512]],
-        ["", [""], ["x" * 513], ["a"] * 17, [1], None, 5, {"a": 1}],
+        ["", [""], ["x" * 513], ["a"] * 17, [1], None, 5, {"a": 1}, ["a\ud83d"]],
     ),
-    "bad_words": ([["a"], ()], ["a", [""], [3], ["a"] * 129, None]),
+    "bad_words": ([["a"], ()], ["a", [""], [3], ["a"] * 129, None, ["\udfff"]]),
     "stop_token_ids": (
         [[0, 5], (), range(1 << 18)],
         [[-1], [2**31], [1.0], [True], "12", None, 3, range(10**6)],
@@ -54,7 +54,10 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
         [None, [3], range(1 << 18)],
         [[], [-1], [2**40], ["1"], "12", 3, [7] * 10**6],
     ),
-    "prediction": ([None, "", "a text"], [3, b"a text", ["a"], {"type": "content"}, True]),
+    "prediction": (
+        [None, "", "a text"],
+        [3, b"a text", ["a"], {"type": "content"}, True, "a\ud83d"],
+    ),
     "structured": (
         [None, StructuredOutput(json_object=True)],
         ["json", {"json_object": True}, True],

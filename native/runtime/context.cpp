@@ -49,7 +49,12 @@ void KernelContext::enter() {
     if (before != this) {
         if (is_bound_.exchange(true)) throw std::logic_error("these kernels are in use elsewhere");
         previous_ = before;
-        bound.set(this);
+        try {
+            bound.set(this);
+        } catch (...) {
+            is_bound_.store(false);  // else no thread could ever enter it
+            throw;
+        }
     }
     ++num_entered_;
 }

@@ -21,6 +21,7 @@ from inferno.machine import return_free_memory
 from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 from inferno.structured import AnswerSchema
+from inferno.surrogates import check_whole
 from inferno.text.completion import Chunk, Completion
 from inferno.text.model_text import ModelText, chunks_of
 from inferno.text.parsers.choose import Dialect
@@ -246,6 +247,7 @@ class LoadedModel:
         return tools
 
     def _encode(self, prompt: str) -> list[int]:
+        check_whole(prompt, "the prompt", param="prompts")
         return self.text.encode(prompt, max_model_len=self.client.max_model_len)
 
     def _encode_prediction(

@@ -2,7 +2,8 @@
 
 Their checks, the command line's options, and the bounds and texts of the server's fields follow
 from it. A new one is a field here, a line in `GenerateFields` (server/openai/request_types.py) and,
-where it changes logits, a function in engine/sampling/logits_processors.py.
+where it changes logits, a function in engine/sampling/logits_processors.py; one that changes the
+draw from them begins in ops/drawing.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from inferno.errors import InvalidRequest
 from inferno.option_table import Group, OptionRow, option, table
 from inferno.parameters import names_fields
 from inferno.structured import StructuredOutput
+from inferno.surrogates import check_whole
 
 MAX_LOGPROBS = 20
 MAX_LOGPROB_IDS = 128
@@ -315,12 +317,15 @@ def _texts(name: str, value: object, most: int) -> tuple[str, ...]:
     for text in value:
         if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_LENGTH:
             raise _refuse(name, text, f"texts of 1 to {MAX_STOP_LENGTH} characters")
+        check_whole(text, name, param=name)
     return tuple(value)
 
 
 def _prediction(name: str, value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise _refuse(name, value, "a text")
+    if value is not None:
+        check_whole(value, name, param=name)
     return value
 
 

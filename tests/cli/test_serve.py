@@ -113,6 +113,7 @@ def test_a_pipe_gets_text_where_it_is_asked_for(script: str) -> None:
     ("options", "code", "said"),
     [
         (["no such model"], 1, "no such model"),
+        (["~no-such-user/model"], 1, "can't be a folder"),
         (["demo", "--port", "99999"], 2, "--port"),
         (["demo", "--host", "not a host"], 2, "--host"),
         (["demo", "--api-key", ""], 2, "--api-key"),

@@ -1,4 +1,5 @@
-// Refuses memory to callers in one range of code, and threads to everybody, when told so; preloaded.
+// Refuses memory to callers in one range of code, and threads and the memory of a thread's pointers to
+// everybody, when told so; preloaded.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -12,7 +13,7 @@ namespace {
 
 std::atomic<char*> first{nullptr}, last{nullptr};
 std::atomic<long> num_left{-1};  // allocations that are still granted; below 0 nothing is refused
-std::atomic<bool> has_refused{false}, are_threads_refused{false};
+std::atomic<bool> has_refused{false}, are_threads_refused{false}, are_pointers_refused{false};
 
 bool is_refused(void* caller) {
     if (num_left.load() < 0 || caller < first.load() || caller >= last.load()) return false;
@@ -47,6 +48,15 @@ bool stop_refusing() {
 long num_still_granted() { return num_left; }
 
 void refuse_threads(bool are_refused) { are_threads_refused = are_refused; }
+
+void refuse_pointers(bool are_refused) { are_pointers_refused = are_refused; }
+
+int pthread_setspecific(pthread_key_t key, const void* value) {
+    if (are_pointers_refused) return ENOMEM;
+    static const auto real =
+        reinterpret_cast<decltype(&pthread_setspecific)>(dlsym(RTLD_NEXT, "pthread_setspecific"));
+    return real(key, value);
+}
 
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
     if (is_refused(__builtin_return_address(0))) return nullptr;

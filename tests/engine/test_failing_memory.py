@@ -20,6 +20,20 @@ DEMO = ROOT / "src/inferno/demo/files/demo-draft"
 SOURCE = Path(__file__).with_name("failing_memory.cpp")
 COMPILER = shutil.which(os.environ.get("CXX", "c++"))
 
+_ENTER = """
+import ctypes
+from inferno import _native
+refuser = ctypes.CDLL(None)
+context = _native.KernelContext(1)
+refuser.refuse_pointers(True)
+try:
+    context.__enter__()
+except MemoryError:
+    refuser.refuse_pointers(False)
+    with context:
+        print("entered")
+"""
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs a preloaded library"),
     pytest.mark.skipif(COMPILER is None, reason="needs a compiler"),
@@ -68,3 +82,14 @@ def test_a_refused_thread_fails_the_step_alone(errors: dict[str, list[str | None
     [error] = errors["threads"]
     assert error is not None
     assert "Resource temporarily unavailable" in error
+
+
+def test_kernels_that_a_thread_could_not_enter_are_entered_later(refuser: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _ENTER],
+        env={**os.environ, "LD_PRELOAD": str(refuser)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "entered\n"), done.stderr[-2000:]

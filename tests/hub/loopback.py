@@ -51,6 +51,7 @@ class Hub:
     answer      the whole answer of the API, in place of the one that is made of the files.
     fault       is called with the handler and a file's content before it is served, and returns
                 whether it has answered itself.
+    absent      likewise of a file that isn't there.
     """
 
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
@@ -58,6 +59,7 @@ class Hub:
     answer: Any = None
     fault: Fault | None = None
     api_fault: Callable[[Handler], bool] | None = None
+    absent: Callable[[Handler], bool] | None = None
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
 
@@ -105,6 +107,8 @@ class Handler(BaseHTTPRequestHandler):
     def _file(self, path: str) -> None:
         name = re.split("/resolve/[0-9a-f]{40}/|/cdn/", path)[-1]
         content = self.hub.files.get(name)
+        if content is None and self.hub.absent is not None and self.hub.absent(self):
+            return
         if content is None:
             self.reply(404, b"", {"x-error-code": "EntryNotFound"})
         elif self.hub.fault is None or not self.hub.fault(self, content):

@@ -1046,3 +1046,19 @@ def test_second_copies_of_the_weights_are_left_out(
     hub.files["additional_chat_templates/tool_use.jinja"] = b"hi"
     names = {file.name for file in fetch(client, store).files}
     assert names == {*READ, "additional_chat_templates/tool_use.jinja"}
+
+
+def test_a_file_that_was_touched_stays_when_another_is_added(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files = {"q4.gguf": b"GGUF4", "q8.gguf": b"GGUF8", "bad.gguf": b"GGUF0"}
+    first = fetch(client, store, include="q4.gguf")
+    fetch(client, store, include="bad.gguf")
+    os.utime(first.folder / "q4.gguf")  # as by a copy of the store, or by a link to the file
+    (first.folder / "bad.gguf").write_bytes(b"other")
+    both = fetch(client, store, include="q8.gguf")
+    assert {path.name for path in both.folder.iterdir()} == {"q4.gguf", "q8.gguf"}
+    assert both.changed() == []
+    os.utime(first.folder / "q4.gguf")
+    again = fetch(client, store, include="q8.gguf")
+    assert {file.name for file in again.files} == {"q4.gguf", "q8.gguf"}

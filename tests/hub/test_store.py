@@ -175,6 +175,18 @@ def test_show_reads_only_what_is_asked_for(tiny: Path, hub: Hub) -> None:
     assert run("show", str(tiny), "--template")[1] == "hello\n"
 
 
+def test_show_has_the_default_of_several_templates(tiny: Path, hub: Hub) -> None:
+    named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "hello"}]
+    config = tiny / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": named}))
+    assert run("show", str(tiny), "--template")[1] == "hello\n"
+    assert json.loads(run("show", str(tiny), "--json")[1])["template"] == "hello"
+    config.write_text(json.dumps({"chat_template": named[:1]}))
+    assert run("show", str(tiny), "--template")[1] == "tools\n"
+    config.write_text(json.dumps({"chat_template": [{}, 3]}))
+    assert run("show", str(tiny), "--template")[0] == 1
+
+
 def test_the_store_is_among_the_models_on_this_machine(entry: Entry) -> None:
     assert (NAME, entry.folder) in [(one.name, one.folder) for one in local_models()]
 
@@ -206,6 +218,66 @@ def test_rm_leaves_files_of_other_folders(store: Store, tiny: Path, hub: Hub) ->
     assert f"its files stay in {tiny}" in err
     assert (tiny / "model.safetensors").exists()
     assert store.entries() == []
+
+
+@pytest.fixture
+def ggufs(hub: Hub, client: HubClient, store: Store) -> Entry:
+    """Three GGUF models of one repository, the last of them split."""
+    hub.files = {
+        "x-Q4_K_M.gguf": b"GGUF4",
+        "x-Q5_K_M.gguf": b"GGUF5",
+        "x-Q8_0-00001-of-00002.gguf": b"GGUF8",
+        "x-Q8_0-00002-of-00002.gguf": b"more",
+    }
+    return download(client, store, plan_download(client, store, NAME, None, "*.gguf"))
+
+
+def test_rm_removes_one_gguf_model_of_several(ggufs: Entry, store: Store) -> None:
+    code, _, err = run("rm", f"{NAME}:Q8_0")
+    assert code == 0, err
+    assert "removed a/model:x-Q8_0-00001-of-00002.gguf at c0ffee" in err
+    assert "9 B freed" in err
+    left = {"x-Q4_K_M.gguf", "x-Q5_K_M.gguf"}
+    assert {path.name for path in ggufs.folder.iterdir()} == left
+    assert local_entry(store, f"{NAME}:q4_k_m", None) is not None
+    assert local_entry(store, f"{NAME}:q8_0", None) is None
+    code, _, err = run("rm", f"{NAME}:Q8_0")
+    assert (code, "the store has no model 'a/model:Q8_0'" in err) == (1, True)
+    assert run("rm", f"{NAME}:x-Q4_K_M.gguf")[0] == 0
+    assert run("rm", f"{NAME}:q5_k_m")[0] == 0
+    assert list(store.root.iterdir()) == []  # the last one was all of it
+
+
+def test_rm_of_one_file_leaves_what_others_use(ggufs: Entry, store: Store) -> None:
+    with store.together(NAME, COMMIT, may_wait=False):
+        code, _, err = run("rm", f"{NAME}:Q8_0")
+    assert (code, "a/model is in use" in err) == (1, True)
+    assert store.entries() == [ggufs]
+
+
+def test_rm_of_one_file_must_know_which(
+    ggufs: Entry, hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files["y-Q8_0.gguf"] = b"GGUF"
+    download(client, store, plan_download(client, store, NAME, None, "y*.gguf"))
+    code, _, err = run("rm", f"{NAME}:Q8_0")
+    assert (code, "must choose one GGUF file" in err) == (1, True)
+    assert len(list(ggufs.folder.iterdir())) == 5
+
+
+def test_rm_of_one_file_leaves_those_of_other_folders(
+    tmp_path: Path, hub: Hub, store: Store
+) -> None:
+    folder = tmp_path / "ggufs"
+    folder.mkdir()
+    for name in ("x-Q4_0.gguf", "x-Q8_0.gguf"):
+        (folder / name).write_bytes(b"GGUF")
+    entry = add_local(store, folder)
+    code, _, err = run("rm", f"{entry.name}:Q8_0")
+    assert code == 0, err
+    assert f"its files stay in {folder}" in err
+    assert (folder / "x-Q8_0.gguf").exists()
+    assert [file.name for one in store.entries() for file in one.files] == ["x-Q4_0.gguf"]
 
 
 USE = (

@@ -57,7 +57,9 @@ def test_shards_are_those_of_the_index(hub: Hub, tiny: dict[str, bytes], store: 
         assert {"model-1.safetensors", "model.safetensors.index.json"} <= names
 
 
-@pytest.mark.parametrize("shard", ["../../evil.safetensors", "/abs.safetensors", "x.bin", 7, "a\0"])
+@pytest.mark.parametrize(
+    "shard", ["../../evil.safetensors", "/abs.safetensors", "x.bin", 7, "a\0", ["x"], {}]
+)
 def test_an_index_with_paths_is_refused(
     shard: object, hub: Hub, tiny: dict[str, bytes], store: Store
 ) -> None:
@@ -66,6 +68,50 @@ def test_an_index_with_paths_is_refused(
     with running(Hub(files=tiny)) as web:
         code, _, err = run("download", address_of(web))
     assert (code, "no shards" in err) == (1, True)
+    assert store.entries() == []
+
+
+def forbids_what_is_not_there(handler: Handler) -> bool:
+    """Answer as S3 does to those who may get objects of a bucket and not list them."""
+    handler.reply(403, b"<Error><Code>AccessDenied</Code></Error>")
+    return True
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_what_storage_forbids_is_not_there(
+    is_split: bool,
+    hub: Hub,
+    tiny: dict[str, bytes],
+    store: Store,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tiny.pop("generation_config.json", None)
+    if is_split:
+        tiny["model-1.safetensors"] = tiny.pop("model.safetensors")
+        tiny["model.safetensors.index.json"] = b'{"weight_map": {"x": "model-1.safetensors"}}'
+    with running(Hub(files=tiny, absent=forbids_what_is_not_there)) as web:
+        code, _, err = run("download", address_of(web))
+    assert code == 0, err
+    assert {file.name for file in store.entries()[0].files} <= set(tiny)
+    assert "/cdn forbids generation_config.json, " in caplog.text
+    assert "(status 403)" in caplog.text
+    assert ".safetensors" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "absent", ["config.json", "tokenizer.json", "model.safetensors", "model-1.safetensors"]
+)
+def test_what_a_model_needs_may_not_be_forbidden(
+    absent: str, hub: Hub, tiny: dict[str, bytes], store: Store
+) -> None:
+    if absent == "model-1.safetensors":
+        tiny["model.safetensors.index.json"] = b'{"weight_map": {"x": "model-1.safetensors"}}'
+        del tiny["model.safetensors"]
+    tiny.pop(absent, None)
+    with running(Hub(files=tiny, absent=forbids_what_is_not_there)) as web:
+        code, _, err = run("download", address_of(web))
+    assert code == 1
+    assert f"{absent} answers with status 403: check the address" in err
     assert store.entries() == []
 
 

@@ -74,6 +74,24 @@ def test_the_inner_theta_wins() -> None:
     assert config.rope == RopeConfig(7e4)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        # transformers reads rope_scaling alone, and its own default in place of this rope_theta.
+        {"rope_type": "default", "rope_theta": 1e6},
+        {"rope_type": "linear", "factor": 4, "rope_theta": 1e6},
+        {"rope_type": "linear", "factor": 2},
+    ],
+)
+def test_two_sections_of_rope_must_say_the_same(parameters: dict[str, object]) -> None:
+    scaling = {"type": "linear", "factor": 4.0}
+    with pytest.raises(ConfigError, match="rope_scaling and rope_parameters, which don't say"):
+        read_model_config(llama(rope_scaling=scaling, rope_parameters=parameters))
+    same = {"rope_type": "linear", "factor": 4, "rope_theta": 5e5}
+    config = llama(rope_theta=5e5, rope_scaling=scaling, rope_parameters=same)
+    assert read_model_config(config).rope == RopeConfig(5e5, LinearScaling(factor=4.0))
+
+
 def test_original_context_defaults_to_the_context() -> None:
     scaling = {
         "rope_type": "llama3",

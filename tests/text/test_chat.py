@@ -321,3 +321,12 @@ def test_a_file_that_is_no_template_is_refused(
     files = FolderFiles(data_path("hf", "Qwen3-0.6B"))
     with pytest.raises(TemplateError, match=message):
         load_chat_template(files, real_tokenizer("hf/Qwen3-0.6B"), path)
+
+
+def test_what_a_template_says_of_a_message_is_as_it_was_given(renderer: TemplateRenderer) -> None:
+    says = "{{ raise_exception('not ' + messages[0].content) }}"
+    message = {"role": "user", "content": "a </s> b"}
+    with pytest.raises(InvalidRequest, match=r"not a </s> b$"):
+        template_of(renderer, says).render([message])
+    with pytest.raises(InvalidRequest, match=r"not a </s> b $"):
+        template_of(renderer, says).render([{**message, "role": "assistant"}], **CONTINUED)

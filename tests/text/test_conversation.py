@@ -151,9 +151,20 @@ def test_reasoning_is_there_under_the_names_that_templates_read() -> None:
     assert checked["reasoning_content"] == checked["thinking"] == "hm"
 
 
-def test_surrogates_become_replacement_characters() -> None:
-    [checked] = checked_messages([{"role": "user", "content": "a\ud800"}], ESCAPER)
-    assert checked["content"] == "a\ufffd"
+@pytest.mark.parametrize("content", ["a\ud800", ["whole", {"type": "text", "text": "a\ud800"}]])
+def test_a_text_with_half_of_a_surrogate_pair_is_refused(content: object) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": content}]
+    with pytest.raises(
+        InvalidRequest, match=r"messages\[1\]\.content .* at character 1"
+    ) as refusal:
+        checked_messages(messages, ESCAPER)
+    assert refusal.value.param == "messages"
+
+
+def test_surrogates_of_a_call_become_replacement_characters() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {"a": "a\ud800"}}}
+    [checked] = checked_messages([{"role": "assistant", "tool_calls": [call]}], ESCAPER)
+    assert "a\ufffd" in str(checked["tool_calls"])
 
 
 @pytest.mark.parametrize("tools", ["x", b"x", 5, {}, [5], ["x"], [{"a": b""}], [{"a": {1: 2}}]])

@@ -169,6 +169,26 @@ def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
     assert down.num_bytes == 512 * 256 * 34 // 32
 
 
+@pytest.mark.skipif(not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here")
+def test_experts_of_several_types_are_told_to_become_floats(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = {"hidden_size": 256, "moe_intermediate_size": 512, "num_experts": 16}
+    model = save_tiny(tmp_path / "hf", "qwen3_moe", **{**QWEN_MOE, **sizes})
+    types = {"ffn_gate_exps": "Q4_K", "ffn_up_exps": "Q6_K", "ffn_down_exps": "Q4_K"}
+    path = write_gguf(tmp_path / "model.gguf", model, blocks={**types, "attn_q": "Q6_K"})
+    with caplog.at_level("INFO", logger="inferno"):
+        options = EngineOptions(model=path, device="cpu", dtype="bfloat16", num_blocks=32)
+        engine = build_engine(options)
+    [told] = [each for each in caplog.messages if "all weights take" in each]
+    num_values = model.config.num_hidden_layers * 16 * 256 * 512  # of one projection
+    for name, block_bytes in (("Q4_K", 144), ("Q6_K", 210)):
+        size = f"{num_values * block_bytes / 256 / 2**20:,.0f} MiB of {name}"
+        become = "become bfloat16 (off by 0.17%), for a layer's experts are of several types"
+        assert f"{size} {become}" in told
+    assert f"all weights take {engine.footprint.weights_bytes / 2**20:.0f} MiB" in told
+
+
 @pytest.mark.parametrize("are_experts_apart", [False, True])
 @pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
 def test_experts_are_read_one_by_one(kind: str, are_experts_apart: bool, tmp_path: Path) -> None:

@@ -110,17 +110,26 @@ def show(
 
 
 def rm(
-    model: _Name,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model's name, as in inferno list, or OWNER/NAME:FILE, a GGUF file of it.",
+        ),
+    ],
     revision: Revision = None,
     debug: Debug = False,
 ) -> None:
     """Remove a model of the store; what lies in other folders stays, and is forgotten."""
     with one_line_errors(debug=debug, loads_model=False):
         store = Store.of_user()
+        name, include = split_file(model)
         entries = [
             one
             for one in store.entries()
-            if one.name == model and revision in (None, one.revision, *one.asked)
+            if one.name == name
+            and revision in (None, one.revision, *one.asked)
+            and (include is None or one.gguf_files(include))
         ]
         if not entries:
             raise ModelNotFound(
@@ -129,10 +138,15 @@ def rm(
                 + "; inferno list shows what is there"
             )
         for entry in entries:
-            freed = store.remove(entry)
+            what = entry.name
+            if include is None:
+                freed = store.remove(entry)
+            else:
+                chosen = entry.chosen(include, model)
+                freed = store.remove_files(entry, entry.files_of(chosen))
+                what = f"{entry.name}:{chosen.relative_to(entry.folder).as_posix()}"
             stays = "" if entry.is_owned else f"; its files stay in {entry.folder}"
-            what = f"{entry.name} at {entry.revision[:12]}"
-            say(f"removed {what}: {readable_size(freed)} freed{stays}")
+            say(f"removed {what} at {entry.revision[:12]}: {readable_size(freed)} freed{stays}")
 
 
 def prune(

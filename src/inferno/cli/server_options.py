@@ -31,5 +31,8 @@ FakeModel = Annotated[
 
 def model_name(model: str) -> str:
     """Return a model's name in answers: an id as it is, a folder by the last part of its path."""
-    path = Path(model).expanduser()
-    return path.resolve().name if path.is_dir() else model
+    try:
+        path = Path(model).expanduser()
+        return path.resolve().name if path.is_dir() else model
+    except (RuntimeError, OSError):  # no such home, too long: the search for it says so
+        return model

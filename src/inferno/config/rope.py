@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from inferno.config.reader import ConfigReader
+from inferno.errors import ConfigError
 
 _INERT_ROPE = frozenset({"finetuned"})
 
@@ -62,16 +63,35 @@ class RopeConfig:
 
 
 def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> RopeConfig:
-    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters."""
+    """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters.
+
+    Where a config has both, they must say the same: transformers reads rope_scaling alone then, so
+    that a rope_theta that stands in the other one is lost, and the model writes nonsense.
+    """
     outer_theta = config.number("rope_theta", theta, low=1.0)
     config.must_be("partial_rotary_factor", 1.0, 1)
-    outer_original = config.optional_integer("original_max_position_embeddings")
-    section = config.section("rope_scaling", "rope_parameters")
-    if section is None:
-        return RopeConfig(outer_theta)
+    original = config.optional_integer("original_max_position_embeddings")
+    sections = (config.section("rope_scaling"), config.section("rope_parameters"))
+    read = [
+        _read_section(section, max_positions, outer_theta, original)
+        for section in sections
+        if section is not None
+    ]
+    if len(read) == 2 and read[0] != read[1]:
+        raise ConfigError(
+            "config.json has rope_scaling and rope_parameters, which don't say the same: leave one "
+            "of them out, and write all of it, rope_theta too, into the other"
+        )
+    return read[0] if read else RopeConfig(outer_theta)
+
+
+def _read_section(
+    section: ConfigReader, max_positions: int, theta: float, original: int | None
+) -> RopeConfig:
+    """Read what rope_scaling or rope_parameters holds, beside what stands outside of it."""
     section.must_be("partial_rotary_factor", 1.0, 1)
-    theta = section.number("rope_theta", outer_theta, low=1.0)
-    scaling = _read_scaling(section, max_positions, outer_original)
+    theta = section.number("rope_theta", theta, low=1.0)
+    scaling = _read_scaling(section, max_positions, original)
     section.refuse_unread(inert=_INERT_ROPE)
     return RopeConfig(theta, scaling)
 

@@ -113,6 +113,8 @@ def build_engine(
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
+    A draft model's are counted after the model's own, from 0 again.
+
     others       bytes of other processes that options.memory bounds as well.
     captures     counts the steps that are recorded before any request, where that is asked for.
     steps_ahead  whether a device that computes on its own begins a step before the last one's
@@ -229,6 +231,7 @@ def _load(
                 device=device,
                 kernels=kernels,
                 records=_is_recordable(options),
+                progress=progress,  # a second round of it: without, loading would seem to hang
             )
         )
     engine = _connect(resolved, model, layout, num_blocks, kernels, proposers)

@@ -70,15 +70,20 @@ class UnsupportedTag(ValueError):
 
 
 def compile_structural_tag(
-    tag: Mapping[str, Any], special_tokens: Mapping[str, int], compile_schema: CompileSchema
+    tag: Mapping[str, Any],
+    special_tokens: Mapping[str, int],
+    compile_schema: CompileSchema,
+    *,
+    is_loose: bool = False,
 ) -> Grammar:
     """Return the grammar of a structural tag.
 
     special_tokens  the model's, by their texts.
+    is_loose        where a schema need not be kept to, any object may stand, whatever it is.
 
     Raises UnsupportedTag, and what `compile_schema` raises.
     """
-    builder = _Builder(special_tokens, compile_schema)
+    builder = _Builder(special_tokens, compile_schema, is_loose)
     if "format" in tag:
         _check_keys(tag, "#", {"type", "format"})
         start = builder.whole(builder.format(tag["format"], "#/format", 0), "#/format")
@@ -102,10 +107,13 @@ def compile_structural_tag(
 class _Builder:
     """Gathers the rules of one grammar."""
 
-    def __init__(self, special_tokens: Mapping[str, int], compile_schema: CompileSchema) -> None:
+    def __init__(
+        self, special_tokens: Mapping[str, int], compile_schema: CompileSchema, is_loose: bool
+    ) -> None:
         self.rules: dict[str, tuple[Alternative, ...]] = {}
         self._special_tokens = special_tokens
         self._compile_schema = compile_schema
+        self._is_loose = is_loose
         self._num_grammars = 0
         self._known: dict[tuple[str, tuple[str, ...], bool], Alternative] = {}  # schemas'
         self._ends = Ends(self.rules, _OF_SCHEMA)
@@ -281,6 +289,8 @@ class _Builder:
         """
         if not isinstance(schema, str | Mapping | bool):
             raise UnsupportedTag(f"{where} needs a JSON Schema")
+        if self._is_loose and not is_strict:
+            schema, at = otherwise, ()
         key = schema if isinstance(schema, str) else json.dumps(schema), tuple(at), is_strict
         if (known := self._known.get(key)) is not None:
             return known
@@ -314,6 +324,8 @@ class _Builder:
             raise UnsupportedTag(f"{where} needs the JSON Schema of an object")
         if is_strict:
             _check_arguments(schema)
+        elif self._is_loose:
+            schema, raw = _ANY_OBJECT, ()
         before, after = self.text(texts["before_name"]), self.text(texts["after_name"])
         whole = json.dumps(schema)
 

@@ -129,7 +129,7 @@ def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Ten
 
 
 def read_template(folder: Path) -> str | None:
-    """Return the chat template of a model, or None."""
+    """Return the chat template of a model, of several the default one; None where it has none."""
     if folder.is_file():
         found = read_gguf(folder).metadata.get("tokenizer.chat_template")
         return found if isinstance(found, str) else None
@@ -143,6 +143,13 @@ def read_template(folder: Path) -> str | None:
     template = read_json(folder / "tokenizer_config.json", error=TokenizerError).get(
         "chat_template"
     )
+    named = {
+        str(each["name"]): each["template"]
+        for each in (template if isinstance(template, list) else ())
+        if isinstance(each, dict) and {"name", "template"} <= each.keys()
+    }
+    if named:
+        template = named.get("default", next(iter(named.values())))
     return template if isinstance(template, str) else None
 
 

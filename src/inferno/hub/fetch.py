@@ -308,8 +308,18 @@ def _joined(
     names = {file.name for file in files}
     others = before.files if before is not None else ()
     place = folder or (before.folder if before is not None else Path())
-    kept = [one for one in others if one.name not in names and one.is_as_verified(place)]
-    return (*files, *kept)
+    kept = (_still_there(place, one) for one in others if one.name not in names)
+    return (*files, *(one for one in kept if one is not None))
+
+
+def _still_there(folder: Path, file: StoredFile) -> StoredFile | None:
+    """Return a file as it is now, read anew where it was touched; None where it is another."""
+    if file.is_as_verified(folder):
+        return file
+    listed = RemoteFile(file.name, file.size, sha256=file.sha256)
+    if has_content(folder / file.name, listed) is None:
+        return None
+    return stored_file(folder, file.name, file.sha256)
 
 
 def _remove_others(folder: Path, names: Collection[str]) -> None:
@@ -334,15 +344,11 @@ def _is_unchanged(store: Store, entry: Entry) -> bool:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a store that can't be written has no locks
             stack.enter_context(store.together(entry.name, entry.revision, may_wait=True))
-        touched = {file.name for file in entry.changed()}
         files = []
         for file in entry.files:
-            if file.name in touched:
-                listed = RemoteFile(file.name, file.size, sha256=file.sha256)
-                if has_content(entry.folder / file.name, listed) is None:
-                    return False
-                file = stored_file(entry.folder, file.name, file.sha256)
-            files.append(file)
+            if (found := _still_there(entry.folder, file)) is None:
+                return False
+            files.append(found)
         with contextlib.suppress(OSError):
             store.write(replace(entry, files=tuple(files)))
     return True

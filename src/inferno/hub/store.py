@@ -16,17 +16,19 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from inferno.errors import ModelError, ModelNotFound
-from inferno.gguf.file import is_gguf_name, is_later_shard
+from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
 from inferno.home import home_folder
 from inferno.hub.names import (
+    WEIGHTS,
     RemoteFile,
     is_commit,
     is_file_name,
@@ -115,6 +117,17 @@ class Entry:
             and fnmatchcase(name, pattern)
             and not is_later_shard(Path(name))
         ]
+
+    def files_of(self, first: Path) -> set[str]:
+        """Return the names of its files that make the GGUF model which a file of its begins."""
+        paths = {path.relative_to(self.folder).as_posix() for path in split_files(first)}
+        return paths & {file.name for file in self.files}
+
+    def without(self, names: Collection[str]) -> Entry | None:
+        """Return the entry without these files; None where it has no other weights."""
+        files = tuple(file for file in self.files if file.name not in names)
+        has_weights = any(file.name.endswith(WEIGHTS) for file in files)
+        return replace(self, files=files) if has_weights else None
 
     def chosen(self, pattern: str, name: str) -> Path:
         """Return the one GGUF file that `name`, OWNER/NAME:FILE, chooses. Raises ModelNotFound."""
@@ -282,6 +295,19 @@ class Store:
         with contextlib.suppress(OSError):  # other revisions are there
             self._path(entry.name, entry.revision, _LOCK).parent.rmdir()
         return freed
+
+    def remove_files(self, entry: Entry, names: Collection[str]) -> int:
+        """Remove files of a model and return how many bytes that frees, as `remove` does of all.
+
+        A model that has no other weights is removed whole.
+        """
+        with self.alone(entry.name, entry.revision, may_wait=False):
+            now = self.find(entry.name, entry.revision) or entry  # others may have added to it
+            rest = now.without(names)
+            if rest is not None:
+                self.write(rest)  # without them it is a model, should what follows be interrupted
+                return sum(_remove_file(now.folder / name) for name in names if now.is_owned)
+        return self.remove(entry)
 
     def partials(self) -> list[Partial]:
         """Return the downloads that are not done, those under way among them."""
@@ -453,12 +479,22 @@ def _remove_tree(folder: Path) -> int:
     return freed
 
 
+def _remove_file(path: Path) -> int:
+    """Remove a file of the store, and return how many bytes that frees."""
+    freed = _bytes_of(path)
+    path.unlink(missing_ok=True)
+    return freed
+
+
 def _bytes_freed(folder: Path) -> int:
     """Return the bytes of the files in a folder that are found nowhere else."""
-    found = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            status = path.lstat()
-            if path.is_file() and not path.is_symlink() and status.st_nlink == 1:
-                found += status.st_size
-    return found
+    return sum(map(_bytes_of, folder.rglob("*")))
+
+
+def _bytes_of(path: Path) -> int:
+    """Return the bytes of a file that is found nowhere else; 0 of all else."""
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return status.st_size
+    return 0

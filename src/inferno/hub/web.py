@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,10 +26,13 @@ from inferno.hub.store import Store
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
+_logger = logging.getLogger("inferno")
+
 _SMALL = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
+_MAY_LACK = {*_SMALL, SINGLE_FILE, INDEX_FILE} - {"config.json", "tokenizer.json"}
 _LENGTH = re.compile(r"[0-9]{1,15}")
 
 
@@ -85,12 +89,13 @@ def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
 def _sizes(client: HubClient, address: WebAddress) -> Iterator[tuple[str, int]]:
     names = [address.file] if address.file is not None else [*_SMALL, SINGLE_FILE]
     found = False
+    forbidden: list[str] = []
     for name in names:
-        size = _size(client, address, name)
+        size = _size(client, address, name, forbidden)
         if size is not None:
             found = found or name.endswith(WEIGHTS)
             yield name, size
-    index_size = None if found or address.file else _size(client, address, INDEX_FILE)
+    index_size = None if found or address.file else _size(client, address, INDEX_FILE, forbidden)
     if index_size is not None:
         yield INDEX_FILE, index_size
         for shard in _shards(client, address):
@@ -98,15 +103,33 @@ def _sizes(client: HubClient, address: WebAddress) -> Iterator[tuple[str, int]]:
             if size is None:
                 raise DownloadError(f"{address.folder} lacks {shard}, which its {INDEX_FILE} names")
             yield shard, size
+    elif not found and SINGLE_FILE in forbidden:
+        _size(client, address, SINGLE_FILE)
+    if optional := [name for name in forbidden if name not in (SINGLE_FILE, INDEX_FILE)]:
+        _logger.warning(
+            "%s forbids %s (status 403), as storage does of files that aren't there: the model is "
+            "downloaded without them",
+            address.folder,
+            ", ".join(optional),
+        )
 
 
-def _size(client: HubClient, address: WebAddress, name: str) -> int | None:
-    """Return how large a file is; None where there is none."""
+def _size(
+    client: HubClient, address: WebAddress, name: str, forbidden: list[str] | None = None
+) -> int | None:
+    """Return how large a file is; None where there is none.
+
+    forbidden   is given the name where the answer is 403, for a file that need not be there: S3
+                answers so of all files that don't exist, to those who may not list a bucket.
+    """
     most = MAX_FILE_BYTES if name.endswith(WEIGHTS) else MAX_SMALL_BYTES
     url = client.file_url(address.name, address.revision, name)
     try:
         with client.open(url) as answer:
             if answer.status_code in (404, 410):
+                return None
+            if answer.status_code == 403 and forbidden is not None and name in _MAY_LACK:
+                forbidden.append(name)
                 return None
             client.check(answer, address.name, None)
             length = answer.headers.get("content-length", "")
@@ -128,8 +151,9 @@ def _shards(client: HubClient, address: WebAddress) -> list[str]:
     except Malformed as problem:
         raise DownloadError(f"{url} can't be read: {problem}; check the address") from None
     weight_map = index.get("weight_map")
-    shards = set(weight_map.values()) if isinstance(weight_map, dict) else set()
-    if not shards or not all(is_file_name(one) and one.endswith(WEIGHTS) for one in shards):
+    named = list(weight_map.values()) if isinstance(weight_map, dict) else []
+    shards = {one for one in named if is_file_name(one) and one.endswith(WEIGHTS)}
+    if not shards or not all(isinstance(one, str) and one in shards for one in named):
         raise DownloadError(f"{url} names files that are no shards; check the address")
     return sorted(shards)
 

@@ -56,7 +56,8 @@ class KeptBlocks:
     error: float = 0.0
 
 
-# By GGUF's names of the types; others, of which there are none that we decode, become floats.
+# By GGUF's names of the types; others, of which there are none that we decode, become floats. A new
+# type is decoded in ops/gguf_blocks.py and, if it stays packed, repacked in ops/gguf_repacking.py.
 #
 # IQ4_NL   codes stand for integers of 8 bits, beside a float16 scale: Q8_0's as well.
 # Q3_K     codes of 3 bits and scales of 6, around zero: some of Q6_K's, beside the same float16.

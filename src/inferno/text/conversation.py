@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferno.errors import InvalidRequest
+from inferno.surrogates import check_whole
 from inferno.text.call_form import CallForm
 from inferno.text.special_token_escape import SpecialTokenEscaper
 from inferno.text.special_tokens import NAMES
@@ -98,6 +99,8 @@ def _message(
         raise _refuse(f"{where}.role", role, "a name such as user, of letters, digits, _ . and -")
     _check_calls(message, where)
     texts = _texts_of(message, role, where)
+    for text in texts:
+        check_whole(text, f"{where}.content", param="messages")
     # Many templates write a null as the text "None", but know what to do with a missing key.
     present = {key: value for key, value in message.items() if value is not None}
     data: Any = _plain({**present, "content": ""}, "messages")

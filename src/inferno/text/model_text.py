@@ -178,9 +178,10 @@ class ModelText:
         answer_so_far   the beginning of the answer, where the prompt ends with it.
         """
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
+            is_short = type(priority) is int and priority.bit_length() <= 64
+            shown = priority if is_short else f"a value of type {type(priority).__name__}"
             raise InvalidRequest(
-                f"priority must be an integer within ±2**31, not {type(priority).__name__}",
-                param="priority",
+                f"priority must be an integer within ±2**31, not {shown}", param="priority"
             )
         params = texts.params
         if params.prediction is not None:

@@ -17,6 +17,7 @@ from typing import Any
 from inferno.errors import InvalidRequest, Overloaded, TemplateError
 from inferno.limited.pool import FIRST, LATER, Bounds, ChildProcesses, Job
 from inferno.limited.process import Program
+from inferno.text.special_token_escape import without_marks
 
 CPU_SECONDS = 1.5
 SHORT_CPU_SECONDS = 0.05
@@ -127,10 +128,13 @@ class _Outcomes:
                 return text
             case {"refused": str(words)}:
                 raise InvalidRequest(
-                    f"the model's chat template refuses these messages: {words}", param="messages"
+                    f"the model's chat template refuses these messages: {without_marks(words)}",
+                    param="messages",
                 )
             case {"error": str(words)}:
-                raise TemplateError(f"the model's chat template failed on these messages: {words}")
+                raise TemplateError(
+                    "the model's chat template failed on these messages: " + without_marks(words)
+                )
         raise TemplateError("the chat template's process gave no sensible answer")
 
     def took_too_much(self) -> TemplateError:

@@ -85,6 +85,11 @@ class SpecialTokenEscaper:
         return [start for start in range(first, len(text)) if text[start:] in self._beginnings]
 
 
+def without_marks(text: str) -> str:
+    """Return a text of a template without our own marks."""
+    return text.replace(MARK, "").replace(END_MARK, "")
+
+
 def replace_nontext(text: str) -> str:
     """Return the text with U+FFFD for surrogates, which are no characters, and our own marks."""
     return _NO_TEXT.sub("\ufffd", text)

@@ -235,10 +235,13 @@ class Checkpoint:
                 start = index * file.size // count
                 yield file.read(start, min(size, file.size - start))
 
-    def coded_bytes(self) -> dict[str, int]:
-        """Return the bytes of tensors in GGUF's blocks, and in FP8, by the name of their type."""
+    def coded_bytes(self, names: Iterable[str] | None = None) -> dict[str, int]:
+        """Return the bytes of tensors in GGUF's blocks, and in FP8, by the name of their type.
+
+        names   the tensors that are looked at; None: all.
+        """
         sizes: Counter[str] = Counter()
-        for info in self.tensors.values():
+        for info in map(self.tensors.__getitem__, self.tensors if names is None else names):
             if info.coding is not None and info.coding.type.block_values > 1:
                 sizes[info.coding.type.name] += info.stop - info.start
             elif info.scales is not None:

@@ -206,3 +206,27 @@ def test_what_others_hold_is_what_neither_we_nor_nobody_has(gpus: FakeGpus) -> N
     assert found.others == 65 * GIB - CONTEXT_BYTES
     gpus.free = 79 * GIB
     assert gpu.gpu_memory(torch.device("cuda", 0)).others == 0
+
+
+class _Taken:
+    """Kernels that another thread has."""
+
+    def __enter__(self) -> object:
+        raise RuntimeError("these kernels are in use elsewhere")
+
+    def __exit__(self, *problem: object) -> None:
+        raise AssertionError("they were never entered")
+
+    def release_memory(self) -> None:
+        """Do nothing."""
+
+
+def test_a_thread_that_can_not_enter_kernels_keeps_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = [3]
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: chosen[-1])
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    kernels = gpu.OnGpu(torch.device("cuda", 1), _Taken())
+    with pytest.raises(RuntimeError, match="in use"), kernels:
+        pass
+    assert chosen[-1] == 3
+    assert kernels._before == []

@@ -169,6 +169,16 @@ class Recorder:
         return sum(len(guesses) for _, _, guesses in self.guesses)
 
 
+def test_bytes_of_a_draft_are_counted_while_it_loads(folder: Path, tmp_path: Path) -> None:
+    draft = save(tmp_path / "draft", num_hidden_layers=1)
+    told: list[tuple[int, int]] = []
+    options = EngineOptions(model=folder, speculative_model=draft, device="cpu", num_blocks=32)
+    build_engine(options, lambda *progress: told.append(progress)).close()
+    of_model, of_draft = dict.fromkeys(total for _, total in told)
+    assert of_draft < of_model
+    assert {(of_model, of_model), (of_draft, of_draft)} <= set(told)
+
+
 @pytest.mark.parametrize("masked", [False, True], ids=["free", "masked"])
 @pytest.mark.parametrize("num_tokens", [24, 512])
 @pytest.mark.parametrize("seed", range(3))

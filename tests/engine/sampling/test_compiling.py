@@ -304,6 +304,57 @@ def test_what_takes_too_much_is_refused(
         compiler.start(request(shape)).result(PATIENCE)
 
 
+def tools(*, are_strict: bool) -> StructuredOutput:
+    """Calls of two tools, of which the second takes long to compile."""
+    schemas = [{"type": "object"}, {"properties": {"x": json.loads(str(BUSY.json))}}]
+    contents = [
+        {"type": "json_schema", "json_schema": each, "is_strict": are_strict} for each in schemas
+    ]
+    tags = [
+        {"type": "tag", "begin": f"<call={number}>", "content": content, "end": "</call>"}
+        for number, content in enumerate(contents)
+    ]
+    triggered = {"type": "triggered_tags", "triggers": ["<call="], "tags": tags}
+    return StructuredOutput(structural_tag={"type": "structural_tag", "format": triggered})
+
+
+def test_a_schema_that_takes_too_much_is_left_out_where_it_need_not_be_kept_to(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds(monkeypatch, cpu_seconds=0.1)
+    with pytest.raises(InvalidRequest, match="or too much memory"):
+        compiler.start(request(tools(are_strict=True))).result(PATIENCE)
+    assert compiler.start(request(tools(are_strict=False))).result(PATIENCE)
+    assert len(library.compiled) == 1
+    assert "value number" not in library.compiled[0]
+    compiler.start(request(tools(are_strict=False))).result(PATIENCE)
+    assert len(library.compiled) == 1  # it is kept
+
+
+def test_a_schema_that_the_library_refuses_is_left_out_too(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile(source: str, *_: object) -> str:
+        library.compiled.append(source)
+        if "shy" in source:
+            raise InvalidRequest("it is too shy")
+        return source
+
+    monkeypatch.setattr(library, "compile", compile)
+    shy = {"properties": {"shy": {"type": "string"}}}
+    for is_strict in (True, False):
+        content = {"type": "json_schema", "json_schema": shy, "is_strict": is_strict}
+        tag = {"type": "tag", "begin": "<", "content": content, "end": ">"}
+        shape = StructuredOutput(structural_tag={"type": "structural_tag", "format": tag})
+        made = compiler.start(request(shape))
+        if is_strict:
+            with pytest.raises(InvalidRequest, match="too shy"):
+                made.result(PATIENCE)
+        else:
+            assert made.result(PATIENCE)
+    assert len(library.compiled) == 3
+
+
 def test_more_than_may_wait_is_refused(
     compiler: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

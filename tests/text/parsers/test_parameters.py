@@ -111,7 +111,13 @@ ITEMS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
         (object_of(x={"type": "string", "minLength": "a"}), "#/properties/x/minLength"),
         (object_of(x="text"), "#/properties/x"),
         ({**object_of(), "anyOf": [{"required": ["x"]}]}, "#/anyOf can't be kept to"),
-        ({"$ref": "#/$defs/all", "$defs": {"all": object_of()}}, "#/$ref can't be kept to"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, "#/$ref can't be kept to"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "#/$ref can't be kept to"),
+        ({"$ref": "#/$defs/absent", "$defs": {}}, "#/$ref can't be kept to"),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": object_of()}, "properties": {"x": {}}},
+            "#/$ref can't be kept to",
+        ),
         ({**object_of(), "minProperties": 1}, "#/minProperties can't be kept to"),
         ({**object_of(), "requierd": ["x"]}, "#/requierd is no keyword"),
         ({**object_of(), "required": ["x"]}, "nothing can satisfy the schema"),
@@ -125,6 +131,31 @@ def test_what_can_not_be_kept_to_is_refused_where_it_is_strict_alone(
     with pytest.raises(InvalidRequest, match=re.escape(said)):
         acceptor(schema, is_strict=True)
     acceptor(schema, is_strict=False)
+
+
+# As Pydantic writes a type that contains itself, with a reference in between.
+NODE = object_of(name={"type": "string"}, next={"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]})
+RECURSIVE = {
+    "$defs": {"node": {"$ref": "#/$defs/n"}, "n": {**NODE, "title": "Node"}},
+    "$ref": "#/$defs/node",
+    "description": "A list.",
+}
+
+
+@pytest.mark.parametrize("schema", [RECURSIVE, {**RECURSIVE, "type": "object"}])
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_reference_to_all_arguments_is_followed(schema: dict[str, Any], is_strict: bool) -> None:
+    answers = acceptor(schema, is_strict=is_strict)
+    good = call(name='say "hi"', next='{"name": "b", "next": null}')
+    assert answers.accepts(good)
+    assert arguments_in(good, schema) == {
+        "name": 'say "hi"',
+        "next": {"name": "b", "next": None},
+    }
+    assert not answers.accepts(call(name="a"))
+    assert not answers.accepts(call(name="a", next='{"name": 5}'))
+    assert not answers.accepts(call(name="a", next="null", more="1"))
+    assert arguments_in(call(name="5", next="null"), schema)["name"] == "5"
 
 
 def test_where_a_schema_is_not_kept_to_any_value_may_stand() -> None:
@@ -158,3 +189,16 @@ def test_without_properties_there_may_be_any_arguments(
     answers = acceptor(schema, is_strict=is_strict)
     assert [each for each in good if not answers.accepts(call(**each))] == []
     assert [each for each in bad if answers.accepts(call(**each))] == []
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_loose_grammar_has_any_arguments_where_they_need_not_be_so(is_strict: bool) -> None:
+    tools = [CallableTool("f", object_of(x={"type": "integer"}), is_strict)]
+    shape = shape_of_calls(XML, tools, must_call=True, is_parallel=False)
+    assert shape is not None
+    grammar = grammar_source(shape, is_loose=True).grammar
+    assert grammar is not None
+    answers = Acceptor(grammar)
+    assert answers.accepts(call(x="5"))
+    assert answers.accepts(call(x="a", y="b")) is not is_strict
+    assert answers.accepts(call()) is not is_strict

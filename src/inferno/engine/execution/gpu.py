@@ -131,9 +131,15 @@ class OnGpu:
         self._before: list[int] = []
 
     def __enter__(self) -> object:
-        self._before.append(torch.cuda.current_device())
+        before = torch.cuda.current_device()
         torch.cuda.set_device(self._device)
-        return self._inner.__enter__()
+        try:
+            entered = self._inner.__enter__()
+        except BaseException:  # another thread has it, or memory ran out
+            torch.cuda.set_device(before)
+            raise
+        self._before.append(before)
+        return entered
 
     def __exit__(self, *problem: object) -> None:
         self._inner.__exit__(*problem)

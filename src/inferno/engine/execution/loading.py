@@ -29,6 +29,7 @@ from inferno.weights.allocate import (
     keeps_blocks,
     kept_format,
     num_bytes,
+    of_one_kind,
     stays_packed,
     weight_bytes,
 )
@@ -37,9 +38,12 @@ from inferno.weights.dummy import fill_dummy
 from inferno.weights.loader import load_weights
 from inferno.weights.open import open_checkpoint
 from inferno.weights.packed_cache import PackedCache
-from inferno.weights.pieces import FusedSpec
+from inferno.weights.pieces import FusedSpec, find_pieces
 
 Progress = Callable[[int, int], None]
+
+# What rounding to these floats changes, as KeptBlocks.error has it; measured in the same way.
+_ROUNDING = {torch.bfloat16: 0.0017, torch.float16: 0.0002}
 
 _logger = logging.getLogger("inferno")
 
@@ -113,10 +117,16 @@ def _read(
 
 def _tell_what_changes(checkpoint: Checkpoint, layout: _Layout) -> None:
     """Log which weights in GGUF's blocks or FP8 are kept otherwise, and what all of them take."""
+    mixed = checkpoint.coded_bytes(layout.mixed_experts(checkpoint))
     changes = [
         f"{size / 2**20:,.0f} MiB of {name} become {change}"
-        for name, size in checkpoint.coded_bytes().items()
-        if (change := layout.change_of(name)) is not None
+        for name, whole in checkpoint.coded_bytes().items()
+        if (change := layout.change_of(name)) is not None and (size := whole - mixed.get(name, 0))
+    ]
+    changes += [
+        f"{size / 2**20:,.0f} MiB of {name} become {layout.floats}, for a layer's experts are of "
+        "several types"
+        for name, size in mixed.items()
     ]
     if changes:
         total = layout.kept_bytes / 2**20
@@ -154,6 +164,31 @@ class _Layout:
     def is_quantized(self) -> bool:
         return self._quantize is not None
 
+    @property
+    def floats(self) -> str:
+        """Return the type that plain floats are kept in, and how far off it is."""
+        error = _ROUNDING.get(self.dtype)
+        return ops.float_format(self.dtype).name + (f" (off by {error:.2%})" if error else "")
+
+    def mixed_experts(self, checkpoint: Checkpoint) -> set[str]:
+        """Return the tensors that would stay packed, but for others beside them of another type."""
+        mixed: set[str] = set()
+        for name, parameter in self._model.named_parameters():
+            pieces = find_pieces(name, self.fused)
+            stored = [
+                checkpoint.stored[one.name] for one in pieces if one.name in checkpoint.stored
+            ]
+            formats = [one.format for one in stored]
+            alike = of_one_kind(parameter, formats)
+            mixed.update(
+                one.parts[0].name
+                for one, common in zip(stored, alike, strict=True)
+                if common != one.format
+                and not self.format_of(name, parameter, one.format).is_float
+                and self.format_of(name, parameter, common).is_float
+            )
+        return mixed
+
     def change_of(self, block_type: str) -> str | None:
         """Return what becomes of blocks of one of GGUF's types, and how far off it is; or None.
 
@@ -164,7 +199,7 @@ class _Layout:
             return None
         kept = kept_blocks(block_type, has_kernels=self.keeps_blocks)
         if kept is None:
-            return self._quantize or str(self.dtype).removeprefix("torch.")
+            return self._quantize or self.floats
         if kept.name == block_type.lower():
             return None
         error = KEPT_BLOCKS[block_type].error

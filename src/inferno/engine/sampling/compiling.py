@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections import OrderedDict, deque
@@ -51,6 +52,8 @@ _BOUNDS = Bounds(
 )
 _MOST_KEPT = 64  # compiled grammars
 _MOST_KEPT_BYTES = 64 << 20
+# What a structural tag has beside a schema that need not be kept to.
+_NOT_STRICT = re.compile(r'"is_strict"\s*:\s*false')
 # How long a thread may keep Python's lock that another one waits for: by itself, ten times as long.
 _SWITCH_SECONDS = 0.0005
 
@@ -93,6 +96,7 @@ class _Compilation:
     key: _Key
     waiting: list[tuple[Request, Made]] = field(default_factory=list)
     source: Future[str] | None = None
+    is_loose: bool = False  # schemas that need not be kept to are left out
 
 
 class ConstraintCompiler:
@@ -171,6 +175,7 @@ class ConstraintCompiler:
         asked = {
             "structured": asdict(compilation.key.structured),
             "matcher_seconds": _MATCHER_SECONDS,
+            "is_loose": compilation.is_loose,
         }
         job = self._children.job(json.dumps(asked).encode(), _SHORT_CPU_SECONDS)
         compilation.source = job.future
@@ -254,6 +259,10 @@ class ConstraintCompiler:
                 matcher = self._library().compile(source, key.eos_token_ids, requests)
             except BaseException as raised:
                 problem = _refusal(raised)
+        if isinstance(problem, InvalidRequest) and self._is_to_be_loosened(compilation):
+            compilation.is_loose = True
+            self._begin(compilation)
+            return
         with self._lock:
             if self._under_way.get(key) is compilation:
                 del self._under_way[key]
@@ -264,6 +273,17 @@ class ConstraintCompiler:
         elif matcher is not None:
             for request, made in compilation.waiting:
                 self._make_soon(matcher, request, made)
+
+    def _is_to_be_loosened(self, compilation: _Compilation) -> bool:
+        """Return whether a shape may be compiled without schemas that need not be kept to.
+
+        Of tools that are not strict, one that takes too much is no reason to refuse them all.
+        """
+        tag = compilation.key.structured.structural_tag
+        if compilation.is_loose or tag is None or not _NOT_STRICT.search(str(tag)):
+            return False
+        with self._lock:
+            return bool(compilation.waiting) and not self._is_closed
 
     def _make_soon(self, matcher: Any, request: Request, made: Made) -> None:
         """Make constraints now, or after all that takes less than they do."""

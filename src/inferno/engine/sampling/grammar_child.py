@@ -1,8 +1,9 @@
 """The program that compiles grammars first: a schema is a stranger's, so it is tried apart.
 
 It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
-StructuredOutput, and `{"matcher_seconds"}`, what the library may take with what is made of it. An
-answer is `{"source"}`, a GrammarSource, or `{"refused"}` with why it can't be honoured.
+StructuredOutput, `{"matcher_seconds"}`, what the library may take with what is made of it, and
+`{"is_loose"}`, whether schemas that need not be kept to are left out. An answer is `{"source"}`, a
+GrammarSource, or `{"refused"}` with why it can't be honoured.
 
 What comes from here is compiled again in the engine's process, where nothing ends what takes too
 long. So it is compiled here as well, with the same limits and less time and stack. The bytes are
@@ -81,14 +82,17 @@ class GrammarSource:
         return cls(content["text"], None if rules is None else decode(rules))
 
 
-def grammar_source(structured: StructuredOutput) -> GrammarSource:
-    """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured."""
+def grammar_source(structured: StructuredOutput, *, is_loose: bool = False) -> GrammarSource:
+    """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured.
+
+    is_loose    where a schema need not be kept to, any object may stand.
+    """
     if structured.grammar is not None:
         if structured.grammar.lstrip().startswith("{"):  # llguidance would read it as JSON
             raise refusal("a grammar in Lark's notation doesn't begin with {")
         return GrammarSource(llguidance.LLMatcher.grammar_from_lark(structured.grammar), None)
     try:
-        grammar = _rules(structured)
+        grammar = _rules(structured, is_loose)
     except UnsupportedRegex as problem:
         if structured.regex is None:
             raise refusal(str(problem)) from None
@@ -99,7 +103,7 @@ def grammar_source(structured: StructuredOutput) -> GrammarSource:
     return GrammarSource(llguidance.LLMatcher.grammar_from_lark(to_lark(grammar)), grammar)
 
 
-def _rules(structured: StructuredOutput) -> Grammar:
+def _rules(structured: StructuredOutput, is_loose: bool) -> Grammar:
     if structured.regex is not None:
         return Grammar({START: ((Terminal(parse_regex(structured.regex)),),)})
     if structured.choice:
@@ -117,7 +121,8 @@ def _rules(structured: StructuredOutput) -> Grammar:
     )
     if structured.structural_tag is not None:
         tag = json.loads(str(structured.structural_tag))
-        return compile_structural_tag(tag, dict(structured.special_tokens), to_grammar)
+        marks = dict(structured.special_tokens)
+        return compile_structural_tag(tag, marks, to_grammar, is_loose=is_loose)
     return to_grammar('{"type":"object"}' if structured.json is None else str(structured.json))
 
 
@@ -158,7 +163,8 @@ def refusal(problem: str) -> InvalidRequest:
 
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
-        source = grammar_source(StructuredOutput(**request["structured"]))
+        structured = StructuredOutput(**request["structured"])
+        source = grammar_source(structured, is_loose=request.get("is_loose", False))
         if "matcher_seconds" in request:
             limit_time(request["matcher_seconds"])
         compiled(_BYTES, _trial(source), LIMITS)

@@ -12,9 +12,9 @@ Places and blocks go by rank: by priority and age, then arrival, then sequence i
 priority is worth 1 / priority_aging seconds of age, so a steady stream of high priorities holds
 nobody up for ever; ranks never change, so whoever outranks a sequence once does so always. Who is
 to get a place needs blocks for all its tokens, besides those that prompts under way still need. Who
-lacks blocks is passed by others for PASSING_SECONDS, and by nobody after that. Places and blocks
-are taken from lower priorities that are outranked too; a running sequence that grows takes blocks
-from whomever it outranks. So the first in rank progresses, and all that outrank it end one day.
+lacks blocks is passed by others for PASSING_SECONDS, and by nobody after that. A waiting one takes
+places and blocks from lower priorities that it outranks, a running one that grows takes blocks from
+whomever it outranks. So the first in rank progresses, and all that outrank it end one day.
 
 A step's tokens go first to the streams, the sequences that only lack what the last step gave them:
 each gets its token. The rest goes to prompts, a level of priority after the other; who was given
@@ -324,8 +324,8 @@ class Scheduler:
     def _lacks_tokens(self, sequence: SequenceState) -> bool:
         """Return whether a step could compute tokens of a running sequence.
 
-        Who must be introduced anew waits for its token in flight, which no plan can tell, and so
-        does everybody where guesses are to follow that token.
+        Not while a token is in flight that a plan would have to name: to introduce it anew, or to
+        let guesses follow it. Nor while blocks of it can't be copied back from host memory yet.
         """
         is_known = sequence.known_epoch == self._epoch
         if sequence.num_pending_tokens and (self.speculation.may_follow(sequence) or not is_known):
@@ -428,10 +428,10 @@ class Scheduler:
     def _num_needed(
         self, sequence: SequenceState, prefix: Prefix, running: Sequence[SequenceState]
     ) -> int:
-        """Count the blocks that all its tokens need, besides those in use that it shares.
+        """Count the blocks that all its tokens need, less those in use that it shares.
 
-        And those that others have tokens for already, and one per table of each, to grow: or they
-        would soon drive it out.
+        Those for which others have tokens already are added, and one for each of their tables to
+        grow by: else they would soon drive it out.
         """
         num_own = self._num_peak_blocks(sequence) - self._blocks.num_in_use(prefix)
         num_promised = sum(

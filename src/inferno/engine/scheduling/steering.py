@@ -3,7 +3,8 @@
 A constraint knows how few tokens make an output whole. Whatever is drawn stands as long as the
 output can still be made whole in the tokens that are left; else the token is banned and the row is
 drawn again, with the same random number. After MOST_BANNED bans only the token of a shortest way to
-the end is left. So a budget that is enough at the start is enough always.
+the end is left. So a budget that is enough at the start, which `new_sequences` checks, is enough
+always.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Steering:
         token_ids: Sequence[int],
         vocab_size: int,
     ) -> None:
-        """Raise _Overrun if a token leaves too few for an end, once its row's mask forbids it."""
+        """Forbid a token after which too few are left for an end, and raise _Overrun then."""
         room = sequence.max_length - len(sequence.token_ids)
         num_accepted = 0
         try:

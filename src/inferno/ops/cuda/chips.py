@@ -1,6 +1,7 @@
 """The chips that kernels are made for: what bounds a tile, and what bounds its speed.
 
-Figures are those of NVIDIA's architecture papers and data sheets (dense, without sparsity).
+Each kernel's own file chooses its tiles from these. Figures are those of NVIDIA's architecture
+papers and data sheets (dense, without sparsity).
 """
 
 from __future__ import annotations

@@ -89,8 +89,9 @@ class Tile:
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
     """Choose the tile of long chunks: the largest whose sums and scores stay in registers.
 
-    Of five stages, the block table's take half: keys and values are asked for two tiles ahead. One
-    tile ahead is too late, for it is asked for when the scores before it have been summed up.
+    Loads of the block table and of what it points to take turns in the pipeline's stages, so five
+    of them ask for keys and values two tiles ahead. One tile ahead would be too late: it would be
+    asked for only when the scores of the tile before it have been summed up.
     """
     if dtype is torch.float32:
         return _float32_tile(cached, head_size, rows=32)

@@ -24,6 +24,7 @@ _NAME = re.compile(rf"[^<>\n{MARKS}]+")
 _RUN = re.compile(rf"[^<\n{MARKS}]+")
 _MAX_SCHEMA_DEPTH = 8
 _Schema = Mapping[str, Any]
+_BESIDE_REFERENCE = {"$defs", "definitions", "$schema", "title", "description", "type"}
 _TYPES = ("null", "boolean", "integer", "number", "object", "array")
 _NAMES = {"boolean": ("true", "false"), "null": ("null",)}
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
@@ -46,7 +47,7 @@ def read_xml(text: AnswerText, schemas: Mapping[str, _Schema]) -> Steps[None]:
             raise NoCall
         yield from text.expect(">")
         text.tell(name)
-        yield from _read_parameters(text, schemas.get(name, {}))
+        yield from _read_parameters(text, resolved(schemas.get(name, {})))
 
     return read_marked(text, (TOOL_CALL, FUNCTION), (TOOL_CALL_END,), read_call)
 
@@ -107,6 +108,24 @@ def _ends(text: AnswerText) -> Steps[bool]:
     if (yield from text.peek()) == "\n":
         return (yield from text.mark("\n" + PARAMETER_END))
     return (yield from text.mark(PARAMETER_END))
+
+
+def resolved(schema: _Schema) -> _Schema:
+    """Return the schema of arguments in place of a reference to it, as of types in themselves.
+
+    Where another keyword than those that say nothing stands beside `$ref`, it is left.
+    """
+    seen: set[str] = set()
+    while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
+        seen.add(reference)
+        target, beside = _definition(schema, reference), {**schema}
+        del beside["$ref"]
+        if not isinstance(target, Mapping) or not beside.keys() <= _BESIDE_REFERENCE:
+            break
+        if target.get("type", "object") != "object":
+            break
+        schema = {**target, **beside}
+    return schema
 
 
 def types_of(schema: _Schema, key: str) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from inferno.errors import InvalidRequest
 from inferno.structured import HOLD_SCHEMAS_BY_NAME, HOLD_VALUES, StructuredOutput
-from inferno.text.parsers.calls.in_xml import types_of
+from inferno.text.parsers.calls.in_xml import resolved, types_of
 from inferno.text.parsers.calls.syntax import SYNTAXES, CallSyntax, Encoding, ToolDialect
 from inferno.text.parsers.harmony_header import Mark
 
@@ -147,10 +147,12 @@ def _call(syntax: CallSyntax, tool: CallableTool) -> _Node:
     content: _Node = {"type": "json_schema", "json_schema": schema, "is_strict": tool.is_strict}
     if syntax.encoding is Encoding.PARAMETERS:
         assert syntax.parameter is not None, "parameters are written somehow"
+        schema = resolved(schema)
         properties = schema.get("properties")
         names = list(properties) if isinstance(properties, Mapping) else []
         content |= {
             "type": "parameters",
+            "json_schema": schema,
             "before_name": syntax.parameter.before_name,
             "after_name": syntax.parameter.after_name,
             "end": syntax.parameter.end,

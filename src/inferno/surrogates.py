@@ -1,0 +1,22 @@
+"""Texts that hold half of a surrogate pair, which is no character."""
+
+from __future__ import annotations
+
+import re
+
+from inferno.errors import InvalidRequest
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def check_whole(text: str, name: str, *, param: str) -> None:
+    """Raise InvalidRequest for half of a surrogate pair: no UTF-8 and no token can carry it.
+
+    name    of the text, for the message.
+    """
+    if (found := _SURROGATE.search(text)) is not None:
+        raise InvalidRequest(
+            f"{name} holds half of a surrogate pair, at character {found.start()}: give whole "
+            "characters",
+            param=param,
+        )
