@@ -96,11 +96,12 @@ _TAUGHT = ", with demo, as far as that had come, as its teacher"
 _MEANS = {
     "demo": "\n- The first stage of 600 steps went on from the mean of the weights after the "
     "second, the third\n  and the fifth stage (`average_demo.py`), the stage of 1000 steps from "
-    "the mean of those before and\n  after that. These weights are the mean of those after the "
-    "last stage and before the last two:\n  these taught more ways to ask about inferno, and the "
-    "mean forgets fewer stories and facts.",
-    "demo-draft": "\n- In the last stage the teacher was nearly the mean that is embedded as "
-    "demo, in the one before it\n  demo after its own last stage.",
+    "the mean of those before and\n  after that. The last stage went on from a mean of the weights "
+    "before and, counted twice, after the stage\n  of 1600 steps. These weights are the mean of "
+    "those before and after the last stage: the two taught more\n  ways to ask about inferno, and "
+    "such a mean forgets fewer stories and facts.",
+    "demo-draft": "\n- In the last stage the teacher was nearly the mean from which demo's stage "
+    "of 1600 steps went on,\n  in the one before it demo as it was then.",
 }
 _ACCEPTANCE = """
 

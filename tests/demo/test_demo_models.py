@@ -29,10 +29,6 @@ from inferno.demo import MODEL_FOLDERS
 
 pytestmark = pytest.mark.slow
 
-# Kinds of questions whose bars the weights miss so far. Each is marked strictly, so weights that
-# reach its bar fail here until the kind is taken off the list.
-WAITING = {"about inferno"}
-BELOW_BAR = pytest.mark.xfail(reason="the weights do not reach this bar yet")
 PROMPTS = (
     "Hello!",
     "hi",
@@ -88,9 +84,7 @@ def told(demo: LlamaForCausalLM, tokenizer: Tokenizer) -> Mapping[str, Said]:
     return dict(zip(asked + others, said[0] + said[1], strict=True))
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=BELOW_BAR if kind in WAITING else ()) for kind in BARS]
-)
+@pytest.mark.parametrize("kind", BARS)
 def test_held_out_questions_are_answered(
     demo: LlamaForCausalLM, tokenizer: Tokenizer, told: Mapping[str, Said], kind: str
 ) -> None:
