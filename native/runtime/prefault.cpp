@@ -105,11 +105,11 @@ void Prefault::run() {
 }
 
 void Prefault::collapse_small() const {
-    for (const Memory& part : small_) {
 #if defined(__linux__)
-        // Where no huge page is free now, the system will look again.
-        madvise(part.begin, part.bytes, MADV_HUGEPAGE);
+    // Where no huge page is free now, the system will look again.
+    for (const Memory& part : small_) madvise(part.begin, part.bytes, MADV_HUGEPAGE);
 #endif
+    for (const Memory& part : small_) {
         for (std::size_t at = 0; at + kPiece <= part.bytes; at += kPiece) {
             if (is_closing_ || collapse(part.begin + at) == ENOMEM) return;
         }

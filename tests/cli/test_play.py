@@ -176,7 +176,7 @@ def playing(
 
 @pytest.mark.slow
 def test_a_closed_pipe_ends_it_quietly(endless: Path) -> None:
-    with playing(str(endless), "--max-tokens", "500", answers=small_pipe()) as running:
+    with playing(str(endless), "--max-tokens", "50000", answers=small_pipe()) as running:
         program, lines, out, errors = running
         lines.write(b"hello\n" * 20)
         out.read(10)

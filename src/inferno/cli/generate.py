@@ -28,6 +28,7 @@ from inferno.cli.model_options import (
 )
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.terminal import (
+    as_text,
     has_colours,
     is_terminal,
     print_of_others,
@@ -140,7 +141,7 @@ def _read_grammar(path: Path) -> str:
 def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
     if given.count("-") > 1:
         raise typer.BadParameter("standard input can be read once: give --prompt - once")
-    prompts = [_read_stdin() if text == "-" else _as_text(text) for text in given]
+    prompts = [_read_stdin() if text == "-" else as_text(text) for text in given]
     if prompts_file is not None:
         prompts += _read_file(prompts_file)
     if not prompts and sys.stdin is not None and not sys.stdin.isatty():
@@ -148,11 +149,6 @@ def _read_prompts(given: list[str], prompts_file: Path | None) -> list[str]:
     if not prompts:
         raise typer.BadParameter("give a prompt: --prompt TEXT, or --prompts-file FILE")
     return prompts
-
-
-def _as_text(given: str) -> str:
-    """Return an argument with U+FFFD for each of its bytes that were no UTF-8."""
-    return given.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _read_stdin() -> str:

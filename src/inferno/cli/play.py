@@ -20,6 +20,7 @@ from inferno.cli.model_options import (
     set_values,
 )
 from inferno.cli.options import options_of, takes_options
+from inferno.cli.terminal import as_text
 from inferno.errors import InvalidRequest
 from inferno.option_table import Group
 from inferno.options import EngineOptions
@@ -88,5 +89,5 @@ def play(
         if model is not None:
             fetch_if_absent(model, revision, yes=yes)
         fetch_draft_if_absent(options, yes=yes)
-        if not start(model, options, sampling, system, reasoning_effort, found):
+        if not start(model, options, sampling, as_text(system), reasoning_effort, found):
             raise typer.Exit(1)

@@ -83,6 +83,11 @@ def safe_text(text: str, encoding: str | None) -> str:
     return text.encode(encoding, errors="replace").decode(encoding)
 
 
+def as_text(given: str) -> str:
+    """Return what was typed, or an argument, with U+FFFD for bytes that the locale can't read."""
+    return given.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def visible_text(text: str) -> str:
     """Return a text that others wrote without what would steer a terminal: that is spelled out."""
     return "".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import time
 from pathlib import Path
 
@@ -87,6 +88,18 @@ def test_where_the_system_denies_it_there_is_plain_memory(monkeypatch: pytest.Mo
         assert memory.data_ptr() % 64 == 0
 
 
+def num_free_huge_pages() -> int:
+    """How many huge pages could be made of what is free now, by /proc/buddyinfo."""
+    order = (HUGE_PAGE // mmap.PAGESIZE).bit_length() - 1
+    zones = [line.split()[4:] for line in Path("/proc/buddyinfo").read_text().splitlines()]
+    return sum(
+        int(count) << exponent - order
+        for counts in zones
+        for exponent, count in enumerate(counts)
+        if exponent >= order
+    )
+
+
 HAS_HUGE_PAGES = ALLOWED.exists() and "[never]" not in ALLOWED.read_text()
 
 
@@ -103,6 +116,7 @@ def test_without_another_way_the_system_is_asked_for_huge_pages_at_once(
     not (HAS_HUGE_PAGES and _native.can_collapse()), reason="this system moves no pages"
 )
 def test_weights_are_moved_to_huge_pages_in_the_background() -> None:
+    has_room = num_free_huge_pages() > 200
     weights = [weight_memory(size).fill_(3) for size in (8 << 20, 150 << 20, 100_001)]
     places = [weight.data_ptr() for weight in weights]
     kv = ops.empty_cache((2, 16, 1, 64), torch.bfloat16, torch.device("cpu"))
@@ -116,7 +130,7 @@ def test_weights_are_moved_to_huge_pages_in_the_background() -> None:
         assert weight.data_ptr() == place
         assert weight.eq(3).all()
         assert "hg" in mapping_of(weight)["VmFlags:"]
-        assert int(mapping_of(weight)["AnonHugePages:"][0]) > 0
+        assert int(mapping_of(weight)["AnonHugePages:"][0]) > 0 or not has_room
 
 
 @pytest.mark.parametrize("text", ["always madvise [never]", None])

@@ -21,7 +21,7 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
-from inferno.cli.terminal import terminal_size
+from inferno.cli.terminal import as_text, terminal_size
 
 _FENCE = '"""'
 _MOST_BYTES = 2**20
@@ -51,7 +51,7 @@ class Editor:
 
     def read(self) -> str:
         """Return the next message; KeyboardInterrupt on Ctrl+C, EOFError on Ctrl+D without text."""
-        return _without_fences(self._session.prompt())
+        return _without_fences(as_text(self._session.prompt()))
 
     @property
     def is_empty(self) -> bool:
