@@ -1,7 +1,7 @@
 """JSON Schemas as grammars: every text of the grammar is JSON that is valid by its schema.
 
 Properties come in the order of the schema. A value has one spelling where it matters; see
-json_strings.py and json_numbers.py.
+json_strings.py and json_numbers.py. What each keyword allows is read in json_keywords.py.
 """
 
 from __future__ import annotations

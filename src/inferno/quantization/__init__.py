@@ -1,4 +1,7 @@
-"""The table of weight formats, one file each: pure data, which the command line may read too."""
+"""The table of weight formats, one file each: pure data, which the command line may read too.
+
+The types of GGUF's blocks, and the format that each is kept in, are in gguf.py.
+"""
 
 from __future__ import annotations
 
