@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 class SamplingSpec(NamedTuple):
     """The way a row's token is drawn: from the top p of the top k of the tokens that min-p leaves.
 
-    The kernels take its fields as numbers, in this order (native/kernels/sampling/draw.h).
+    The kernels take its fields as numbers, in this order (native/kernels/sampling/draw.h,
+    ops/cuda/sampling.py).
 
     temperature 0.0: no token is drawn; else at least float32's smallest normal number.
     top_k       at most V; 0 keeps all.
