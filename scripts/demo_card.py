@@ -96,8 +96,9 @@ _TAUGHT = ", with demo, as far as that had come, as its teacher"
 _MEANS = {
     "demo": "\n- The first stage of 600 steps went on from the mean of the weights after the "
     "second, the third\n  and the fifth stage (`average_demo.py`), the stage of 1000 steps from "
-    "the mean of those before and\n  after that. The last stage went on from a mean of the weights "
-    "before and, counted twice, after the stage\n  of 1600 steps. These weights are the mean of "
+    "the mean of those before and\n  after that. The last stage, at 0.4 of the rates of the one "
+    "before, went on\n  from a mean of the weights before and, counted twice, after the stage "
+    "of 1600 steps. These weights are the mean of "
     "those before and after the last stage: the two taught more\n  ways to ask about inferno, and "
     "such a mean forgets fewer stories and facts.",
     "demo-draft": "\n- In the last stage the teacher was nearly the mean from which demo's stage "

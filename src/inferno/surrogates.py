@@ -6,7 +6,7 @@ import re
 
 from inferno.errors import InvalidRequest
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_whole(text: str, name: str, *, param: str) -> None:
@@ -14,7 +14,7 @@ def check_whole(text: str, name: str, *, param: str) -> None:
 
     name    of the text, for the message.
     """
-    if (found := _SURROGATE.search(text)) is not None:
+    if (found := SURROGATE.search(text)) is not None:
         raise InvalidRequest(
             f"{name} holds half of a surrogate pair, at character {found.start()}: give whole "
             "characters",

@@ -18,6 +18,7 @@ from inferno.server.openai.request_types import (
     TokenizeRequest,
     Unsupported,
 )
+from inferno.surrogates import SURROGATE
 from inferno.text.conversation import REASONING_FIELDS
 from inferno.text.model_text import ModelText
 from inferno.untrusted_json import (
@@ -32,7 +33,6 @@ from inferno.untrusted_json import (
 Fields = TypeVar("Fields", bound=RequestFields)
 
 _ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9_.\[\]-]{1,128}")
 _MAX_IGNORED = 32
 _MISSING = "Object missing required field `"  # and the name, as msgspec says it
@@ -65,7 +65,7 @@ def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Field
         message = f"The body can't be read: {problem}."
         if isinstance(problem, TooWide):
             raise ApiError(413, "body_too_large", message) from None
-        param = None if param is None or _SURROGATE.search(param) else param[:100]
+        param = None if param is None or SURROGATE.search(param) else param[:100]
         raise ApiError(400, "invalid_json", message, param=param) from None
     if _ESCAPED_SURROGATE.search(raw):
         _check_surrogates(given)
@@ -227,7 +227,7 @@ def _check_surrogates(fields: Mapping[str, Any]) -> None:
         if _has_surrogate((name, value)):
             shown = quoted(name, 40)
             message = f"{shown} holds half of a surrogate pair: send whole characters."
-            raise _invalid(message, None if _SURROGATE.search(name) else name[:100])
+            raise _invalid(message, None if SURROGATE.search(name) else name[:100])
 
 
 def _has_surrogate(value: object) -> bool:
@@ -235,7 +235,7 @@ def _has_surrogate(value: object) -> bool:
     while waiting:
         match waiting.pop():
             case str(text):
-                if _SURROGATE.search(text):
+                if SURROGATE.search(text):
                     return True
             case dict(items):
                 waiting += items.keys()
