@@ -38,7 +38,7 @@ clients: $(VENV)/.dev-installed
 # kernels are built apart; -S keeps the editable installation out of the way. ISAS limits what is
 # built, which takes long: ISAS=avx2, say, or ISAS=none for plain C++ alone.
 SANITIZER := address,undefined
-ISAS := avx2;avx2_vnni;avx512;avx512_bf16
+ISAS := avx2;avx2_vnni;avx512;avx512_bf16;amx
 SANITIZED := build/sanitize-$(SANITIZER)
 runtime = $(shell $(CXX) -print-file-name=lib$(1).so)
 ifeq ($(SANITIZER),thread)

@@ -2,12 +2,13 @@
 // which both take turns, so that whatever else the machine does hits both.
 //
 //   cmake --build build --target bench_linear
-//   build/bench_linear THREADS OUTPUTS INPUTS ROWS...
+//   [ISA=avx2] [PACKING=int8] build/bench_linear THREADS OUTPUTS INPUTS ROWS...
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace {
 
 constexpr std::size_t kMemory = std::size_t{256} << 20;  // far more than a cache
 constexpr int kRounds = 40;
+
+const Kernels* the_kernels;
 
 double median(std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -69,7 +72,7 @@ void measure(Weight weight, std::int64_t num_rows, const char* memory, Team& tea
             weight,
             {nullptr, Type::f32},
             {out.data(), Type::bf16, num_rows, weight.outputs, weight.outputs}};
-        multiplying.push_back(seconds([&] { best_kernels()->linear(args, team); }));
+        multiplying.push_back(seconds([&] { the_kernels->linear(args, team); }));
         const char* elsewhere = memory + bytes * ((round + copies / 2) % copies);
         reading.push_back(seconds([&] { read_all(elsewhere, bytes, team); }));
     }
@@ -86,11 +89,19 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: %s THREADS OUTPUTS INPUTS ROWS...\n", argv[0]);
         return 2;
     }
+    const char* isa = std::getenv("ISA");
+    the_kernels = isa ? find_kernels(isa) : best_kernels();
+    if (!the_kernels) {
+        std::fprintf(stderr, "this processor has no isa %s\n", isa);
+        return 2;
+    }
+    const char* only = std::getenv("PACKING");
     Team team(std::atoi(argv[1]));
     char* memory = static_cast<char*>(std::aligned_alloc(4096, kMemory));
     fill(memory);
     const auto measure_all = [&](const char* name, Packing packing) {
-        std::printf("%s, %s\n", name, best_kernels()->isa);
+        if (only && std::strcmp(name, only) != 0) return;
+        std::printf("%s, %s\n", name, the_kernels->isa);
         for (int i = 4; i < argc; ++i) {
             const Weight weight = {packing, nullptr, nullptr, std::atoll(argv[2]),
                                    std::atoll(argv[3])};

@@ -56,7 +56,7 @@ void set_isa(const std::string& name) {
 
 std::vector<std::string> isas() {
     std::vector<std::string> found;
-    for (const char* name : {"avx512_bf16", "avx512", "avx2_vnni", "avx2", "scalar"}) {
+    for (const char* name : {"amx", "avx512_bf16", "avx512", "avx2_vnni", "avx2", "scalar"}) {
         if (find_kernels(name)) found.emplace_back(name);
     }
     return found;

@@ -1,7 +1,8 @@
 // Row blocks times panels of a weight: the loops around the tiles.
 #include "product.h"
 
-#include "gate_lanes.h"
+#include "matrix_product.h"
+#include "outputs.h"
 #include "tiles.h"
 
 namespace inferno::INFERNO_ISA {
@@ -26,11 +27,6 @@ constexpr Index kMostSharers = 8;
 // Bytes of rows that go over a panel before it is the next one's turn: half of a core's L2 cache.
 // Measured: with 128 to 1024 KiB nothing is gained.
 constexpr Index kRowsBytes = 512 << 10;
-
-// Outputs of so many bytes are streamed past the caches, which hardly hold them: else each line
-// would be fetched to be filled, and tiles would wait for it. Measured: int8's and int4's products
-// of 511 rows take 4 to 14 % less.
-constexpr Index kStreamingBytes = 1 << 20;
 
 // From so many row blocks on, scales whose parts are shared by eight groups are made floats once for
 // all of them. Measured with AVX2: products of 8 to 64 rows take 10 to 18 % less.
@@ -130,48 +126,6 @@ void run_tile(Index rows, const Tile& tile) {
     }
 }
 
-// Sixteen outputs.
-F outputs_of(const Product& product, Index panel, const float* sums) {
-    if (!product.bias.data) return load(sums);
-    return add(load(sums), load_weights(product.bias, panel * kPanel, product.weight.outputs));
-}
-
-template <class Out>
-void write_vector(const Product& product, Index row, Index panel, F outputs) {
-    auto* out = static_cast<typename Out::Raw*>(product.out.data) + row * product.out.stride;
-    store_part<Out>(out, panel * kPanel, product.out.width, outputs);
-}
-
-void stream_vector(const Product& product, Index row, Index panel, F outputs) {
-    float* out = static_cast<float*>(product.out.data) + row * product.out.stride;
-    store_streaming(out + panel * kPanel, outputs);
-}
-
-// Whether outputs are floats that are streamed past the caches. Their panels are whole.
-bool is_streaming(const Rows& out) {
-    return out.type == Type::f32 && out.count * out.width * 4 >= kStreamingBytes &&
-           out.width % kPanel == 0 && out.stride % kPanel == 0 &&
-           reinterpret_cast<std::uintptr_t>(out.data) % 64 == 0;
-}
-
-// sums: [rows][panels][16]
-void write_sums(const Product& product, Range rows, Range panels, const float* sums) {
-    with_activation_type(product.out.type, [&](auto type) {
-        for (Index row = rows.begin; row < rows.end; ++row) {
-            for (Index panel = panels.begin; panel < panels.end; ++panel, sums += kPanel) {
-                const F outputs = outputs_of(product, panel, sums);
-                write_vector<decltype(type)>(product, row, panel, outputs);
-            }
-        }
-    });
-}
-
-// Whether these panels' sums are outputs, that a tile may write itself.
-bool are_outputs(const Product& product, Range panels) {
-    const Rows& out = product.out;
-    return out.type == Type::f32 && !product.bias.data && panels.end * kPanel <= out.width;
-}
-
 // One panel, or kWide of them.
 template <class Steps>
 void multiply_panels(const Product& product, Range blocks, Range panels, const char* scales) {
@@ -197,27 +151,6 @@ void multiply_panels(const Product& product, Range blocks, Range panels, const c
         }
         if (!is_direct) write_sums(product, rows, panels, sums);
     }
-}
-
-// sums: of a row's gates, `row_step` numbers after the last row's, and `up_step` after them what they
-// gate.
-void write_gated(const Product& product, Range rows, Index pair, const float* sums, Index row_step,
-                 Index up_step) {
-    const Index up_panel = num_panels(product.weight) / 2 + pair;
-    const bool is_streamed = is_streaming(product.out);
-    with_activation_type(product.out.type, [&](auto type) {
-        using Out = decltype(type);
-        for (Index row = rows.begin; row < rows.end; ++row, sums += row_step) {
-            const F gate = Out::rounded(outputs_of(product, pair, sums));
-            const F up = Out::rounded(outputs_of(product, up_panel, sums + up_step));
-            const F outputs = gated<Out>(gate, up, *product.gate);
-            if (is_streamed) {
-                stream_vector(product, row, pair, outputs);
-            } else {
-                write_vector<Out>(product, row, pair, outputs);
-            }
-        }
-    });
 }
 
 // A panel of the first half and its fellow of the second: by one tile, where it takes two panels of
@@ -352,6 +285,9 @@ void pack_block(const Rows& x, const Index* index, Index num_inputs,
 PackedActivations activations_for(const Weight& weight, Index num_rows) {
     return with_packing(weight.packing, [&](auto format) {
         using Format = decltype(format);
+        if constexpr (MatrixProduct<Format>::kIsHere) {
+            return MatrixProduct<Format>::activations_for(weight, num_rows);
+        }
         const Index num_blocks = (num_rows + Steps<Format>::kRows - 1) / Steps<Format>::kRows;
         return PackedActivations{nullptr, num_rows, num_blocks, row_words<Format>(weight.inputs)};
     });
@@ -361,7 +297,13 @@ void pack_activations(const Rows& x, const Index* index, const Weight& weight,
                       const PackedActivations& packed, Index block) {
     with_packing(weight.packing, [&](auto format) {
         with_activation_type(x.type, [&](auto type) {
-            pack_block<decltype(format), decltype(type)>(x, index, weight.inputs, packed, block);
+            using Format = decltype(format);
+            using X = decltype(type);
+            if constexpr (MatrixProduct<Format>::kIsHere) {
+                MatrixProduct<Format>::template pack<X>(x, index, weight.inputs, packed, block);
+            } else {
+                pack_block<Format, X>(x, index, weight.inputs, packed, block);
+            }
         });
     });
 }
@@ -381,8 +323,12 @@ void multiply(const Product& product, Range blocks, Range panels, Team& team, in
                 }
             }
         }
-        const auto none = [](Index, Index) { return static_cast<const char*>(nullptr); };
-        multiply_all<Steps<Format>>(product, blocks, panels, none);
+        if constexpr (MatrixProduct<Format>::kIsHere) {
+            MatrixProduct<Format>::multiply(product, blocks, panels, team, thread);
+        } else {
+            const auto none = [](Index, Index) { return static_cast<const char*>(nullptr); };
+            multiply_all<Steps<Format>>(product, blocks, panels, none);
+        }
     });
     if (is_streaming(product.out)) _mm_sfence();  // nothing else orders streaming stores
 }
