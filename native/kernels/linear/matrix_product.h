@@ -1,7 +1,7 @@
 // Products of bfloat16 in matrix registers (matrix_tiles.h), where a processor has them.
 //
-// A pair of panels is multiplied with all row blocks by a part of the inputs at a time, whose vectors
-// stay in the L1 cache; sums lie in a thread's memory meanwhile.
+// A pair of panels is multiplied with all row blocks by a part of the inputs at a time, whose
+// vectors stay in the L1 cache; sums lie in a thread's memory meanwhile.
 #pragma once
 
 #include "matrix_tiles.h"
@@ -11,8 +11,8 @@
 namespace inferno::INFERNO_ISA {
 namespace {
 
-// How products with weights of a packing are computed here, if they are.
-template <class Format>
+// How products with weights of these traits are computed here, if they are.
+template <class Format, bool is_bf16 = !Format::kHasScales && Format::kBits == 16>
 struct MatrixProduct {
     static constexpr bool kIsHere = false;
 };
@@ -41,7 +41,8 @@ inline PackedActivations matrix_activations_for(const Weight& weight, Index num_
 
 // Sixteen words of a row from input i on; zeros where it has none.
 template <class X>
-INFERNO_INLINE void pack_words(const typename X::Raw* x, Index i, Index width, std::uint32_t* words) {
+INFERNO_INLINE void pack_words(const typename X::Raw* x, Index i, Index width,
+                               std::uint32_t* words) {
     auto* elements = reinterpret_cast<typename BF16::Raw*>(words);
     if (i + 2 * kRegisterWords <= width) {
         if constexpr (sizeof(typename X::Raw) == 2) {  // bfloat16 too
@@ -76,7 +77,8 @@ void pack_matrix_block(const Rows& x, const Index* index, Index width,
 
 // The sums of P panels, `stride` bytes apart, and all rows of these blocks: [rows][P][16].
 template <int P>
-void sum_panels(const Product& product, Range blocks, const char* codes, Index stride, float* sums) {
+void sum_panels(const Product& product, Range blocks, const char* codes, Index stride,
+                float* sums) {
     const Index count = num_words(product.weight.inputs);
     const Index first_row = product.x.rows(blocks.begin).begin;
     const bool is_lone = blocks.size() == 1;
@@ -146,8 +148,8 @@ inline void multiply_matrix(const Product& product, Range blocks, Range panels, 
     release_registers();
 }
 
-template <>
-struct MatrixProduct<Bf16Packing> {
+template <class Format>
+struct MatrixProduct<Format, true> {
     static constexpr bool kIsHere = true;
 
     static PackedActivations activations_for(const Weight& weight, Index num_rows) {

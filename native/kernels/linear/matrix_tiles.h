@@ -35,7 +35,9 @@ struct alignas(64) RegisterShapes {
 
 // Not the compiler's own functions: theirs take the number of a register as text, and GCC's forget
 // that all of the shapes are read.
-inline void set_shapes(const RegisterShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
+inline void set_shapes(const RegisterShapes& shapes) {
+    asm volatile("ldtilecfg %0" : : "m"(shapes));
+}
 inline void release_registers() { asm volatile("tilerelease"); }
 
 template <int kTo>
@@ -56,7 +58,9 @@ inline void store_register(void* to, Index stride) {
 
 template <int kSums, int kRows, int kWeights>
 inline void add_products() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kRows), "i"(kWeights));
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0"
+                 :
+                 : "i"(kSums), "i"(kRows), "i"(kWeights));
 }
 
 template <int N>
@@ -125,9 +129,9 @@ struct LastVectors {
     LastVectors(const char* codes, Index codes_stride, Index count) {
         for (int p = 0; p < P; ++p) {
             for (Index w = 0; w < kRegisterRows; ++w) {
-                char* to = vectors[p] + w * kVector;
-                const F vector = w < count ? as_float(load_int_aligned(codes + w * kVector)) : zero();
-                store(reinterpret_cast<float*>(to), vector);
+                const char* from = codes + w * kVector;
+                const F vector = w < count ? as_float(load_int_aligned(from)) : zero();
+                store(reinterpret_cast<float*>(vectors[p] + w * kVector), vector);
             }
             codes += codes_stride;
         }
