@@ -2,6 +2,7 @@
 #include "contract/isa_functions.h"
 #include "direct.h"
 #include "job.h"
+#include "matrix.h"
 #include "pairs.h"
 
 namespace inferno::INFERNO_ISA {
@@ -97,6 +98,9 @@ template <class C>
 struct Tiles {
     using Query = F32;
 
+    static void begin(const Job&, const Workspace<F32>&) {}
+    static void end() {}
+
     static void add(const Job& job, const Part& part, Index start, const Workspace<F32>& w,
                     float* rows) {
         const CacheView& cache = job.args.cache;
@@ -114,6 +118,18 @@ template <>
 struct Tiles<BF16> {
     using Query = BF16;
 
+    static void begin(const Job& job, const Workspace<BF16>& w) {
+#if defined(__AMX_BF16__)
+        turn_queries(w.queries, job.num_rows(), job.shape.head_dim, w.columns);
+#endif
+    }
+
+    static void end() {
+#if defined(__AMX_BF16__)
+        release_registers();
+#endif
+    }
+
     static void add(const Job& job, const Part& part, Index start, const Workspace<BF16>& w,
                     float* rows) {
         const CacheView& cache = job.args.cache;
@@ -127,6 +143,13 @@ struct Tiles<BF16> {
                              cache.head_dim};
         const Source values = {static_cast<const std::uint16_t*>(cache.values), found, next,
                                cache.head_dim};
+#if defined(__AMX_BF16__)
+        MatrixTile tile(job, start, keys, values, w);
+        for (Index first = 0; first < job.num_rows(); first += kLanes) {
+            tile.add_rows(first, min(kLanes, job.num_rows() - first), rows);
+        }
+        return;
+#endif
         if (job.queries.num_tokens == 1 && job.num_rows() <= kDirectRows) {
             add_directly(job, keys, values, w, rows);
         } else {
@@ -196,9 +219,8 @@ void write_rows(const Job& job, float* totals) {
 }
 
 template <class C>
-void attend(const Job& job, const Task& task, const Plan& plan, float* partials, void* memory) {
-    const auto w = cut_workspace<typename Tiles<C>::Query>(job.shape, memory);
-    load_queries<typename Tiles<C>::Query>(job, w.queries);
+void attend_splits(const Job& job, const Task& task, const Plan& plan, float* partials,
+                   const Workspace<typename Tiles<C>::Query>& w) {
     if (task.partials >= 0) {
         for (Index split = task.splits.begin; split < task.splits.end; ++split) {
             attend_split<C>(job, split, w, rows_of_split(job, task, plan, partials, split));
@@ -216,6 +238,15 @@ void attend(const Job& job, const Task& task, const Plan& plan, float* partials,
         merge_split(job, w.totals, w.rows);
     }
     write_rows(job, w.totals);
+}
+
+template <class C>
+void attend(const Job& job, const Task& task, const Plan& plan, float* partials, void* memory) {
+    const auto w = cut_workspace<typename Tiles<C>::Query>(job.shape, memory);
+    load_queries<typename Tiles<C>::Query>(job, w.queries);
+    Tiles<C>::begin(job, w);
+    attend_splits<C>(job, task, plan, partials, w);
+    Tiles<C>::end();
 }
 
 // Once for each query block that was cut: by the first of its tasks.

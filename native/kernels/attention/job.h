@@ -7,7 +7,11 @@ namespace inferno {
 namespace {
 
 constexpr Index kDirectRows = 8;  // so many heads of one token, whose sums fit the registers
+#if defined(__AMX_BF16__)
+constexpr Index kScoredRows = kLanes;  // matrix.h
+#else
 constexpr Index kScoredRows = max(kRows, kDirectRows);
+#endif
 
 // One thread's memory for one task. Q is what queries and weights are held as.
 template <class Q>
@@ -17,6 +21,7 @@ struct Workspace {
     float* scores;             // [kScoredRows][64]
     float* rows;               // [rows] softmaxes of one split
     float* totals;             // [rows] softmaxes of all splits
+    std::uint32_t* columns;    // the queries as matrix.h takes them
     TileMemory tile;
 };
 
@@ -24,7 +29,9 @@ struct Workspace {
 inline Index workspace_size(const Shape& shape) {
     const Index rows = shape.query_block_tokens * shape.heads_per_kv;
     const Index tile = 2 * (tile_size(shape.head_dim) + kTile);
-    return rows * (shape.layout.padded + 2 * shape.row_size()) + 2 * kScoredRows * kTile + tile;
+    const Index columns = round_up(rows, kLanes) * round_up(shape.head_dim, kWords) / 2;
+    return rows * (shape.layout.padded + 2 * shape.row_size()) + columns +
+           2 * kScoredRows * kTile + tile;
 }
 
 template <class Q>
@@ -43,6 +50,8 @@ Workspace<Q> cut_workspace(const Shape& shape, void* memory) {
     w.scores = take(kScoredRows * kTile);
     w.rows = take(rows * shape.row_size());
     w.totals = take(rows * shape.row_size());
+    const Index columns = round_up(rows, kLanes) * round_up(shape.head_dim, kWords) / 2;
+    w.columns = reinterpret_cast<std::uint32_t*>(take(columns));
     w.tile.keys = take(tile_size(shape.head_dim));
     w.tile.values = take(tile_size(shape.head_dim));
     w.tile.key_scales = take(kTile);

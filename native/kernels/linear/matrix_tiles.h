@@ -1,81 +1,20 @@
-// Tiles of bfloat16 in the processor's matrix registers (AMX): up to 32 rows times a few panels.
-//
-// Sums grow by 32 inputs at a time: those of the even inputs' products and those of the odd ones',
-// each fused in float32 in the order of the inputs, are added up and then to the sum. Denormals
-// count as zero. No row's sums depend on the rows beside it.
+// Tiles of bfloat16 in matrix registers: up to 32 rows times two panels.
 #pragma once
 
 #include "codes.h"
+#include "simd/matrix_registers.h"
 
 #if defined(__AMX_BF16__)
 
 namespace inferno {
 namespace {
 
-// A register holds 16 rows of 64 bytes: 16 words of as many rows, or as many vectors of a weight.
-constexpr Index kRegisterRows = 16;
+// Words of a row in a register.
 constexpr Index kRegisterWords = 16;
 
 // What registers hold: 0 to 3 sums, 4 and 5 rows, 6 and 7 vectors of weights.
 constexpr int kRowRegister = 4;
 constexpr int kWeightRegister = 6;
-
-// As the processor reads it (Intel's manual, LDTILECFG).
-struct alignas(64) RegisterShapes {
-    std::uint8_t palette = 1;
-    std::uint8_t unused[15] = {};
-    std::uint16_t row_bytes[16] = {};
-    std::uint8_t rows[16] = {};
-
-    void set(int number, int num_rows) {
-        row_bytes[number] = 64;
-        rows[number] = static_cast<std::uint8_t>(num_rows);
-    }
-};
-
-// Not the compiler's own functions: theirs take the number of a register as text, and GCC's forget
-// that all of the shapes are read.
-inline void set_shapes(const RegisterShapes& shapes) {
-    asm volatile("ldtilecfg %0" : : "m"(shapes));
-}
-inline void release_registers() { asm volatile("tilerelease"); }
-
-template <int kTo>
-inline void clear_register() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(kTo));
-}
-
-// Rows are `stride` bytes apart.
-template <int kTo>
-inline void load_register(const void* from, Index stride) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTo) : "memory");
-}
-
-template <int kFrom>
-inline void store_register(void* to, Index stride) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kFrom) : "memory");
-}
-
-template <int kSums, int kRows, int kWeights>
-inline void add_products() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0"
-                 :
-                 : "i"(kSums), "i"(kRows), "i"(kWeights));
-}
-
-template <int N>
-struct Number {
-    static constexpr int value = N;
-};
-
-// Call f with the numbers from 0 to N - 1.
-template <int N, class Function>
-INFERNO_INLINE void each(Function&& f) {
-    if constexpr (N > 0) {
-        each<N - 1>(f);
-        f(Number<N - 1>{});
-    }
-}
 
 // Where a tile reads and writes.
 struct MatrixTile {
@@ -96,12 +35,12 @@ INFERNO_INLINE void shape_registers(Index rows) {
     RegisterShapes shapes;
     each<A>([&](auto a) {
         const Index left = rows - a.value * kRegisterRows;
-        const int its_rows = static_cast<int>(min(left, kRegisterRows));
-        each<P>([&](auto p) { shapes.set(a.value * P + p.value, its_rows); });
-        shapes.set(kRowRegister + a.value, its_rows);
+        const Index its_rows = min(left, kRegisterRows);
+        each<P>([&](auto p) { shapes.set(a.value * P + p.value, its_rows, kVector); });
+        shapes.set(kRowRegister + a.value, its_rows, kVector);
     });
-    shapes.set(kWeightRegister, kRegisterRows);
-    shapes.set(kWeightRegister + 1, kRegisterRows);
+    shapes.set(kWeightRegister, kRegisterRows, kVector);
+    shapes.set(kWeightRegister + 1, kRegisterRows, kVector);
     set_shapes(shapes);
 }
 
