@@ -12,7 +12,7 @@ import pytest
 from inferno import ops
 from inferno.engine.execution import local
 from inferno.engine.sampling import logits_processors, sampler
-from inferno.ops import Purpose
+from inferno.ops import Purpose, SamplingSpec
 from inferno.ops.reference import philox
 from inferno.requests import SamplingParams
 from inferno.verify.oracles.plain_sampler import Draw, uniform
@@ -43,20 +43,20 @@ def with_spec(**factors: float) -> Callable[[Patch], None]:
     """Rules whose numbers are some times what they should be."""
 
     def plant(patch: Patch) -> None:
-        right = sampler._spec
+        right = SamplingSpec.of
 
         def rule(params: SamplingParams, vocab_size: int) -> Any:
             made = right(params, vocab_size)
             return made._replace(**{name: getattr(made, name) * x for name, x in factors.items()})
 
-        patch.setattr(sampler, "_spec", rule)
+        patch.setattr(SamplingSpec, "of", rule)
 
     return plant
 
 
 def without_top_k(patch: Patch) -> None:
-    right = sampler._spec
-    patch.setattr(sampler, "_spec", lambda *args: right(*args)._replace(top_k=0))
+    right = SamplingSpec.of
+    patch.setattr(SamplingSpec, "of", lambda *args: right(*args)._replace(top_k=0))
 
 
 def without_penalties(patch: Patch) -> None:
@@ -114,14 +114,14 @@ def test_a_sampler_that_draws_otherwise_is_found(
 
 def no_spec_for_top_p(patch: Patch) -> None:
     """A sampler that fails, and its step with it, where it is asked for top-p 0.8."""
-    right = sampler._spec
+    right = SamplingSpec.of
 
     def rule(params: SamplingParams, vocab_size: int) -> Any:
         if params.top_p == 0.8:
             raise RuntimeError("no such rule")
         return right(params, vocab_size)
 
-    patch.setattr(sampler, "_spec", rule)
+    patch.setattr(SamplingSpec, "of", rule)
 
 
 def no_token_for_top_p(patch: Patch) -> None:

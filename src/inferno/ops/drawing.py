@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
+
+from inferno.sampling_params import SamplingParams
+
+_SMALLEST_TEMPERATURE = 2.0**-126  # float32's smallest normal number
 
 
 class SamplingSpec(NamedTuple):
     """The way a row's token is drawn: from the top p of the top k of the tokens that min-p leaves.
 
     The kernels take its fields as numbers, in this order (native/kernels/sampling/draw.h,
-    ops/cuda/sampling.py).
+    ops/cuda/drawing.py).
 
     temperature 0.0: no token is drawn; else at least float32's smallest normal number.
     top_k       at most V; 0 keeps all.
@@ -23,6 +27,17 @@ class SamplingSpec(NamedTuple):
     top_k: int
     top_p: float
     min_p: float
+
+    @classmethod
+    def of(cls, params: SamplingParams, vocab_size: int) -> Self:
+        """Return how a row is drawn; not at all if it gets the likeliest token."""
+        is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
+        return cls(
+            temperature=0.0 if is_greedy else max(params.temperature, _SMALLEST_TEMPERATURE),
+            top_k=params.top_k if params.top_k < vocab_size else 0,
+            top_p=params.top_p,
+            min_p=params.min_p,
+        )
 
 
 class Penalties(NamedTuple):

@@ -42,6 +42,7 @@ class OutputText:
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.
+    may_end_within  whether the text may end before the model does.
     dialect         how the model sets its reasoning apart; plain: all is content.
     prompt_token_ids    what the text continues: reasoning may have begun there.
     tool_use        the tools that the model may call: calls are taken out of the content. None:
@@ -79,6 +80,7 @@ class OutputText:
             parser = CallParser(parser, tool_use, marks)
         self._parser = parser
         self._stops = StopStrings(params.stops, include=params.include_stop_in_output)
+        self.may_end_within = not self._stops.is_empty or max_tool_calls is not None
         self._include_stop = params.include_stop_in_output
         self._max_tool_calls = max_tool_calls
         self._is_over = False
@@ -98,6 +100,8 @@ class OutputText:
         """
         if self._is_over:
             return Delta(())
+        if event.finish_reason is None and not self.may_end_within:
+            return Delta(tuple(_not_empty(self._parser.feed(event.token_ids))))
         pieces = self._parser.feed(self._shown(event))
         if event.finish_reason is not None:
             pieces += self._parser.finish()
@@ -125,7 +129,7 @@ class OutputText:
 
     def _up_to_stop(self, pieces: Sequence[Piece]) -> tuple[list[Piece], str | None]:
         if self._stops.is_empty:
-            return [each for each in pieces if each.text or each.part is not Part.CONTENT], None
+            return _not_empty(pieces), None
         shown: list[Piece] = []
         for piece in pieces:
             if piece.part is not Part.CONTENT:
@@ -140,6 +144,10 @@ class OutputText:
     def _shown(self, event: TokenEvent) -> tuple[int, ...]:
         ends_in_stop = event.stop_token_id is not None and event.finish_reason is not None
         return event.token_ids[:-1] if ends_in_stop and not self._include_stop else event.token_ids
+
+
+def _not_empty(pieces: Sequence[Piece]) -> list[Piece]:
+    return [each for each in pieces if each.text or each.part is not Part.CONTENT]
 
 
 def _content(text: str) -> list[Piece]:

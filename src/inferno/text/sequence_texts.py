@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from inferno.requests import (
@@ -55,7 +55,6 @@ class SequenceTexts:
         self.tool_use = tool_use
         self._is_by_token = is_by_token
         self._schema = schema
-        self._may_end_within = bool(params.stops) or max_tool_calls is not None
         self.prompt_token_ids = prompt_token_ids
         self.prediction_ids = prediction_ids
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
@@ -77,47 +76,47 @@ class SequenceTexts:
             for _ in range(params.n)
         ]
 
-    def feed(self, event: TokenEvent) -> Iterator[Chunk]:
-        """Yield the text that an event adds, if any; a sequence's last chunk has its completion."""
+    def feed(self, event: TokenEvent) -> Sequence[Chunk]:
+        """Return the text that an event adds, if any; the last chunk has the completion."""
         sequence = self._sequences[event.sequence_index]
+        now = time.perf_counter()
         if event.token_ids:
-            sequence.rate.note(len(event.token_ids), time.perf_counter())
+            sequence.rate.note(len(event.token_ids), now)
             sequence.num_received += len(event.token_ids)
         if self._is_by_token and len(event.token_ids) > 1:
-            for each in _one_by_one(event):
-                yield from self._feed(each)
-        else:
-            yield from self._feed(event)
+            chunks = [self._chunk(each, sequence, now) for each in _one_by_one(event)]
+            return [chunk for chunk in chunks if chunk is not None]
+        chunk = self._chunk(event, sequence, now)
+        return () if chunk is None else (chunk,)
 
-    def _feed(self, event: TokenEvent) -> Iterator[Chunk]:
-        sequence = self._sequences[event.sequence_index]
+    def _chunk(self, event: TokenEvent, sequence: _Sequence, now: float) -> Chunk | None:
         if sequence.is_done:
-            return  # tokens that were under way when its text ended
+            return None  # tokens that were under way when its text ended
         if event.prompt_logprobs is not None:
             self.prompt_logprobs = event.prompt_logprobs
-        delta = self._add(event, sequence)
+        delta = self._add(event, sequence, now)
         reason = FinishReason.STOP if delta.is_last else event.finish_reason
         completion = None
         if reason is not None:
             completion = self._complete(event, sequence, reason)
-        if delta.pieces or completion is not None:
-            token_ids, logprobs = sequence.take_unsent()
-            yield Chunk(
-                prompt_index=self.prompt_index,
-                sequence_index=event.sequence_index,
-                pieces=delta.pieces,
-                token_ids=token_ids,
-                logprobs=logprobs,
-                completion=completion,
-            )
+        if not delta.pieces and completion is None:
+            return None
+        token_ids, logprobs = sequence.take_unsent()
+        return Chunk(
+            prompt_index=self.prompt_index,
+            sequence_index=event.sequence_index,
+            pieces=delta.pieces,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            completion=completion,
+        )
 
-    def _add(self, event: TokenEvent, sequence: _Sequence) -> Delta:
+    def _add(self, event: TokenEvent, sequence: _Sequence, now: float) -> Delta:
         """Return the text that the event's tokens add; tokens after its end are dropped.
 
         How many tokens an event holds depends on timing, and nothing that is told may.
         """
-        now = time.perf_counter()
-        if not self._may_end_within or len(event.token_ids) < 2:
+        if len(event.token_ids) < 2 or not sequence.output.may_end_within:
             return sequence.feed(event, now)
         pieces: tuple[Piece, ...] = ()
         for each in _one_by_one(event):

@@ -18,8 +18,6 @@ from inferno.engine.step_plan import SequenceId
 from inferno.ops import Purpose, SamplingSpec, SamplingSpecs, Upload
 from inferno.requests import SamplingParams, TokenLogprobs
 
-_SMALLEST_TEMPERATURE = torch.finfo(torch.float32).tiny
-
 
 class Sampled(NamedTuple):
     """The result of one row: a token, or the reason why there is none (token_id is 0 then)."""
@@ -185,7 +183,7 @@ class Sampler:
 
     def _tabulate(self, params: Sequence[SamplingParams]) -> SamplingSpecs | None:
         """Return how each row is drawn; None if none is."""
-        specs = [_spec(row_params, self._vocab_size) for row_params in params]
+        specs = [SamplingSpec.of(row_params, self._vocab_size) for row_params in params]
         if all(spec.temperature == 0.0 for spec in specs):
             return None
         return ops.sampling_specs(specs, self._device)
@@ -239,17 +237,6 @@ def non_finite(position: int, peak: float) -> str:
     return (
         f"the model produced non-finite logits at position {position} (the largest is {peak}): its "
         "weights or its precision are at fault; check the checkpoint's files, or use float32"
-    )
-
-
-def _spec(params: SamplingParams, vocab_size: int) -> SamplingSpec:
-    """Return how a row is drawn; not at all if it gets the likeliest token."""
-    is_greedy = params.temperature == 0.0 or params.top_k == 1 or params.top_p == 0.0
-    return SamplingSpec(
-        temperature=0.0 if is_greedy else max(params.temperature, _SMALLEST_TEMPERATURE),
-        top_k=params.top_k if params.top_k < vocab_size else 0,
-        top_p=params.top_p,
-        min_p=params.min_p,
     )
 
 

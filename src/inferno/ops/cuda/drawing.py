@@ -9,7 +9,8 @@ rung that has enough above it (and draws right away where there is no cut); `gat
 tokens above it, some hundreds as a rule; `finish` finds t among these, 4 bits of 32 at a time.
 
 A program takes a chunk of a row, so that one row keeps the whole chip busy. A tile has several rows
-only in tests, which Triton's interpreter runs faster so. Letters as in ops, and: S chunks, L rungs.
+only in tests, which Triton's interpreter runs faster so. Letters as in ops, and: S chunks, L rungs,
+F fields of a SamplingSpec.
 """
 
 from __future__ import annotations

@@ -138,17 +138,17 @@ def rank_keys_kernel(
 class DeviceSpecs:
     """The sampling specs of a batch's rows on the device, by field.
 
-    fields_4R   float64, so that one copy brings all: inverse temperature, top-k or -1 where no
-                token is drawn, top-p, min-p.
+    fields_FR   those of SamplingSpec, float64, so that one copy brings all; but for the inverse of
+                the temperature, and a top-k of -1 where no token is drawn.
     has_draws   whether any row is drawn; has_cuts: whether any of these has a top-k or top-p.
     """
 
-    fields_4R: Tensor
+    fields_FR: Tensor
     has_draws: bool
     has_cuts: bool
 
     def __len__(self) -> int:
-        return self.fields_4R.shape[1]
+        return self.fields_FR.shape[1]
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -158,15 +158,17 @@ def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tens
 
 
 def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> DeviceSpecs:
-    fields_R4 = np.array(specs, dtype=np.float64).reshape(-1, 4)
-    is_drawn_R = fields_R4[:, 0] > 0.0
+    fields_RF = np.array(specs, dtype=np.float64).reshape(-1, len(SamplingSpec._fields))
+    fields_FR = fields_RF.T.copy()
+    temperature_R, top_k_R, top_p_R = fields_FR[:3]
+    is_drawn_R = temperature_R > 0.0
+    has_cut_R = is_drawn_R & ((top_k_R > 0.0) | (top_p_R < 1.0))
     inverse_R = np.zeros(len(specs), np.float32)
-    np.reciprocal(fields_R4[:, 0].astype(np.float32), out=inverse_R, where=is_drawn_R)
-    top_k_R = np.where(is_drawn_R, fields_R4[:, 1], -1.0)
-    fields_4R = np.stack((inverse_R, top_k_R, fields_R4[:, 2], fields_R4[:, 3]))
-    has_cut_R = is_drawn_R & ((top_k_R > 0.0) | (fields_R4[:, 2] < 1.0))
+    np.reciprocal(temperature_R.astype(np.float32), out=inverse_R, where=is_drawn_R)
+    temperature_R[:] = inverse_R
+    top_k_R[~is_drawn_R] = -1.0
     return DeviceSpecs(
-        torch.from_numpy(fields_4R).to(device, non_blocking=True),
+        torch.from_numpy(fields_FR).to(device, non_blocking=True),
         has_draws=bool(is_drawn_R.any()),
         has_cuts=bool(has_cut_R.any()),
     )
@@ -240,7 +242,7 @@ def draw_by_tiles(
         return out
     assert num_rows == len(specs), "a spec for each row"
     assert uniform_R.dtype is torch.float64, "random numbers of 53 bits"
-    peak_R, uniform_R, fields_4R = peak_R.contiguous(), uniform_R.contiguous(), specs.fields_4R
+    peak_R, uniform_R, fields_FR = peak_R.contiguous(), uniform_R.contiguous(), specs.fields_FR
     num_chunks, count_shift = tiles.num_chunks(vocab_size), tiles.count_shift(vocab_size)
     num_rungs = _NUM_RUNGS if specs.has_cuts else 1
     num_row_tiles, unit = triton.cdiv(num_rows, tiles.rows), unit_weight(vocab_size)
@@ -251,7 +253,7 @@ def draw_by_tiles(
     above_LRS = empty(num_rungs, num_rows, num_chunks, dtype=torch.int64)
     mass_R, picked_3R = empty(num_rows, dtype=torch.int64), empty(3, num_rows)
     begin_RS = empty(num_rows, num_chunks)
-    asked = logits_RV, allowed_RW, peak_R, fields_4R
+    asked = logits_RV, allowed_RW, peak_R, fields_FR
     sizes = num_rows, vocab_size, num_chunks, logits_RV.stride(0)
     weigh_kernel[num_row_tiles, num_chunks](
         *(*asked, above_LRS, *sizes, unit, count_shift, tiles.rows, tiles.block, num_rungs),
