@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from inferno.grammar.automaton import Automaton
 from inferno.grammar.expressions import Meter
+from inferno.grammar.kept_automata import AUTOMATA
 from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Symbol
 
@@ -141,11 +142,18 @@ class Recognizer:
             found = byte
         return found
 
+    def keep_automata(self) -> None:
+        """Have grammars to come know what was found in this one's terminals."""
+        for terminal, number in self._grammar.terminals.items():
+            automaton = self.automata[number]
+            if isinstance(automaton, Automaton) and not isinstance(terminal, Mark):
+                AUTOMATA.keep(terminal, automaton)
+
     def is_listed(self, terminal: int) -> bool:
         """Return whether a terminal is a list of texts, written out character by character."""
         return self._grammar.is_listed[terminal]
 
-    def shortest(self, state: State, favoured: Sequence[int] = b"") -> bytes:
+    def shortest(self, state: State, favoured: bytes = b"") -> bytes:
         """Return a shortest text that leads from a state to an end.
 
         favoured    bytes that are taken where several are as good, the first before the others.
@@ -159,7 +167,7 @@ class Recognizer:
             state = following
         return bytes(found)
 
-    def nearer(self, state: State, favoured: Sequence[int] = b"") -> int:
+    def nearer(self, state: State, favoured: bytes = b"") -> int:
         """Return the first byte of a shortest text to an end; the text isn't at one yet."""
         least = min(map(self._scan_distance, state.scans))
         # The scans are in the order in which they were met, which isn't always the same.
@@ -257,7 +265,7 @@ class _Compiled:
     def __init__(self, grammar: Grammar, meter: Meter) -> None:
         self._meter = meter
         names = {name: number for number, name in enumerate(grammar.rules, start=1)}
-        self._terminals: dict[Regex | Mark, int] = {}
+        self.terminals: dict[Regex | Mark, int] = {}
         self.automata: list[_Automaton] = []
         self._alternatives: list[tuple[_Element, ...]] = []
         self._rule_of: list[int] = []
@@ -266,7 +274,7 @@ class _Compiled:
         for name, alternatives in grammar.rules.items():
             for alternative in alternatives:
                 self._add(names[name], tuple(self._element(each, names) for each in alternative))
-        self.is_listed = [_is_listed(regex) for regex in self._terminals]
+        self.is_listed = [_is_listed(regex) for regex in self.terminals]
         self._terminal_costs = [_distance(each, each.start) for each in self.automata]
         self._rule_costs = self._find_rule_costs()
         self._rests = [self._find_rests(each) for each in self._alternatives]
@@ -340,9 +348,9 @@ class _Compiled:
         if isinstance(symbol, Reference):
             return _Element(False, names[symbol.name], 1, 1, False)
         key = symbol if isinstance(symbol, Mark) else symbol.regex
-        number = self._terminals.get(key)
+        number = self.terminals.get(key)
         if number is None:
-            number = self._terminals[key] = len(self.automata)
+            number = self.terminals[key] = len(self.automata)
             self.automata.append(_automaton_of(key, self._meter))
         return _Element(True, number, 1, 1, False)
 
@@ -410,16 +418,15 @@ class _TextAutomaton:
     def distance(self, state: int) -> int | None:
         return len(self._text) + 1 - state if state else None
 
-    def nearer(self, state: int, favoured: Sequence[int] = b"") -> int:
+    def nearer(self, state: int, favoured: bytes = b"") -> int:
         return self._text[state - 1]
 
     def only_byte(self, state: int) -> int | None:
         return self._text[state - 1] if self.can_go_on(state) else None
 
-    def ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
+    def ranges(self, state: int) -> tuple[tuple[int, int, int], ...]:
         byte = self.only_byte(state)
-        if byte is not None:
-            yield byte, byte, state + 1
+        return () if byte is None else ((byte, byte, state + 1),)
 
 
 _Automaton = Automaton | _TextAutomaton
@@ -429,7 +436,7 @@ def _automaton_of(terminal: Regex | Mark, meter: Meter) -> _Automaton:
     if isinstance(terminal, Mark):
         return _TextAutomaton(text_of_mark(terminal.token_id))
     text = _only_text(terminal)
-    return _TextAutomaton(text) if text else Automaton(terminal, meter=meter)
+    return _TextAutomaton(text) if text else AUTOMATA.automaton(terminal, meter)
 
 
 def _only_text(regex: Regex) -> bytes | None:

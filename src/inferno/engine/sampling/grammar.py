@@ -81,6 +81,7 @@ class GrammarCompiler:
         found.paths, _ = found.new_paths()
         if found.paths is not None and requests:
             found.look_for(min(map(self._room, requests)), found.paths)
+            found.paths.recognizer.keep_automata()  # before steps walk them
         return found
 
     def num_bytes(self, grammar: _Compiled) -> int:

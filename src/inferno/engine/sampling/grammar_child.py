@@ -172,6 +172,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
             with suppress(TooComplex):  # then no end is known
                 recognizer = Recognizer(source.grammar)
                 recognizer.shortest(recognizer.start)
+                recognizer.keep_automata()
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
