@@ -105,7 +105,7 @@ class Recognizer:
         self.automata: Sequence[_Automaton] = self._grammar.automata
         self._sets: dict[frozenset[_Item], _ItemSet] = {}
         self._closed: dict[tuple[frozenset[_Item], bool], _ItemSet] = {}
-        self._states: dict[tuple[frozenset[_Scan], bool], State] = {}
+        self._states: dict[_Scan | tuple[frozenset[_Scan], bool], State] = {}
         root = _ItemSet()
         root.tails[_Compiled.ROOT] = 0
         self._close(root, [_Item(0, 0, 0, root)])
@@ -116,13 +116,29 @@ class Recognizer:
     def advance(self, state: State, text: bytes) -> State | None:
         """Return where a text leads from a state; None if no text of the grammar goes on so."""
         for byte in text:
-            following = state._next.get(byte, _UNKNOWN)
-            if following is _UNKNOWN:
-                following = self._step(state, byte)
+            following = self._after(state, byte)
             if following is None:
                 return None
             state = following
         return state
+
+    def _after(self, state: State, byte: int) -> State | None:
+        following = state._next.get(byte, _UNKNOWN)
+        return self._step(state, byte) if following is _UNKNOWN else following
+
+    def forced_run(self, state: State, most: int) -> tuple[bytes, State]:
+        """Return the bytes that come next for sure, at most so many, and where they lead."""
+        run = bytearray()
+        while len(run) < most:
+            self.meter.spend(1)
+            byte = self.only_byte(state)
+            if byte is None:
+                break
+            following = self._after(state, byte)
+            assert following is not None, "the only byte goes on"
+            run.append(byte)
+            state = following
+        return bytes(run), state
 
     def only_byte(self, state: State) -> int | None:
         """Return the byte that comes next if no other may and the text may not end here."""
@@ -161,7 +177,7 @@ class Recognizer:
         found = bytearray()
         while not state.is_end:
             byte = self.nearer(state, favoured)
-            following = self.advance(state, bytes((byte,)))
+            following = self._after(state, byte)
             assert following is not None, "a shortest text goes on"
             found.append(byte)
             state = following
@@ -169,12 +185,16 @@ class Recognizer:
 
     def nearer(self, state: State, favoured: bytes = b"") -> int:
         """Return the first byte of a shortest text to an end; the text isn't at one yet."""
-        least = min(map(self._scan_distance, state.scans))
+        if len(state.scans) == 1:
+            [(terminal, inner, _)] = state.scans
+            return self.automata[terminal].nearer(inner, favoured)
+        distances = [self._scan_distance(scan) for scan in state.scans]
+        least = min(distances)
         # The scans are in the order in which they were met, which isn't always the same.
         nearer = {
             self.automata[terminal].nearer(inner, favoured)
-            for terminal, inner, began in state.scans
-            if self._scan_distance((terminal, inner, began)) == least
+            for (terminal, inner, _), distance in zip(state.scans, distances, strict=True)
+            if distance == least
         }
         return next((byte for byte in favoured if byte in nearer), min(nearer))
 
@@ -186,6 +206,17 @@ class Recognizer:
 
     def _step(self, state: State, byte: int) -> State | None:
         self.meter.spend(6 * (1 + len(state.scans)))
+        if len(state.scans) == 1:
+            [(terminal, inner, began)] = state.scans
+            automaton = self.automata[terminal]
+            following = automaton.next(inner, byte)
+            if not automaton.accepts(following):  # as within most texts
+                found = None
+                if automaton.can_go_on(following):
+                    found = self._state(((terminal, following, began),), None)
+                    found = None if found.distance >= _NEVER else found
+                state._next[byte] = found
+                return found
         scans: list[_Scan] = []
         kernel: dict[_Item, None] = {}
         for terminal, inner, began in state.scans:
@@ -208,7 +239,8 @@ class Recognizer:
     def _state(self, scans: Iterable[_Scan], reached: _ItemSet | None) -> State:
         is_end = reached is not None and reached.is_end
         unique = tuple(dict.fromkeys(scans))
-        key = (frozenset(unique), is_end)
+        is_one = len(unique) == 1 and not is_end
+        key = unique[0] if is_one else (frozenset(unique), is_end)
         state = self._states.get(key)
         if state is None:
             distance = 0 if is_end else _NEVER
