@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -325,6 +326,27 @@ def test_what_restricts_nothing_is_taken_as_that() -> None:
 
 
 # Unions whose branches share no value, or whose overlap can be taken away.
+
+
+def test_values_that_look_alike_are_told_apart_whatever_was_read_before() -> None:
+    alike = [1, True, "1", "true", 1.5, None]
+    for keyword in ("const", "enum"):
+        for value in alike:
+            said: Any = value if keyword == "const" else [value]
+            for schema in ({keyword: said}, {"anyOf": [{keyword: said}, {"const": "other"}]}):
+                assert accepts(schema, *map(json.dumps, alike)) == [each is value for each in alike]
+
+
+def test_what_was_read_before_is_refused_with_a_word_that_is_not() -> None:
+    sound: dict[str, Any] = {"type": "string", "maxLength": 7}
+    for wrong, place in (
+        ({**sound, "minlength": 3}, "#/properties/b/minlength"),
+        ({"anyOf": [sound, {**sound, "$id": "x"}]}, "#/properties/b/anyOf/1/$id"),
+    ):
+        for schema in (closed({"a": sound}), closed({"a": {"anyOf": [sound, sound]}})):
+            compile_schema(schema)
+        with pytest.raises(UnsupportedSchema, match=re.escape(place)):
+            compile_schema(closed({"a": sound, "b": wrong}))
 
 
 def test_then_and_else_say_nothing_without_if() -> None:

@@ -9,7 +9,8 @@ whole characters, too.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from copy import copy
 
 from inferno.grammar.derivatives import Derivatives
 from inferno.grammar.expressions import NOTHING, Meter
@@ -18,7 +19,7 @@ from inferno.grammar.regex import MAX_CODE_POINT, Regex, TooComplex
 _MOST_STATES = 50_000
 _BYTES_A_STATE = 1_500  # of expressions
 _WORK, _WORK_A_STATE = 2_000_000, 100  # all in all, in small steps: some seconds
-_FAVOURED = tuple(b"abcdefghijklmnopqrstuvwxyz")
+_FAVOURED = b"abcdefghijklmnopqrstuvwxyz"
 
 # The first bytes of characters of several bytes: the first and last such byte, the first and last
 # such character, and how many bytes follow.
@@ -59,7 +60,30 @@ class Automaton:
         self._expression: list[int | None] = [NOTHING]
         self._tails: list[tuple[int, _Targets]] = [(0, ())]
         self._numbers: dict[int | tuple[int, _Targets], int] = {NOTHING: self.DEAD}
+        self._ranges: dict[int, tuple[tuple[int, int, int], ...]] = {}
+        self._nearer: dict[tuple[int, bytes], int] = {}
         self.start = self._state(self._derivatives.add(regex))
+
+    def copy(self, meter: Meter) -> Automaton:
+        """Return another automaton that knows what this one does, and goes on by itself.
+
+        meter   counts what its walk takes, and what is known already.
+        """
+        twin = copy(self)
+        twin._derivatives = self._derivatives.copy(meter)
+        dead, *others = self._known  # of the first all is known
+        twin._known = [dead, *map(dict.copy, others)]
+        twin._expression = self._expression.copy()
+        twin._tails = self._tails.copy()
+        twin._numbers = self._numbers.copy()
+        twin._ranges = self._ranges.copy()
+        twin._nearer = self._nearer.copy()
+        return twin
+
+    @property
+    def size(self) -> int:
+        """Return how many states and expressions it knows, of some hundred bytes each."""
+        return len(self._known) + self._derivatives.size
 
     def next(self, state: int, byte: int) -> int:
         """Return the state after one more byte."""
@@ -97,7 +121,7 @@ class Automaton:
         found = [self._derivatives.distance(target) for _, _, target in targets]
         return missing + min(each for each in found if each is not None)
 
-    def shortest(self, state: int, favoured: Sequence[int] = _FAVOURED) -> bytes:
+    def shortest(self, state: int, favoured: bytes = _FAVOURED) -> bytes:
         """Return a shortest text that completes the match.
 
         favoured  bytes, the first best first: of those that are as good, the first is taken, and
@@ -115,8 +139,14 @@ class Automaton:
             state = self.next(state, byte)
         return bytes(text)
 
-    def nearer(self, state: int, favoured: Sequence[int] = _FAVOURED) -> int:
+    def nearer(self, state: int, favoured: bytes = _FAVOURED) -> int:
         """Return the first byte of a shortest text, as `shortest` does; there is one."""
+        known = self._nearer.get((state, favoured))
+        if known is None:
+            known = self._nearer[state, favoured] = self._find_nearer(state, favoured)
+        return known
+
+    def _find_nearer(self, state: int, favoured: bytes) -> int:
         missing = self.distance(state)
         nearer = [
             (first, last)
@@ -128,11 +158,17 @@ class Automaton:
                 return byte
         return min(first for first, _ in nearer)
 
-    def ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
-        """Yield ranges of the bytes that go on from a state: first, last, the state they lead to.
+    def ranges(self, state: int) -> tuple[tuple[int, int, int], ...]:
+        """Return ranges of the bytes that go on from a state: first, last, the state they lead to.
 
         Several may lead to the same one.
         """
+        known = self._ranges.get(state)
+        if known is None:
+            known = self._ranges[state] = tuple(self._find_ranges(state))
+        return known
+
+    def _find_ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
         expression = self._expression[state]
         if expression is None:
             singles: Iterable[int] = range(0x80, 0xC0)

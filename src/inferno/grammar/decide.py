@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inferno.grammar.automaton import Automaton
+from inferno.grammar.expressions import Meter
+from inferno.grammar.kept_automata import AUTOMATA
 from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 
 
@@ -37,7 +39,9 @@ def _is_plain(regex: Regex) -> bool:
 
 @lru_cache(maxsize=4096)
 def _has_no_text(regex: Regex) -> bool:
-    return Automaton(regex).start == Automaton.DEAD
+    automaton = AUTOMATA.automaton(regex, Meter())
+    AUTOMATA.keep(regex, automaton)
+    return automaton.start == Automaton.DEAD
 
 
 @lru_cache(maxsize=64)

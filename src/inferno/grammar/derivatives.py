@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -52,6 +53,21 @@ class Derivatives:
         self._classes: dict[frozenset[int], _Classes] = {}
         self._after: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self._distances: dict[int, int | None] = {NOTHING: None}
+
+    def copy(self, meter: Meter) -> Derivatives:
+        """Return others that know what these do; a meter counts their work, with what it took."""
+        twin = copy(self)
+        twin._expressions = self._expressions.copy(meter)
+        twin._firsts = self._firsts.copy()
+        twin._classes = self._classes.copy()
+        twin._after = defaultdict(dict, {node: after.copy() for node, after in self._after.items()})
+        twin._distances = self._distances.copy()
+        return twin
+
+    @property
+    def size(self) -> int:
+        """Return how many expressions there are."""
+        return len(self._expressions.nodes)
 
     def add(self, regex: Regex) -> int:
         """Return an expression's number. Raises TooComplex if it is too large or too deep."""

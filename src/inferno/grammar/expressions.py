@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import NamedTuple
 
 from inferno.grammar.regex import (
@@ -103,12 +104,21 @@ class Expressions:
         self.facts: list[Facts] = []
         self._numbers: dict[Node, int] = {}
         self._bytes_left = max_bytes
-        self._total_left = max_work
+        self._total_left = self._most_work = max_work
         self.start_work()
         self._make(Node(ALT), Facts(False, True, 0, 0, 0))
         self._make(Node(SEQ), Facts(True, True, 0, 0, 0))
         self.chars(ANY)
         self.rep(_ANY, 0, None)
+
+    def copy(self, meter: Meter) -> Expressions:
+        """Return others with the same numbers; a meter counts their work, with what it took."""
+        twin = copy(self)
+        twin._meter = meter
+        twin.nodes, twin.facts = self.nodes.copy(), self.facts.copy()
+        twin._numbers = self._numbers.copy()
+        meter.spent += self._most_work - self._total_left
+        return twin
 
     def add(self, regex: Regex) -> int:
         """Return an expression's number. Raises TooComplex if it is too large or too deep."""

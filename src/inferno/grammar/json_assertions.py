@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from inferno.grammar.decide import is_empty
 from inferno.grammar.json_document import UnsupportedSchema, refuse, shown
-from inferno.grammar.json_numbers import ALL_NUMBERS, Bound, Kind, Numbers, meet_numbers
+from inferno.grammar.json_numbers import (
+    ALL_NUMBERS,
+    Bound,
+    Kind,
+    Numbers,
+    TooCostly,
+    meet_numbers,
+    spelled_numbers,
+)
 from inferno.grammar.json_shapes import ALL_VALUES, NO_VALUES, Values, join
 from inferno.grammar.json_strings import any_of, format_texts, known_formats
 from inferno.grammar.regex import ANY, ANY_TEXT, NOTHING, Regex, UnsupportedRegex, both, repeat
@@ -160,3 +170,53 @@ def numbers_of(values: list[Any], pointer: str) -> Values:
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def has_no_number(numbers: Numbers) -> bool:
+    """Return whether a set of numbers is surely empty."""
+    try:
+        return is_empty(spelled_numbers(numbers))
+    except TooCostly:
+        return False
+
+
+# What schemas of values without parts allow, by what they say: most of a document's are the same,
+# and those of the next document.
+_KNOWN: dict[str, Values] = {}
+_MOST_KNOWN, _MOST_SAID = 500, 500  # such schemas, and the characters of one
+_OF_LEAVES = frozenset(
+    {
+        *("type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("multipleOf", "minLength", "maxLength", "pattern", "format"),
+    }
+)
+_OF_BRANCHES = _OF_LEAVES | {"title", "description"}
+
+
+def said_alone(content: Mapping[str, Any], keywords: Collection[str]) -> str | None:
+    """Return what a schema says, as text, if it is little and speaks of no part of a value.
+
+    keywords    all that restrict something.
+    """
+    said = {keyword: value for keyword, value in content.items() if keyword in keywords}
+    branches = said.get("anyOf", [])
+    if said.keys() - _OF_LEAVES - {"anyOf"} or not isinstance(branches, list):
+        return None
+    if not all(isinstance(each, dict) and each.keys() <= _OF_BRANCHES for each in branches):
+        return None
+    text = json.dumps(said)
+    return text if len(text) <= _MOST_SAID else None
+
+
+def known_values(said: str | None) -> Values | None:
+    """Return what schemas allow that say this, if it is known."""
+    return None if said is None else _KNOWN.get(said)
+
+
+def keep_values(said: str | None, values: Values) -> None:
+    """Keep what schemas allow that say this, if it means the same in any document."""
+    is_plain = values.arrays in ((), ALL_VALUES.arrays)
+    if said is not None and is_plain and values.objects in ((), ALL_VALUES.objects):
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[said] = values

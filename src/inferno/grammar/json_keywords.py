@@ -15,7 +15,10 @@ from typing import Any
 from inferno.grammar.decide import is_empty, matches
 from inferno.grammar.json_assertions import (
     check_names,
+    has_no_number,
     is_number,
+    keep_values,
+    known_values,
     numbers_of,
     read_count,
     read_names,
@@ -23,6 +26,7 @@ from inferno.grammar.json_assertions import (
     read_pattern,
     read_strings,
     read_type,
+    said_alone,
     schemas_by_name,
     strings_of,
 )
@@ -35,7 +39,6 @@ from inferno.grammar.json_document import (
     refuse,
     shown,
 )
-from inferno.grammar.json_numbers import Numbers, TooCostly, spelled_numbers
 from inferno.grammar.json_shapes import (
     ALL_VALUES,
     ANY_VALUE,
@@ -211,6 +214,9 @@ class Schemas:
         if not isinstance(content, Mapping):
             return ALL_VALUES if content else NO_VALUES
         check_keywords(content, schema.pointer, _READERS)
+        said = said_alone(content, _READERS)
+        if (known := known_values(said)) is not None:
+            return known
         values = ALL_VALUES
         done = set()
         # What is unevaluated is known last, and so lists no names before others do.
@@ -220,6 +226,7 @@ class Schemas:
                 continue
             done.add(reader)
             values = self._shapes.meet(values, self._read_keyword(reader, keyword, schema))
+        keep_values(said, values)
         return values
 
     def _read_keyword(self, reader: _Reader, keyword: str, schema: _Schema) -> Values:
@@ -413,7 +420,7 @@ class Schemas:
     def _is_surely_empty(self, values: Values, depth: int) -> bool:
         if values.null or values.booleans or not is_empty(values.strings):
             return False
-        if not all(_has_no_number(numbers) for numbers in values.numbers):
+        if not all(has_no_number(numbers) for numbers in values.numbers):
             return False
         required = [
             *([array.at(place) for place in range(array.least)][:100] for array in values.arrays),
@@ -585,10 +592,3 @@ _READERS: dict[str, _Reader] = {
 }
 
 KEYWORDS = tuple(_READERS)
-
-
-def _has_no_number(numbers: Numbers) -> bool:
-    try:
-        return is_empty(spelled_numbers(numbers))
-    except TooCostly:
-        return False

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from inferno.grammar.decide import is_empty
 from inferno.grammar.json_document import UnsupportedSchema
 from inferno.grammar.json_keywords import Schemas
-from inferno.grammar.json_numbers import TooCostly, spelled_numbers
+from inferno.grammar.json_numbers import Numbers, TooCostly, spelled_numbers
 from inferno.grammar.json_shapes import (
     NO_VALUE,
     ArrayShape,
@@ -79,7 +80,7 @@ def compile_schema(
     Raises UnsupportedSchema, which names the keyword that can't be kept to and its place; and
     ValueError where other texts than JSON's spaces are to stand between tokens.
     """
-    if whitespace is not None and not is_empty(both(whitespace, without(_JSON_SPACE))):
+    if whitespace is not None and not _is_json_space(whitespace):
         raise ValueError("whitespace must match spaces, tabs and line ends alone, as JSON has it")
     document = _document(schema)
     try:
@@ -124,6 +125,50 @@ def _parsed(text: str) -> Mapping[str, Any]:
     return parse_object(text.encode())
 
 
+@lru_cache(maxsize=16)
+def _is_json_space(whitespace: Regex) -> bool:
+    return is_empty(both(whitespace, without(_JSON_SPACE)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """JSON's punctuation with the space that may stand beside it.
+
+    brackets    the opening and the closing one, and both with nothing between them.
+    """
+
+    comma: Terminal
+    colon: Regex
+    brackets: Mapping[str, tuple[Terminal, Terminal, Terminal]]
+
+
+@lru_cache(maxsize=16)
+def _marks(space: Regex) -> _Marks:
+    return _Marks(
+        Terminal(seq(space, literal(","), space)),
+        seq(space, literal(":"), space),
+        {
+            pair: (
+                Terminal(seq(literal(pair[0]), space)),
+                Terminal(seq(space, literal(pair[1]))),
+                Terminal(seq(literal(pair[0]), space, literal(pair[1]))),
+            )
+            for pair in ("[]", "{}")
+        },
+    )
+
+
+@lru_cache(maxsize=512)  # the same object for the same values: it is looked into once
+def _texts(
+    null: bool, booleans: frozenset[bool], numbers: tuple[Numbers, ...], strings: Regex
+) -> Regex:
+    """Return the texts of values that have no parts; raises TooCostly."""
+    words = [literal("null")] if null else []
+    words += [literal(json.dumps(held)) for held in sorted(booleans)]
+    words += [spelled_numbers(each) for each in numbers]
+    return alt(*words, spelled_string(strings))
+
+
 class _Compiler:
     """Rules for the claims that are met on the way from the root."""
 
@@ -134,18 +179,9 @@ class _Compiler:
         self._places: dict[str, str] = {}  # of rules, for messages
         self._waiting: list[tuple[str, Claims, Values]] = []
         self._num_symbols = 0
-        space = EMPTY if whitespace is None else whitespace
         self._is_compact = whitespace is None
-        self._comma = Terminal(seq(space, literal(","), space))
-        self._colon = seq(space, literal(":"), space)
-        self._brackets = {
-            pair: (
-                Terminal(seq(literal(pair[0]), space)),
-                Terminal(seq(space, literal(pair[1]))),
-                Terminal(seq(literal(pair[0]), space, literal(pair[1]))),
-            )
-            for pair in ("[]", "{}")
-        }
+        marks = _marks(EMPTY if whitespace is None else whitespace)
+        self._comma, self._colon, self._brackets = marks.comma, marks.colon, marks.brackets
 
     def grammar(self, root: Claims) -> Grammar:
         self._add(START, [(self._symbol(root),)], self._schemas.pointer(root))
@@ -183,14 +219,11 @@ class _Compiler:
 
     def _leaf(self, claims: Claims, values: Values) -> Regex:
         """Return the texts of values that have no parts."""
-        words = [literal("null")] if values.null else []
-        words += [literal(json.dumps(held)) for held in sorted(values.booleans)]
         try:
-            words += [spelled_numbers(numbers) for numbers in values.numbers]
+            return _texts(values.null, values.booleans, values.numbers, values.strings)
         except TooCostly as problem:
             place = self._schemas.pointer(claims)
             raise UnsupportedSchema(f"{place}/multipleOf can't be kept to: {problem}") from None
-        return alt(*words, spelled_string(values.strings))
 
     def _alternatives(self, name: str, claims: Claims, values: Values) -> Iterator[Alternative]:
         leaf = self._leaf(claims, values)

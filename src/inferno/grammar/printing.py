@@ -6,6 +6,8 @@ syntax of Rust's `regex`, and its own operators between them: `&` (and) and `~` 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from inferno.grammar.regex import (
     ANY_TEXT,
     EMPTY,
@@ -25,12 +27,27 @@ from inferno.grammar.regex import (
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _PLAIN = _LETTERS | frozenset(" \"':,;<>=!@%")  # what stands for itself outside of a class
 
+# Texts of trees: the same strings, numbers and spaces are in most schemas.
+_WRITTEN: dict[Regex, str] = {}
+_MOST_KNOWN, _MOST_WRITTEN = 500, 2_000  # trees, and the characters of one's text
+
 
 def to_llguidance(regex: Regex) -> str:
     """Return a terminal's right-hand side; it needs no other definitions.
 
     Raises ValueError if the tree is deeper than MAX_DEPTH.
     """
+    known = _WRITTEN.get(regex)
+    if known is None:
+        known = _written(regex)
+        if len(known) <= _MOST_WRITTEN:
+            if len(_WRITTEN) >= _MOST_KNOWN:
+                _WRITTEN.clear()
+            _WRITTEN[regex] = known
+    return known
+
+
+def _written(regex: Regex) -> str:
     if depth_of(regex) > MAX_DEPTH:
         raise ValueError(f"a regular expression is at most {MAX_DEPTH} levels deep")
     with_operators: set[int] = set()
@@ -40,7 +57,9 @@ def to_llguidance(regex: Regex) -> str:
 
 def _with_operators(regex: Regex, found: set[int]) -> bool:
     """Add the identities of the nodes that are or hold an `And` or a `Not`; return if this does."""
-    inside = [_with_operators(part, found) for part in parts_of(regex)]
+    inside = [
+        _with_operators(part, found) for part in parts_of(regex) if not isinstance(part, Chars)
+    ]
     if not any(inside) and not isinstance(regex, And | Not):
         return False
     found.add(id(regex))
@@ -106,6 +125,8 @@ def _rust(regex: Regex) -> str:
 
 
 def _atom_of_sequence(part: Regex) -> str:
+    if isinstance(part, Chars):
+        return _char_class(part)
     return f"(?:{_rust(part)})" if part == EMPTY else _rust(part)
 
 
@@ -118,6 +139,7 @@ def _times(least: int, most: int | None) -> str:
     return f"{{{least}}}" if least == most else f"{{{least},{most}}}"
 
 
+@lru_cache(maxsize=512)
 def _char_class(some: Chars) -> str:
     if some == NOTHING:
         return r"[^\x{0}-\x{10ffff}]"

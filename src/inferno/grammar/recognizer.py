@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from inferno.grammar.automaton import Automaton
 from inferno.grammar.expressions import Meter
+from inferno.grammar.kept_automata import AUTOMATA
 from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 from inferno.grammar.rules import START, Grammar, Mark, Reference, Repeated, Symbol
 
@@ -104,7 +105,7 @@ class Recognizer:
         self.automata: Sequence[_Automaton] = self._grammar.automata
         self._sets: dict[frozenset[_Item], _ItemSet] = {}
         self._closed: dict[tuple[frozenset[_Item], bool], _ItemSet] = {}
-        self._states: dict[tuple[frozenset[_Scan], bool], State] = {}
+        self._states: dict[_Scan | tuple[frozenset[_Scan], bool], State] = {}
         root = _ItemSet()
         root.tails[_Compiled.ROOT] = 0
         self._close(root, [_Item(0, 0, 0, root)])
@@ -115,13 +116,29 @@ class Recognizer:
     def advance(self, state: State, text: bytes) -> State | None:
         """Return where a text leads from a state; None if no text of the grammar goes on so."""
         for byte in text:
-            following = state._next.get(byte, _UNKNOWN)
-            if following is _UNKNOWN:
-                following = self._step(state, byte)
+            following = self._after(state, byte)
             if following is None:
                 return None
             state = following
         return state
+
+    def _after(self, state: State, byte: int) -> State | None:
+        following = state._next.get(byte, _UNKNOWN)
+        return self._step(state, byte) if following is _UNKNOWN else following
+
+    def forced_run(self, state: State, most: int) -> tuple[bytes, State]:
+        """Return the bytes that come next for sure, at most so many, and where they lead."""
+        run = bytearray()
+        while len(run) < most:
+            self.meter.spend(1)
+            byte = self.only_byte(state)
+            if byte is None:
+                break
+            following = self._after(state, byte)
+            assert following is not None, "the only byte goes on"
+            run.append(byte)
+            state = following
+        return bytes(run), state
 
     def only_byte(self, state: State) -> int | None:
         """Return the byte that comes next if no other may and the text may not end here."""
@@ -141,11 +158,18 @@ class Recognizer:
             found = byte
         return found
 
+    def keep_automata(self) -> None:
+        """Have grammars to come know what was found in this one's terminals."""
+        for terminal, number in self._grammar.terminals.items():
+            automaton = self.automata[number]
+            if isinstance(automaton, Automaton) and not isinstance(terminal, Mark):
+                AUTOMATA.keep(terminal, automaton)
+
     def is_listed(self, terminal: int) -> bool:
         """Return whether a terminal is a list of texts, written out character by character."""
         return self._grammar.is_listed[terminal]
 
-    def shortest(self, state: State, favoured: Sequence[int] = b"") -> bytes:
+    def shortest(self, state: State, favoured: bytes = b"") -> bytes:
         """Return a shortest text that leads from a state to an end.
 
         favoured    bytes that are taken where several are as good, the first before the others.
@@ -153,20 +177,24 @@ class Recognizer:
         found = bytearray()
         while not state.is_end:
             byte = self.nearer(state, favoured)
-            following = self.advance(state, bytes((byte,)))
+            following = self._after(state, byte)
             assert following is not None, "a shortest text goes on"
             found.append(byte)
             state = following
         return bytes(found)
 
-    def nearer(self, state: State, favoured: Sequence[int] = b"") -> int:
+    def nearer(self, state: State, favoured: bytes = b"") -> int:
         """Return the first byte of a shortest text to an end; the text isn't at one yet."""
-        least = min(map(self._scan_distance, state.scans))
+        if len(state.scans) == 1:
+            [(terminal, inner, _)] = state.scans
+            return self.automata[terminal].nearer(inner, favoured)
+        distances = [self._scan_distance(scan) for scan in state.scans]
+        least = min(distances)
         # The scans are in the order in which they were met, which isn't always the same.
         nearer = {
             self.automata[terminal].nearer(inner, favoured)
-            for terminal, inner, began in state.scans
-            if self._scan_distance((terminal, inner, began)) == least
+            for (terminal, inner, _), distance in zip(state.scans, distances, strict=True)
+            if distance == least
         }
         return next((byte for byte in favoured if byte in nearer), min(nearer))
 
@@ -178,6 +206,17 @@ class Recognizer:
 
     def _step(self, state: State, byte: int) -> State | None:
         self.meter.spend(6 * (1 + len(state.scans)))
+        if len(state.scans) == 1:
+            [(terminal, inner, began)] = state.scans
+            automaton = self.automata[terminal]
+            following = automaton.next(inner, byte)
+            if not automaton.accepts(following):  # as within most texts
+                found = None
+                if automaton.can_go_on(following):
+                    found = self._state(((terminal, following, began),), None)
+                    found = None if found.distance >= _NEVER else found
+                state._next[byte] = found
+                return found
         scans: list[_Scan] = []
         kernel: dict[_Item, None] = {}
         for terminal, inner, began in state.scans:
@@ -200,7 +239,8 @@ class Recognizer:
     def _state(self, scans: Iterable[_Scan], reached: _ItemSet | None) -> State:
         is_end = reached is not None and reached.is_end
         unique = tuple(dict.fromkeys(scans))
-        key = (frozenset(unique), is_end)
+        is_one = len(unique) == 1 and not is_end
+        key = unique[0] if is_one else (frozenset(unique), is_end)
         state = self._states.get(key)
         if state is None:
             distance = 0 if is_end else _NEVER
@@ -257,7 +297,7 @@ class _Compiled:
     def __init__(self, grammar: Grammar, meter: Meter) -> None:
         self._meter = meter
         names = {name: number for number, name in enumerate(grammar.rules, start=1)}
-        self._terminals: dict[Regex | Mark, int] = {}
+        self.terminals: dict[Regex | Mark, int] = {}
         self.automata: list[_Automaton] = []
         self._alternatives: list[tuple[_Element, ...]] = []
         self._rule_of: list[int] = []
@@ -266,7 +306,7 @@ class _Compiled:
         for name, alternatives in grammar.rules.items():
             for alternative in alternatives:
                 self._add(names[name], tuple(self._element(each, names) for each in alternative))
-        self.is_listed = [_is_listed(regex) for regex in self._terminals]
+        self.is_listed = [_is_listed(regex) for regex in self.terminals]
         self._terminal_costs = [_distance(each, each.start) for each in self.automata]
         self._rule_costs = self._find_rule_costs()
         self._rests = [self._find_rests(each) for each in self._alternatives]
@@ -340,9 +380,9 @@ class _Compiled:
         if isinstance(symbol, Reference):
             return _Element(False, names[symbol.name], 1, 1, False)
         key = symbol if isinstance(symbol, Mark) else symbol.regex
-        number = self._terminals.get(key)
+        number = self.terminals.get(key)
         if number is None:
-            number = self._terminals[key] = len(self.automata)
+            number = self.terminals[key] = len(self.automata)
             self.automata.append(_automaton_of(key, self._meter))
         return _Element(True, number, 1, 1, False)
 
@@ -410,16 +450,15 @@ class _TextAutomaton:
     def distance(self, state: int) -> int | None:
         return len(self._text) + 1 - state if state else None
 
-    def nearer(self, state: int, favoured: Sequence[int] = b"") -> int:
+    def nearer(self, state: int, favoured: bytes = b"") -> int:
         return self._text[state - 1]
 
     def only_byte(self, state: int) -> int | None:
         return self._text[state - 1] if self.can_go_on(state) else None
 
-    def ranges(self, state: int) -> Iterator[tuple[int, int, int]]:
+    def ranges(self, state: int) -> tuple[tuple[int, int, int], ...]:
         byte = self.only_byte(state)
-        if byte is not None:
-            yield byte, byte, state + 1
+        return () if byte is None else ((byte, byte, state + 1),)
 
 
 _Automaton = Automaton | _TextAutomaton
@@ -429,7 +468,7 @@ def _automaton_of(terminal: Regex | Mark, meter: Meter) -> _Automaton:
     if isinstance(terminal, Mark):
         return _TextAutomaton(text_of_mark(terminal.token_id))
     text = _only_text(terminal)
-    return _TextAutomaton(text) if text else Automaton(terminal, meter=meter)
+    return _TextAutomaton(text) if text else AUTOMATA.automaton(terminal, meter)
 
 
 def _only_text(regex: Regex) -> bytes | None:

@@ -410,19 +410,10 @@ class TokenPaths:
                 yield byte, following
 
     def _find_forced(self, state: State) -> int | None:
-        run, place = bytearray(), state
-        while len(run) < _MOST_FORCED:
-            self.recognizer.meter.spend(1)
-            byte = self.recognizer.only_byte(place)
-            if byte is None:
-                break
-            following = self.recognizer.advance(place, bytes((byte,)))
-            assert following is not None, "the only byte goes on"
-            run.append(byte)
-            place = following
-        text, mark, _ = bytes(run).partition(MARK)
+        run, place = self.recognizer.forced_run(state, _MOST_FORCED)
+        text, mark, _ = run.partition(MARK)
         if run and not text:  # where several marks may come, only a part of them is forced
-            return id_of_mark(bytes(run)) if len(run) >= MARK_LENGTH else None
+            return id_of_mark(run) if len(run) >= MARK_LENGTH else None
         if not text:
             return None
         is_whole = bool(mark) or (place.is_end and not place.scans)

@@ -3,7 +3,8 @@
 Such a child is a script with three arguments and more: its niceness, the process that started it,
 the seconds that its preparation may take, and folders in which its modules may lie. The first line
 that comes in is what to prepare. Then `{"ready"}` goes out, and from there on one JSON object per
-line comes in, with `cpu_seconds` and what the script itself asks for, and one goes out.
+line comes in, with `cpu_seconds` and what the script itself asks for, and one goes out; before it
+may go `{"so_far"}`, what is known of the answer already.
 
 A worker, which is forked from this process, does the work. Too much time or memory ends it; that is
 told as `{"died"}`, with its status, and the next worker is there at once, for what was imported and
@@ -145,6 +146,17 @@ def _serve(answer: Answer) -> None:
         answered = answer(request)
         limit_time(0)
         _say(answered)
+
+
+def say_so_far(part: dict[str, Any]) -> None:
+    """Tell who asked what is known of the answer already; a worker's time stands still meanwhile.
+
+    A line must not be cut off by the limit.
+    """
+    left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+    _say({"so_far": part})
+    if left:
+        limit_time(left)
 
 
 def _say(answer: dict[str, Any]) -> None:

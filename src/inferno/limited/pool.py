@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from inferno.errors import InfernoError, Overloaded
-from inferno.limited.process import LimitedProcess, Program, TookTooMuch, Vanished
+from inferno.limited.process import LimitedProcess, OnPart, Program, TookTooMuch, Vanished
 
 NUM_CHILDREN = 2  # for short jobs, and as many for long ones
 FIRST, LATER = 0, 1  # ranks
@@ -94,9 +94,20 @@ class ChildProcesses:
         """Return how many jobs no child has begun."""
         return 0 if self._pool is None else self._pool.num_waiting
 
-    def job(self, body: bytes, cpu_seconds: float, rank: int = FIRST) -> Job:
-        """Return a job to be started: a JSON object, and what it may take among the short ones."""
-        return Job(rank, next(self._numbers), body, cpu_seconds)
+    def job(
+        self,
+        body: bytes,
+        cpu_seconds: float,
+        rank: int = FIRST,
+        *,
+        on_part: OnPart | None = None,
+    ) -> Job:
+        """Return a job to be started: a JSON object, and what it may take among the short ones.
+
+        on_part     gets what the child tells before its answer, in a thread of the pool's; it is
+                    told again where the job begins again.
+        """
+        return Job(rank, next(self._numbers), body, cpu_seconds, on_part)
 
     def start(self, job: Job) -> Future[str]:
         """Have a job done, and return its future; raises Overloaded at once.
@@ -130,6 +141,7 @@ class Job:
     number: int
     body: bytes = field(compare=False)
     cpu_seconds: float = field(compare=False)
+    on_part: OnPart | None = field(compare=False)
     future: Future[str] = field(compare=False, default_factory=Future)
 
     @property
@@ -342,4 +354,4 @@ class _Children:
 
     def _ask_once(self, job: Job, child: LimitedProcess) -> dict[str, Any]:
         seconds, max_bytes = self._wall_seconds, self._bounds.max_bytes
-        return child.ask(job.line, seconds=seconds, max_bytes=max_bytes)
+        return child.ask(job.line, seconds=seconds, max_bytes=max_bytes, on_part=job.on_part)

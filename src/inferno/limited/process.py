@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,12 +21,15 @@ from inferno.errors import InfernoError, Overloaded
 
 START_SECONDS = 60.0
 _PIECE_BYTES = 1 << 16
+_SO_FAR = b'{"so_far"'  # how a line begins that comes before the answer
 # How a worker ends that took too much: by its timer, by MemoryError, or as libraries in C and Rust
 # do without memory or stack.
 _LIMIT_STATUSES = (
     *(-signal.SIGPROF, 1),
     *(-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP),
 )
+
+OnPart = Callable[[dict[str, Any]], None]
 
 
 class TookTooMuch(Exception):
@@ -73,14 +77,18 @@ class LimitedProcess:
         process = self._process
         return None if process is None else process.pid
 
-    def ask(self, request: bytes, *, seconds: float, max_bytes: int) -> dict[str, Any]:
+    def ask(
+        self, request: bytes, *, seconds: float, max_bytes: int, on_part: OnPart | None = None
+    ) -> dict[str, Any]:
         """Return the answer to a line; TookTooMuch, also after these seconds, or Vanished.
+
+        on_part     gets what the child tells before it, if it does.
 
         The program's error where no child can be started, Overloaded where the system has no room.
         """
         process = self._running()
         try:
-            answer = _parsed(_exchange(process, request, seconds, max_bytes))
+            answer = _parsed(_exchange(process, request, seconds, max_bytes, on_part))
         except (TookTooMuch, Vanished):
             self._end()
             raise
@@ -178,9 +186,13 @@ class LimitedProcess:
 
 
 def _exchange(
-    process: subprocess.Popen[bytes], request: bytes, seconds: float, max_bytes: int
+    process: subprocess.Popen[bytes],
+    request: bytes,
+    seconds: float,
+    max_bytes: int,
+    on_part: OnPart | None = None,
 ) -> bytes:
-    """Send a line to the child, and return the line that it answers."""
+    """Send a line to the child, and return the line that it answers; parts go to who wants them."""
     assert process.stdin is not None
     assert process.stdout is not None
     to_child, from_child = process.stdin.fileno(), process.stdout.fileno()
@@ -199,6 +211,11 @@ def _exchange(
                 answer += piece
                 if not piece or len(answer) > max_bytes:
                     raise Vanished
+                while answer.startswith(_SO_FAR) and (end := answer.find(b"\n") + 1):
+                    part = _parsed(bytes(answer[:end])).get("so_far")
+                    del answer[:end]
+                    if on_part is not None and isinstance(part, dict):
+                        on_part(part)
                 continue
             try:
                 unsent = unsent[os.write(to_child, unsent) :]

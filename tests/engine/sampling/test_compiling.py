@@ -46,6 +46,7 @@ class Library:
     """A library of grammars that keeps what it is given, and waits while it is told to."""
 
     def __init__(self) -> None:
+        self.begun: list[str] = []
         self.compiled: list[str] = []
         self.constrained: list[int] = []
         self.num_begun = 0
@@ -56,9 +57,19 @@ class Library:
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
         self.threads.add(threading.get_ident())
 
+    def begin(self, text: str, eos_token_ids: frozenset[int]) -> str:
+        self.threads.add(threading.get_ident())
+        self.begun.append(text)
+        return text
+
     def compile(
-        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request]
+        self,
+        source: str,
+        eos_token_ids: frozenset[int],
+        requests: Sequence[Request],
+        begun: str | None = None,
     ) -> str:
+        assert begun in (None, json.loads(source)["text"])
         self.threads.add(threading.get_ident())
         self.num_begun += 1
         assert self.may_compile.wait(PATIENCE)
@@ -353,6 +364,28 @@ def test_a_schema_that_the_library_refuses_is_left_out_too(
         else:
             assert made.result(PATIENCE)
     assert len(library.compiled) == 3
+
+
+def test_what_takes_little_is_begun_before_its_source_is_there(
+    compiler: ConstraintCompiler, library: Library
+) -> None:
+    for number in range(5):
+        shape = StructuredOutput(json={"maxLength": number})
+        assert compiler.start(request(shape)).result(PATIENCE)
+    assert len(library.begun) == 5
+    assert [json.loads(each)["text"] for each in library.compiled] == library.begun
+
+
+def test_a_shape_is_compiled_where_it_could_not_be_begun(
+    compiler: ConstraintCompiler, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(text: str, eos_token_ids: frozenset[int]) -> str:
+        library.begun.append(text)
+        raise Panic
+
+    monkeypatch.setattr(library, "begin", begin)
+    assert compiler.start(request(SIMPLE)).result(PATIENCE)
+    assert len(library.begun) == len(library.compiled) == 1
 
 
 def test_more_than_may_wait_is_refused(

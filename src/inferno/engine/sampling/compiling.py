@@ -66,8 +66,15 @@ class Grammars(Protocol):
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
         """Read the tokens, which takes most of a second where they are many."""
 
+    def begin(self, text: str, eos_token_ids: frozenset[int]) -> Any:
+        """Return what `compile` takes as begun, of the text of a source that is yet to come."""
+
     def compile(
-        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request]
+        self,
+        source: str,
+        eos_token_ids: frozenset[int],
+        requests: Sequence[Request],
+        begun: Any = None,
     ) -> Any:
         """Return a grammar, compiled for those who wait; InvalidRequest if it can't be honoured."""
 
@@ -97,6 +104,7 @@ class _Compilation:
     waiting: list[tuple[Request, Made]] = field(default_factory=list)
     source: Future[str] | None = None
     is_loose: bool = False  # schemas that need not be kept to are left out
+    begun: Any = None  # what was compiled before the source was there
 
 
 class ConstraintCompiler:
@@ -177,13 +185,25 @@ class ConstraintCompiler:
             "matcher_seconds": _MATCHER_SECONDS,
             "is_loose": compilation.is_loose,
         }
-        job = self._children.job(json.dumps(asked).encode(), _SHORT_CPU_SECONDS)
+        job = self._children.job(
+            json.dumps(asked).encode(),
+            _SHORT_CPU_SECONDS,
+            on_part=lambda part: self._hand_over(partial(self._compile_ahead, compilation, part)),
+        )
         compilation.source = job.future
         job.future.add_done_callback(lambda _: self._go_on(compilation))
         try:
             self._children.start(job)
         except InfernoError as problem:
             job.resolve(problem)
+
+    def _compile_ahead(self, compilation: _Compilation, part: dict[str, Any]) -> None:
+        """Compile what a child has found to take little, while it looks into the rest."""
+        if compilation.waiting and not self._is_closed:
+            # It is tried again with the source, and told then; a panic is no Exception.
+            with suppress(BaseException):
+                ends = compilation.key.eos_token_ids
+                compilation.begun = self._library().begin(str(part["text"]), ends)
 
     def _go_on(self, compilation: _Compilation) -> None:
         """Have the thread finish it; where no child has compiled it, finish at once."""
@@ -256,7 +276,8 @@ class ConstraintCompiler:
             try:
                 source = compilation.source.result()
                 requests = [request for request, _ in compilation.waiting]
-                matcher = self._library().compile(source, key.eos_token_ids, requests)
+                begun, compilation.begun = compilation.begun, None
+                matcher = self._library().compile(source, key.eos_token_ids, requests, begun)
             except BaseException as raised:
                 problem = _refusal(raised)
         if isinstance(problem, InvalidRequest) and self._is_to_be_loosened(compilation):

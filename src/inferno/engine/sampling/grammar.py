@@ -60,17 +60,30 @@ class GrammarCompiler:
         """Read the model's tokens, which takes most of a second where they are many."""
         self._tokens_for(eos_token_ids)
 
+    def begin(self, text: str, eos_token_ids: frozenset[int]) -> _Begun:
+        """Return the matcher of a grammar whose rules are yet to come."""
+        tokenizer = self._tokens_for(eos_token_ids).tokenizer
+        return _Begun(text, compiled(tokenizer, text, LIMITS))
+
     def compile(
-        self, source: str, eos_token_ids: frozenset[int], requests: Sequence[Request] = ()
+        self,
+        source: str,
+        eos_token_ids: frozenset[int],
+        requests: Sequence[Request] = (),
+        begun: _Begun | None = None,
     ) -> _Compiled:
         """Return a compiled grammar; InvalidRequest where it can't be honoured.
 
         source          a GrammarSource as text, as `grammar_child.py` makes it.
         requests        that wait for it.
+        begun           what `begin` has returned for the same ends.
         """
         tokens = self._tokens_for(eos_token_ids)
         made = GrammarSource.from_json(source)
-        matcher = compiled(tokens.tokenizer, made.text, LIMITS)
+        if begun is not None and begun.text == made.text:
+            matcher = begun.matcher
+        else:
+            matcher = compiled(tokens.tokenizer, made.text, LIMITS)
         banned = self._bits(tokens.without_text)
         if made.grammar is not None:
             named = marks_of(made.grammar) | eos_token_ids
@@ -81,6 +94,7 @@ class GrammarCompiler:
         found.paths, _ = found.new_paths()
         if found.paths is not None and requests:
             found.look_for(min(map(self._room, requests)), found.paths)
+            found.paths.recognizer.keep_automata()  # before steps walk them
         return found
 
     def num_bytes(self, grammar: _Compiled) -> int:
@@ -422,6 +436,14 @@ class _Tokens:
     special: frozenset[int]
     plain_ends: frozenset[int]
     without_text: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The matcher of a source's text, compiled before the whole source was there."""
+
+    text: str
+    matcher: llguidance.LLMatcher
 
 
 @dataclass(slots=True)

@@ -3,7 +3,9 @@
 It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
 StructuredOutput, `{"matcher_seconds"}`, what the library may take with what is made of it, and
 `{"is_loose"}`, whether schemas that need not be kept to are left out. An answer is `{"source"}`, a
-GrammarSource, or `{"refused"}` with why it can't be honoured.
+GrammarSource, or `{"refused"}` with why it can't be honoured. Where the library has compiled the
+source's text in little time, `{"text"}` goes out before: the engine's process compiles it while the
+rest is found out here.
 
 What comes from here is compiled again in the engine's process, where nothing ends what takes too
 long. So it is compiled here as well, with the same limits and less time and stack. The bytes are
@@ -15,6 +17,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -45,7 +48,7 @@ from inferno.grammar.regex import (
 from inferno.grammar.rules import START, Grammar, Terminal
 from inferno.grammar.structural_tag import compile_structural_tag
 from inferno.grammar.syntax import parse_regex
-from inferno.limited.child import limit_time, work
+from inferno.limited.child import limit_time, say_so_far, work
 from inferno.structured import StructuredOutput
 
 # What a grammar may cost: half of llguidance's own limits for a start, its own for a step, and
@@ -58,6 +61,9 @@ LIMITS = llguidance.LLParserLimits(
 )
 # In a grammar: a string, a comment, a regular expression or, by itself, a special token.
 _SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(<[^<>\s"]+>)')
+# What llguidance may take here if the engine's process is to begin while the rest is done here:
+# what is refused in the end has cost it no more than about that.
+_LITTLE_SECONDS = 0.02
 # Less than threads of the engine's process have, so that what fits here fits there.
 _STACK_BYTES = 2 << 20
 
@@ -167,11 +173,16 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
         source = grammar_source(structured, is_loose=request.get("is_loose", False))
         if "matcher_seconds" in request:
             limit_time(request["matcher_seconds"])
+        began = time.process_time()
         compiled(_BYTES, _trial(source), LIMITS)
+        took_little = time.process_time() - began < _LITTLE_SECONDS
+        if "matcher_seconds" in request and took_little:
+            say_so_far({"text": source.text})
         if source.grammar is not None:
             with suppress(TooComplex):  # then no end is known
                 recognizer = Recognizer(source.grammar)
                 recognizer.shortest(recognizer.start)
+                recognizer.keep_automata()
     except InvalidRequest as problem:
         return {"refused": str(problem)}
     except MemoryError:
