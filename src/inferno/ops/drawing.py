@@ -56,6 +56,3 @@ class Purpose(IntEnum):
     """The decision that a random number is for; each has its own stream."""
 
     SAMPLE = 0  # which token a position gets
-    ACCEPT = 1  # whether a draft token stays
-    RESIDUAL = 2  # which token replaces a rejected draft
-    DRAFT = 3  # which token a draft proposes
