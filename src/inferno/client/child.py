@@ -66,7 +66,10 @@ class Child:
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:
-        """Kill the process; `end` it all the same."""
+        """Kill the process at once.
+
+        Await `end` afterwards all the same: it closes the connection and reaps the process.
+        """
         self._process.kill()
 
     async def end(self, patience: float = 0.0) -> str:

@@ -138,7 +138,7 @@ class Engine:
         self._executor.widen_tables(num_tokens)
 
     def release_memory(self) -> None:
-        """Let the system have memory that only steps need, where none is soon to come."""
+        """Give memory that only steps need back to the system; for an engine that is now idle."""
         with self._bookkeeping():
             self._scheduler.resend()  # for the executor forgets all that it was told
         self._executor.release_memory()

@@ -44,7 +44,7 @@ class _Classes:
 
 
 class Derivatives:
-    """The expressions of one automaton, and what may follow in each."""
+    """The expressions of one automaton: each has a number, and a derivative for each character."""
 
     def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
         self._expressions = Expressions(max_bytes, max_work, meter)

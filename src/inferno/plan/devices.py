@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """The plan of a model on a GPU; None where it can't run there."""
+    """A GPU and the plan of a model on it; `plan` is None where the model can't run there."""
 
     gpu: Gpu
     plan: Plan | None

@@ -134,7 +134,9 @@ def _token(value: object, where: str, *, special: bool = True) -> AddedToken:
 
 
 def add_named(backend: Tokenizer, tokens: NamedTokens) -> None:
-    """Make the tokenizer find these tokens too, and treat those that it knows as they say.
+    """Add tokens that the model's other files name to the tokenizer.
+
+    Tokens that the tokenizer has already take the files' flags, but special ones stay special.
 
     As in transformers, but for tokens that the vocabulary lacks: they count only if
     added_tokens_decoder says their id, and it is the next one. Any other new id would be past the
