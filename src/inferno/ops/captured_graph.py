@@ -28,7 +28,7 @@ class KernelContext(Protocol):
 
 
 class NotCapturable(Exception):
-    """Raised when a function to be captured computes something by other means than kernels."""
+    """An exception: the function to be captured computes something by other means than kernels."""
 
 
 class CapturedGraph(Protocol):
