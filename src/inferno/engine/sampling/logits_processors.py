@@ -187,7 +187,7 @@ def ban_completed_words(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitConstraints:
-    """What a request asks of its logits in every step, as tensors that are built once.
+    """The demands of a request on its logits in every step, as tensors built once.
 
     Ids outside the vocabulary are left out; each list has a token once.
 
