@@ -242,7 +242,7 @@ class Scale:
         return Scale(self.peak_R1[index], inverse_R1, least_R1, self.unit)
 
     def weigh(self, logits_RC: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return weights of logits: whole numbers in float32, as exp(logits / temperature)."""
+        """Return whole-number weights in proportion to exp(logits / temperature), float32."""
         # The peak goes first, so that no temperature, however small, can overflow.
         weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).mul_(self.inverse_temperature_R1)
         weight_RC = exponential(weight_RC, out=out).mul_(self.unit).round_()
