@@ -62,7 +62,7 @@ class Derivatives:
         return self._expressions.facts[node].can_be_empty
 
     def after(self, node: int, code: int) -> int:
-        """Return what may follow a character in an expression."""
+        """Return the expression of what may follow a character in an expression."""
         self._expressions.start_work(_MOST_WORK_A_BYTE)
         classes = self._classes_of(node)
         return self._step(node, classes, classes.class_of[bisect_right(classes.starts, code) - 1])
