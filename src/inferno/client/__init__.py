@@ -63,7 +63,7 @@ class EngineFacts:
 class EngineStats:
     """A snapshot, at most a second old while the engine is idle; counters survive restarts.
 
-    Counters: steps, step_seconds, preemptions, swaps (those preemptions after which host memory
+    Counters: steps, step_seconds, preemptions, swaps (preemptions after which host memory
     kept what was computed), prompt_tokens (of requests that were accepted),
     cached_tokens (prompt tokens that the prefix cache spared, counted when a request ends),
     generated_tokens, restarts.
