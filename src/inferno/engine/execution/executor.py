@@ -54,16 +54,14 @@ class Executor(Protocol):
     def launch(self, plan: StepPlan) -> LaunchedStep:
         """Begin the forward pass of a plan with chunks.
 
-        The step before must have been sampled, or must have failed; after a failure the plan has a
-        new epoch.
+        The step before must have been sampled, or have failed; then the plan has a new epoch.
         """
         ...
 
     def widen_tables(self, num_tokens: int) -> None:
         """Have block tables reach at least so many tokens, as in long requests.
 
-        Then steps of short requests are recorded in the way that long requests will need; 0 ends
-        this.
+        Then steps of short requests are recorded as long requests will need them; 0 ends this.
         """
 
     def release_memory(self) -> None:
